@@ -153,7 +153,7 @@ TARGETS: dict[str, Target] = {
         {"e.csv": joined([f"a{n:03},b{n:03}" for n in N]),
          "n.csv": joined([f"{e}{n:03},{e}kind,{n}" for e in "ab" for n in N], "id,kind,w")}, "",
         {"edges": [{"file": "e.csv", "relation": "r", "header": False}],
-         "nodes": [{"file": "n.csv", "type_column": "kind", "features": ["w"]}]},
+         "nodes": [{"file": "n.csv", "type_column": "kind"}]},
         {"e.csv": edges(), "n.csv": nodes("a", "b")}, {"n.csv": 1},
     ),
     "kgx": Target(

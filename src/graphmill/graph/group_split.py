@@ -21,11 +21,10 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
-from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.id_columns import text_mapping
 from graphmill.ingest.oddities import spellings
 
 METHOD = "by_group"
-_COLUMNS = ("id", "group")
 
 
 def split_by_group(
@@ -107,7 +106,7 @@ def _groups(
     if not settings.group_file:
         group[rows] = np.arange(len(rows))
         return group, ids, 0
-    group_of = _read(root / settings.group_file)
+    group_of = text_mapping(root / settings.group_file, "id", "group", "Groups are")
     labels = list(dict.fromkeys(group_of.values()))
     if twice := spellings(labels):
         raise InputError(
@@ -122,17 +121,6 @@ def _groups(
             f"(such as {ids[0]!r}; the file has {next(iter(group_of))!r})"
         )
     return group, labels, len(group_of.keys() - set(ids))
-
-
-def _read(path: Path) -> dict[str, str]:
-    """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row without an id or a group."""
-    group_of: dict[str, str] = {}
-    for row in text_columns(path, _COLUMNS, "Groups are").to_pylist():
-        if group_of.setdefault(row["id"], row["group"]) != row["group"]:
-            raise InputError(
-                f"{path.name}: {row['id']!r} is in the groups {group_of[row['id']]!r} and {row['group']!r}; give it one"
-            )
-    return group_of
 
 
 def _parts(

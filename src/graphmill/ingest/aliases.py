@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import joined_keys, places_in
 from graphmill.ingest.files import shown
-from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.id_columns import text_mapping
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import IngestResult
 
@@ -30,11 +30,7 @@ def read_aliases(path: str | Path) -> Aliases:
     """
     if not str(path):
         return {}
-    id_of: dict[str, str] = {}
-    for row in text_columns(path, COLUMNS, "Aliases are").to_pylist():
-        old, new = row["old_id"], row["id"]
-        if id_of.setdefault(old, new) != new:
-            raise InputError(f"{shown(path)}: {old!r} is an alias of {id_of[old]!r} and of {new!r}; keep one")
+    id_of = text_mapping(path, *COLUMNS, "Aliases are")
     return {old: _last(old, id_of, path) for old in id_of}
 
 

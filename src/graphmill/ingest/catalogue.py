@@ -17,8 +17,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN, feature_key, feature_table
+from graphmill.ingest.tables import MAX_SHOWN
 
 TypeRule = Literal["rarest", "first", "last", "joined"]
 JOINT = "+"
@@ -27,11 +26,10 @@ JOINT = "+"
 
 @dataclass(frozen=True)
 class Listed:
-    """Rows of one node file: text columns of one length, and the line of each row.
+    """Rows of one node file: text columns of one length.
 
     ``types`` are as written; a cell may have several. ``space``: the space of all rows; empty: the type, once it is
-    known. ``values`` float32 [n, f] with NaN for a blank cell, for the feature set ``feature_set``; None: the file has
-    no features.
+    known.
     """
 
     file: str
@@ -40,9 +38,6 @@ class Listed:
     types: pa.StringArray
     name: pa.StringArray
     source: pa.StringArray
-    line: np.ndarray
-    values: np.ndarray | None = None
-    feature_set: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Catalogue:
     """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
 
     ``several``: number of nodes with more than one type. ``untyped``: nodes without a type. ``repeated``: rows after
-    each node's first. ``parts``: for each file, the node of each of its rows.
+    each node's first.
     """
 
     space: pa.StringArray
@@ -61,7 +56,6 @@ class Catalogue:
     several: int
     untyped: int
     repeated: int
-    parts: tuple[tuple[Listed, np.ndarray], ...]
 
     def __len__(self) -> int:
         return len(self.id)
@@ -78,40 +72,6 @@ class Catalogue:
             return np.where((node >= 0) & shared[np.maximum(node, 0)], -2, node)
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
 
-    def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
-        """Feature tables by key, their rejects, and the number of nodes without features because of a blank cell.
-
-        ``row_of``: each node's row of the node table. Raises :class:`InputError` if two files have the same feature set
-        of one type.
-        """
-        tables: dict[str, pa.Table] = {}
-        rejects: list[tuple[str, Reject]] = []
-        blank = 0
-        for listed, node in self.parts:
-            if listed.values is None:
-                continue
-            whole = ~np.isnan(listed.values).any(axis=1)
-            wrong = np.isinf(listed.values).any(axis=1)
-            for row in np.flatnonzero(wrong):
-                why = "a feature is no finite number"
-                rejects.append((listed.file, Reject(int(listed.line[row]), "", why, listed.id[row].as_py())))
-            blank += int((~whole).sum())
-            first = np.zeros(len(node), bool)
-            first[np.unique(node, return_index=True)[1]] = True
-            rows = np.flatnonzero(whole & ~wrong & first)
-            types = self.type.take(pa.array(node[rows])).to_numpy(zero_copy_only=False)
-            for kind in dict.fromkeys(types.tolist()):
-                key = feature_key(kind, listed.feature_set)
-                if key in tables:
-                    raise InputError(
-                        f"{listed.file}: {kind!r} has features already; give this file's a feature_set of its own"
-                    )
-                of_kind = rows[types == kind]
-                place = row_of[node[of_kind]]
-                order = np.argsort(place)
-                tables[key] = feature_table(place[order].astype(np.int32), listed.values[of_kind][order])
-        return tables, rejects, blank
-
 
 def catalogue_of(
     listed: Sequence[Listed], separators: str, rule: TypeRule, missing: str, prefix: str = ""
@@ -127,7 +87,6 @@ def catalogue_of(
     spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
     code = codes_of(spaces, ids)
     first = first_rows(code)
-    parts = np.split(code, np.cumsum([len(part.id) for part in listed])[:-1])
     chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
     where = pa.array(first)
     space = spaces.take(where)
@@ -141,7 +100,6 @@ def catalogue_of(
         several,
         untyped,
         len(code) - len(first),
-        tuple(zip(listed, parts, strict=False)),
     )
     _check_keys(merged)
     return merged

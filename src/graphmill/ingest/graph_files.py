@@ -39,7 +39,7 @@ def read_graph(
     prefix: str = "",
     listed_first: bool = True,
 ) -> IngestResult:
-    """Nodes, edges and features of all files.
+    """Nodes and edges of all files.
 
     ``listed_first`` False: the node "files" are columns of the edge files, and nodes are in the order of the edges.
     Raises :class:`InputError` if a file cannot be used, if no edge is left, or if ``strict`` is set and anything is
@@ -77,11 +77,8 @@ def finished(
     """
     if made.edges.num_rows == 0:
         raise InputError(f"{reading.name} has no usable edge{reading.first_reject}")
-    nodes, edges, unlisted, row_of_known = _with_listed(made, known, listed_first)
+    nodes, edges, unlisted = _with_listed(made, known, listed_first)
     mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
-    features, wrong, blank = known.features(row_of_known)
-    for file, reject in wrong:
-        reading.refuse(file, [reject])
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
         "rows": edges.num_rows + len(reading.rejects),
@@ -102,7 +99,6 @@ def finished(
         "repeated_node_rows": known.repeated,
         "nodes_without_a_row": len(unlisted) if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
-        "nodes_with_blank_features": blank,
         "times_of_another_unit": mixed,
         "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
     }
@@ -127,17 +123,14 @@ def finished(
         *reading.unread_note(),
         *reading.notes,
     ]
-    return IngestResult(nodes, edges, reading.table(), features, counts, everything, matches)
+    return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)
 
 
-def _with_listed(
-    made: Assembled, known: Catalogue, listed_first: bool
-) -> tuple[pa.Table, pa.Table, pa.Array, np.ndarray]:
-    """The nodes of edges and files, the edges between them, the ids of the nodes in no node file, and the row of each
-    listed node."""
+def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple[pa.Table, pa.Table, pa.Array]:
+    """The nodes of edges and files, the edges between them, and the ids of the nodes in no node file."""
     of_edges = made.nodes.combine_chunks()
     if not len(known):
-        return of_edges, made.edges, text_of(of_edges, "id"), np.zeros(0, np.int64)
+        return of_edges, made.edges, text_of(of_edges, "id")
     place = places_in(
         joined_keys(text_of(of_edges, "type"), text_of(of_edges, "id")), joined_keys(known.type, known.id)
     )
@@ -171,4 +164,4 @@ def _with_listed(
         for rows in pieces(len(given), given):
             moved.append(row_of_made[given[rows]])
         edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
-    return pa.table(arrays, NODES), edges, text_of(of_edges, "id").take(pa.array(unlisted)), row_of_known
+    return pa.table(arrays, NODES), edges, text_of(of_edges, "id").take(pa.array(unlisted))

@@ -87,5 +87,4 @@ def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, st
         "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
         "nodes_without_a_row": "{} nodes are in edges and in no node file",
         "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
-        "nodes_with_blank_features": "{} listed nodes have a blank feature; they have none",
     }

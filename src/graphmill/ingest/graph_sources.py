@@ -14,7 +14,6 @@ from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
 from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
 from graphmill.ingest.names import plain, plain_name, without_blanks
@@ -82,21 +81,18 @@ class GraphReading(Reading):
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""
-        parts: list[tuple[pa.Table, np.ndarray, np.ndarray | None]] = []
+        parts: list[pa.Table] = []
         file, columns = self._opened(source)
         with file:
-            for (table, lines, values, wrong), refused in file.blocks(
-                columns, lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter)
+            for table, refused in file.blocks(
+                columns, lambda block: _node_rows(_of_kind(block, source.only_where), source)
             ):
-                parts.append((table, lines, values))
-                self.refuse(file.name, [*refused, *wrong])
+                parts.append(table)
+                self.refuse(file.name, refused)
         self.closed(file)
-        table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
-        lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
-        values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
+        table = pa.concat_tables([_NODE_ROWS.empty_table(), *parts])
         texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
-        return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
-                      feature_set=source.feature_set)  # fmt: skip
+        return Listed(file.name, source.space or source.constant, **texts)
 
     def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[pa.Table, EdgeRows]]:
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
@@ -161,27 +157,14 @@ def _of_kind(block: RowBlock, column: str) -> RowBlock:
 _NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])
 
 
-def _node_rows(
-    block: RowBlock, source: NodeSource, mark: str
-) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
-    rows = block.table.num_rows
+def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
     columns = [
         text_of(block.table, name, constant)
         for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
     ]
     if source.constant and source.type:
         columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    lines = block.lines
-    if not source.features:
-        return pa.table(columns, _NODE_ROWS), lines, None, []
-    values = np.zeros((rows, len(source.features)), np.float32)
-    rejects = []
-    for place, name in enumerate(source.features):
-        values[:, place], wrong = numbers_of(block.table[name].combine_chunks(), mark)
-        for row in wrong.tolist():
-            shown = block.table[name][row].as_py()
-            rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
-    return pa.table(columns, _NODE_ROWS), lines, values, rejects
+    return pa.table(columns, _NODE_ROWS)
 
 
 def edge_rows(

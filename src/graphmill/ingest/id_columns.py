@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.cells import Column
+from graphmill.ingest.files import shown
 from graphmill.ingest.row_files import RowFile
 
 _IDS = ("id", "node_id")
@@ -33,6 +34,20 @@ def text_columns(path: str | Path, names: Sequence[str], purpose: str, optional:
     if not parts or not sum(part.num_rows for part in parts):
         raise InputError(f"{path} has no row below its header")
     return pa.concat_tables(parts).combine_chunks()
+
+
+def text_mapping(path: str | Path, key: str, value: str, purpose: str) -> dict[str, str]:
+    """``key`` → ``value`` of the rows of a file; ``purpose`` as of :func:`text_columns`.
+
+    Raises :class:`InputError` as that does, and for a key with two values.
+    """
+    values: dict[str, str] = {}
+    for row in text_columns(path, (key, value), purpose).to_pylist():
+        if (known := values.setdefault(row[key], row[value])) != row[value]:
+            raise InputError(
+                f"{shown(path)}: {key} {row[key]!r} has the {value} {known!r} and the {value} {row[value]!r}; keep one"
+            )
+    return values
 
 
 def label_columns(path: str | Path, key: str, column: str) -> tuple[str, str]:

@@ -74,12 +74,16 @@ class KgColumns(EdgeColumns):
                 raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
         return self
 
+    def or_primekg(self) -> "KgColumns":
+        """The map; PrimeKG's columns if it is empty."""
+        if self != KgColumns():
+            return self
+        primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+        return KgColumns(relation="relation", display_relation="display_relation", **primekg)
+
     def of_file(self, path: str, delimiter: str, header: bool = True) -> EdgeSource:
         """The map as that of the file ``path``."""
-        columns = self
-        if self == KgColumns():
-            primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
-            columns = KgColumns(relation="relation", display_relation="display_relation", **primekg)
+        columns = self.or_primekg()
         head, tail = (
             EdgeEnd(**{part: getattr(columns, f"{end}_{part}") for part in _PARTS},
                     constant=getattr(columns, f"{end}_type_constant")) for end in ("head", "tail")

@@ -55,8 +55,6 @@ class NodeFile(Settings):
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
     source_column: str = setting("", "column with the vocabulary from which the id comes")
-    features: list[str] = setting([], "columns of numbers that become features of the nodes")
-    feature_set: str = setting("", "name of this file's features, if a type has several sets")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
     header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
@@ -89,14 +87,14 @@ def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Pat
 
 @guarded
 def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
-    """Read the folder ``path`` into nodes, edges, features and rejects.
+    """Read the folder ``path`` into nodes, edges and rejects.
 
     Raises :class:`InputError` if a file is missing or cannot be used, a column is missing, or no edge is left.
     """
     nodes = [
         NodeSource(
             within(path, file.file), file.id_column, file.type_column, file.name_column, file.source_column, file.type,
-            features=tuple(file.features), feature_set=file.feature_set, delimiter=file.delimiter, header=file.header,
+            delimiter=file.delimiter, header=file.header,
         )
         for file in settings.nodes
     ]  # fmt: skip
@@ -210,7 +208,6 @@ FORMAT = Format(
     read_kg_files,
     kg_files,
     data_roles=("edges",),
-    own_features=lambda settings: any(file.features for file in settings.nodes),
     guess=_guess,
     suited=all_types,
     preview=_preview,

@@ -158,20 +158,9 @@ def _part(plain: dict[str, str], word: str, part: str) -> str:
 
 
 def parts_of(columns: KgColumns) -> dict[str, str]:
-    """The role of each column."""
-    if columns == KgColumns():
-        return {name: _spelled(name, "x", "y") for name in PRIMEKG}
+    """The role of each column, or its roles."""
     roles: dict[str, str] = {}
-    for part, name in columns.model_dump().items():
-        if name and not part.endswith("_constant"):
-            part = _spelled(part, "head", "tail")
-            roles[name] = f"{roles[name]}, {part}" if name in roles else part
+    for role, name in columns.or_primekg().model_dump().items():
+        if name and not role.endswith("_constant"):
+            roles[name] = f"{roles[name]}, {role}" if name in roles else role
     return roles
-
-
-def _spelled(part: str, head: str, tail: str) -> str:
-    """``x_id`` or ``head_id`` as ``head id``; anything else as it is."""
-    for prefix, word in ((head, "head"), (tail, "tail")):
-        if part.startswith(f"{prefix}_"):
-            return f"{word} {part.removeprefix(f'{prefix}_')}"
-    return part

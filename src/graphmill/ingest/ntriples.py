@@ -148,7 +148,7 @@ def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], sho
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
     ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
     blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
-    return [Listed(name, "", ids, kinds, names, blank, np.zeros(len(rows), np.int64))] if rows else []
+    return [Listed(name, "", ids, kinds, names, blank)] if rows else []
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:

@@ -176,8 +176,7 @@ def _listed(symbols: list[str], files: dict[str, str | Path], kind: str, source:
     ids = pa.array(symbols, pa.string())
     types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, source))
     names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
-    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources,
-                                np.zeros(len(symbols), np.int64))], "", "first", kind)  # fmt: skip
+    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources)], "", "first", kind)  # fmt: skip
 
 
 def _renamed(nodes: pa.Table, labels: dict[int, str]) -> pa.Table:
