@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows
-from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows, text_of
+from graphmill.ingest.tables import MAX_SHOWN, NODES
 
 TypeRule = Literal["rarest", "first", "last", "joined"]
 JOINT = "+"
@@ -59,6 +59,10 @@ class Catalogue:
 
     def __len__(self) -> int:
         return len(self.id)
+
+    def table(self) -> pa.Table:
+        """The columns ``id``, ``type``, ``name`` and ``source``."""
+        return pa.table({name: getattr(self, name) for name in ("id", "type", "name", "source")})
 
     def find(self, space: pa.StringArray | None, ids: pa.StringArray) -> np.ndarray:
         """The node (int64) of each id in its space; −1 if there is none. Without ``space``, −2 for an id that is in
@@ -154,6 +158,24 @@ def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
         cell = cell.replace(mark, separators[0])
     parts = (part.strip() for part in (cell.split(separators[0]) if separators else [cell]))
     return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
+
+
+def merged_nodes(*tables: pa.Table) -> tuple[pa.Table, list[np.ndarray]]:
+    """The nodes of several tables, one for each type and id, in the order of their first rows; and the row (int32) of each
+    table's nodes among them.
+
+    A node has the first name that is not its id, and the first source.
+    """
+    columns = ("id", "type", "name", "source")
+    ids, types, names, sources = (pa.concat_arrays([text_of(table, name) for table in tables]) for name in columns)
+    code = codes_of(types, ids)
+    first = first_rows(code)
+    names = pc.if_else(pc.equal(names, ids), "", names)
+    names, sources = (text.take(pa.array(first_filled(text, code, first)[0])) for text in (names, sources))
+    ids, types = (text.take(pa.array(first)) for text in (ids, types))
+    names = pc.if_else(pc.equal(names, ""), ids, names)
+    arrays = [pa.array(np.arange(len(first))), ids, types.dictionary_encode(), names, sources.dictionary_encode()]
+    return pa.table(arrays, NODES), np.split(code, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def joined_keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:

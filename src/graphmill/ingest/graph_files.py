@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, catalogue_of, joined_keys, places_in
+from graphmill.ingest.catalogue import Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
@@ -131,37 +130,15 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
     of_edges = made.nodes.combine_chunks()
     if not len(known):
         return of_edges, made.edges, text_of(of_edges, "id")
-    place = places_in(
-        joined_keys(text_of(of_edges, "type"), text_of(of_edges, "id")), joined_keys(known.type, known.id)
-    )
-    unlisted = np.flatnonzero(place < 0)
     if listed_first:
-        row_of_known = np.arange(len(known))
-        row_of_made = place.copy()
-        row_of_made[unlisted] = len(known) + np.arange(len(unlisted))
+        nodes, (row_of_known, row_of_made) = merged_nodes(known.table(), of_edges)
     else:
-        row_of_made = np.arange(of_edges.num_rows)
-        row_of_known = np.full(len(known), -1, np.int64)
-        row_of_known[place[place >= 0]] = np.flatnonzero(place >= 0)
-        rest = np.flatnonzero(row_of_known < 0)
-        row_of_known[rest] = of_edges.num_rows + np.arange(len(rest))
-    total = len(known) + len(unlisted)
-    from_known, from_made = np.full(total, -1, np.int64), np.full(total, -1, np.int64)
-    from_known[row_of_known] = np.arange(len(known))
-    from_made[row_of_made] = np.arange(of_edges.num_rows)
-    columns: dict[str, Any] = {"index": pa.array(np.arange(total))}
-    for part in ("id", "type", "name", "source"):
-        listed = getattr(known, part).take(pa.array(np.maximum(from_known, 0)))
-        other = text_of(of_edges, part).take(pa.array(np.maximum(from_made, 0)))
-        use = (from_known >= 0) & (np.asarray(pc.not_equal(listed, ""), bool) | (from_made < 0))
-        columns[part] = pc.if_else(pa.array(use), listed, other)
-    columns["name"] = pc.if_else(pc.equal(columns["name"], ""), columns["id"], columns["name"])
-    arrays = [columns["index"], columns["id"], columns["type"].dictionary_encode(), columns["name"],
-              columns["source"].dictionary_encode()]  # fmt: skip
+        nodes, (row_of_made, row_of_known) = merged_nodes(of_edges, known.table())
     edges = made.edges
     for end in ("head", "tail"):
         moved, given = ColumnWriter(np.int32), made.edges[end].to_numpy()
         for rows in pieces(len(given), given):
             moved.append(row_of_made[given[rows]])
         edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
-    return pa.table(arrays, NODES), edges, text_of(of_edges, "id").take(pa.array(unlisted))
+    unlisted = ~np.isin(row_of_made, row_of_known)
+    return nodes, edges, text_of(of_edges, "id").filter(pa.array(unlisted))
