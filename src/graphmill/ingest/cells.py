@@ -2,7 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -141,8 +141,3 @@ def printable(text: str) -> str:
     """The beginning of a text, as it can be stored in UTF-8: bytes that were none are written as \\xNN."""
     start = text[: 4 * MAX_SHOWN].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return start.replace("\0", "\\0")[:MAX_SHOWN]
-
-
-def text_table(columns: dict[str, Any]) -> pa.Table:
-    """Columns of texts (Python lists or arrays) by name, as a table of strings."""
-    return pa.table({name: pa.array(values, pa.string()) for name, values in columns.items()})

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
-from graphmill.ingest.cells import Column, RowBlock
+from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
@@ -61,11 +61,10 @@ class GraphReading(Reading):
         ]
         return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
 
-    def _opened(self, source: NodeSource | EdgeSource) -> tuple[RowFile, tuple[Column, ...]]:
-        """The open file, and the columns to read. Keeps the columns that are skipped: for a file that is read twice, as
-        nodes and as edges, those that both skip."""
-        columns = source.columns
-        names = [column.name for column in columns]
+    def _opened(self, source: NodeSource | EdgeSource) -> RowFile:
+        """The open file. Keeps the columns that are skipped: for a file that is read twice, as nodes and as edges, those
+        that both skip."""
+        names = [column.name for column in source.columns]
         file = RowFile(
             source.path, source.delimiter, header_line=source.header, wanted=names, names=source.names,
             quoted=source.quoted,
@@ -77,15 +76,14 @@ class GraphReading(Reading):
             raise
         left = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in left if name and name not in names]
-        return file, columns
+        return file
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""
         parts: list[pa.Table] = []
-        file, columns = self._opened(source)
-        with file:
+        with self._opened(source) as file:
             for table, refused in file.blocks(
-                columns, lambda block: _node_rows(_of_kind(block, source.only_where), source)
+                source.columns, lambda block: _node_rows(_of_kind(block, source.only_where), source)
             ):
                 parts.append(table)
                 self.refuse(file.name, refused)
@@ -96,17 +94,23 @@ class GraphReading(Reading):
 
     def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[pa.Table, EdgeRows]]:
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
-        if not self.keep_negated:
-            source = _with_negations(source)
-        file, columns = self._opened(source)
-        with file:
+        with self._opened(source) as file:
+            if not self.keep_negated:
+                source = self._with_negations(source, file)
             for (negated, (mentions, rows, wrong)), refused in file.blocks(
-                columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
+                source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
             ):
                 self.negated += negated
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.closed(file)
+
+    def _with_negations(self, source: EdgeSource, file: RowFile) -> EdgeSource:
+        """The source with the columns of its file that say of a statement that it does not hold."""
+        unread = self.unread[file.name]
+        names = [name for name in unread if plain_name(plain(name)) in _NEGATED and file.names.count(name) == 1]
+        self.unread[file.name] = [name for name in unread if name not in names]
+        return replace(source, negated=tuple(names))
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
@@ -120,15 +124,6 @@ _NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", 
 """Names of columns that say of a statement that it does not hold (any more)."""
 _TRUE = ("true", "t", "yes", "y", "1", "1.0")
 _NOT = r"^\s*NOT(\||$|\s)"
-
-
-def _with_negations(source: EdgeSource) -> EdgeSource:
-    """The source with the columns of its file that say of a statement that it does not hold."""
-    used = {column.name for column in source.columns}
-    with RowFile(source.path, source.delimiter, header_line=source.header, wanted=list(used), names=source.names,
-                 quoted=source.quoted) as file:  # fmt: skip
-        names = [name for name in file.names if plain_name(plain(name)) in _NEGATED and name not in used]
-    return replace(source, negated=tuple(name for name in names if names.count(name) == 1))
 
 
 def _not_negated(block: RowBlock, source: EdgeSource) -> RowBlock:

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from graphmill.ingest.cells import Column, RowBlock, checked_block, text_table
+from graphmill.ingest.cells import Column, RowBlock, checked_block
 from graphmill.ingest.files import lines_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -69,7 +70,11 @@ def json_blocks(
                 texts[column.name].append(text)
                 if column.names and isinstance(record.get(column.name), _Decimal):
                     decimals.append((column.name, 1))
-        block = checked_block(text_table(texts), np.array(lines, np.int64), columns)
+        block = checked_block(
+            pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
+            np.array(lines, np.int64),
+            columns,
+        )
         block.rejects.extend(rejects)
         yield block
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,9 +71,11 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
     literals = 0
-    for number, text, is_text in _lines(path):
+    for number, raw in lines_of(path):
+        text = raw.decode("utf-8", errors="backslashreplace")
         if not text.strip() or text.lstrip().startswith("#"):
             continue
+        is_text = text.encode() == raw
         statement = _STATEMENT.fullmatch(text) if is_text else None
         if statement is None:
             reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
@@ -129,15 +131,6 @@ def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]
     for column in (0, 1):
         edges = edges.set_column(column, edges.schema.field(column), named)
     return replace(made, nodes=nodes, edges=edges)
-
-
-def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
-    """Number and text of each line, and whether it is UTF-8."""
-    for number, raw in lines_of(path):
-        try:
-            yield number, raw.decode("utf-8"), True
-        except UnicodeDecodeError:
-            yield number, raw.decode("utf-8", errors="backslashreplace"), False
 
 
 def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:
