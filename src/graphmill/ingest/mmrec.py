@@ -58,7 +58,7 @@ class MmrecSettings(Settings):
     )
     min_weight: float = MIN_WEIGHT
     strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
-    max_rejects: int = max_rejects_setting("the file if")
+    max_rejects: int = max_rejects_setting("the file as soon as")
 
 
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
