@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,9 @@ from graphmill.graph import group_split
 from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
-from graphmill.graph.grouping import EdgeParts, EdgePieces, WholeEdges, group_edges, written
+from graphmill.graph.grouping import EdgePieces, group_edges, written
 from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out
-from graphmill.graph.numbering import IntArray, categories, included_types, numbering_of, read_edges
+from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
 from graphmill.graph.settings import GraphSettings
@@ -44,7 +44,7 @@ class _Rows:
     """The rows of the edges table with their split. ``source``: where the split is from; ``excluded``: number of rows
     already left out; ``about``: what the report says of the split."""
 
-    parts: EdgeParts
+    parts: Iterable[EdgeColumns]
     source: str
     excluded: int = 0
     about: dict[str, Any] = field(default_factory=dict)
@@ -92,8 +92,9 @@ def build_graph(
     type_of_row, known_types = categories(nodes, "type", "nodes")
     wanted, node_rank = included_types(type_of_row, known_types, settings)
     if _streams(edges, settings):
-        pieces_of_table = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")
-        rows = _Rows(pieces_of_table, "given" if pieces_of_table.has_split else "drawn")
+        redraw = settings.split.given == "redraw"
+        given = "split" in edges.column_names and not redraw
+        rows = _Rows(EdgePieces(edges, len(nodes), redraw=redraw), "given" if given else "drawn")
     else:
         rows = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
     touched, excluded = np.zeros(len(nodes), bool), rows.excluded
@@ -106,7 +107,7 @@ def build_graph(
     ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
     pairs = Pairs(ends, numbering.num_nodes)
     table = node_table(nodes, numbering)
-    if not rows.parts.has_split:
+    if "split" not in arrays:
         keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
         of_pair, split = draw_splits(pairs, keys, settings.split), ColumnWriter(np.uint8)
         for place in pieces(len(pairs.of_edge), pairs.of_edge):
@@ -155,7 +156,7 @@ def _split_in_memory(
     if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
         columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
         about, source = {"groups": groups}, group_split.METHOD
-    return _Rows(WholeEdges(columns), source, excluded, about)
+    return _Rows([columns], source, excluded, about)
 
 
 def _texts(table: pa.Table, name: str) -> Iterator[str]:

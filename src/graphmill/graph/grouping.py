@@ -6,9 +6,9 @@ functions of :mod:`graphmill.graph.relations` process each bucket. Memory holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,29 +36,6 @@ from graphmill.ingest.disk import ColumnWriter, pieces
 _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 
-class EdgeParts(Protocol):
-    """The edges of a graph in parts: codes of relations and display relations are the same in all parts.
-
-    ``attributes``: the optional columns that there are; ``has_split``: whether there is a split.
-    """
-
-    attributes: list[str]
-    has_split: bool
-
-    def __iter__(self) -> Iterator[EdgeColumns]: ...
-
-
-class WholeEdges:
-    """Edges that are in memory, as one part."""
-
-    def __init__(self, edges: EdgeColumns) -> None:
-        self._edges = edges
-        self.attributes, self.has_split = list(edges.attributes), edges.split is not None
-
-    def __iter__(self) -> Iterator[EdgeColumns]:
-        yield self._edges
-
-
 class EdgePieces:
     """The edges table in pieces, each read by :func:`graphmill.graph.numbering.read_edges`."""
 
@@ -78,8 +55,6 @@ class EdgePieces:
                 for text in categories(part, name, "edges")[1]:
                     known.setdefault(text, len(known))
         self.names = list(self._rank["relation"])
-        self.attributes = [name for name in ATTRIBUTES if name in edges.column_names]
-        self.has_split = "split" in edges.column_names and not redraw
 
     def _parts(self) -> Iterator[tuple[int, pa.Table]]:
         for part in pieces(self._edges.num_rows, *self._arrays):
@@ -150,8 +125,11 @@ class Grouped:
         return False
 
 
-def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSettings) -> Grouped:
+def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: GraphSettings) -> Grouped:
     """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
+
+    ``parts``: the edges in parts, which are read several times; codes of relations and display relations are the same in
+    all.
 
     Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept. With
     ``parallel_edges: merge`` the display_relation is not compared.
@@ -160,7 +138,7 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
     counts = numbering.counts
     given: list[Key] = []
     ranges: dict[Key, Ranges] = {}
-    for key, local in _by_relation(columns, numbering):
+    for key, local in _by_relation(parts, numbering):
         if key not in given:
             given.append(key)
         for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
@@ -171,14 +149,15 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
         of_key.cut(disk.BUCKET)
         first[key] = sum(len(each) for each in sizes)
         sizes.append(of_key.sizes)
-    stored = _STORED | ({"split": np.uint8} if columns.has_split else {})
-    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in columns.attributes}
+    part = next(iter(parts))
+    stored = _STORED | ({} if part.split is None else {"split": np.uint8})
+    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in part.attributes}
     all_sizes = np.concatenate(sizes)
     grouped = Grouped(
         numbering, given, ranges, first, Buckets(all_sizes, stored), Buckets(all_sizes, stored) if reverse else None, {},
         stored,
     )  # fmt: skip
-    for key, local in _by_relation(columns, numbering):
+    for key, local in _by_relation(parts, numbering):
         local["display"] = local["display"] * (not merged)
         grouped.edges.put(first[key] + ranges[key].of(local["dst"]), local)
     for key in given:
@@ -193,9 +172,11 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
     return grouped
 
 
-def _by_relation(columns: EdgeParts, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
+def _by_relation(
+    parts: Iterable[EdgeColumns], numbering: Numbering
+) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
     """The edges of each piece that are in the graph, by relation."""
-    for part in columns:
+    for part in parts:
         inside = (numbering.of_row[part.head] >= 0) & (numbering.of_row[part.tail] >= 0)
         yield from by_relation(part.take(inside), numbering)
 
