@@ -230,7 +230,7 @@ def test_facts_beside_interactions_without_a_split_stay_in_train(tmp_path: Path,
         ({"train": "", "kg_final": ""}, "no train.txt; the format kgat needs it$"),
         ({"train": "x y\n", "test": "", "kg_final": ""}, "no usable line"),
         ({"item_list": "id name\n1 2\n"}, "remap_id"),
-        ({"item_list": "org_id remap_id\na 0\nb 0\n"}, "occurs twice"),
+        ({"item_list": "org_id remap_id\na 0\nb 0\n"}, "remap_id 0 is on line 2, too"),
         ({"item_list": "org_id remap_id\na zero\n"}, "line 2"),
     ],
 )

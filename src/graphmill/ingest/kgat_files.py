@@ -20,6 +20,7 @@ from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_columns import numbered_texts
 from graphmill.ingest.interactions import (
     ENTITY,
     ITEM,
@@ -237,7 +238,7 @@ def _known(
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, out = shown(path), dict[int, str]()
+    name = shown(path)
     first = next(text_lines(path), (1, ""))[1]
     # Names can have blanks: if the header has tabs, only tabs separate.
     with RowFile(path, "\t" if "\t" in first else " ", quoted=False) as file:
@@ -245,21 +246,11 @@ def _read_list(path: str | Path) -> dict[int, str]:
             raise InputError(
                 f"{name} must begin with a header that has org_id and remap_id; it begins {first[:MAX_SHOWN]!r}"
             )
-        columns = [Column("org_id"), Column("remap_id", "whole", required=True)]
-        for rows, rejects in file.blocks(columns, lambda block: (block.table.to_pydict(), block)):
-            for reject in rejects[:1]:
-                raise InputError(
-                    f"{name}, {reject.place} ({reject.value!r}); mend the list, or remove it (names with blanks need tabs "
-                    "between the columns, in the header as well)"
-                )
-            for place, (number, text) in enumerate(zip(rows[0]["remap_id"], rows[0]["org_id"], strict=True)):
-                if number in out or number > _LARGEST:
-                    why = "occurs twice" if number in out else "is too large"
-                    raise InputError(
-                        f"{name}, line {rows[1].lines[place]}: remap_id {number} {why}; mend the list, or remove it"
-                    )
-                out[number] = text.strip()
-    return out
+        remedy = "mend the list, or remove it (names with blanks need tabs between the columns, in the header as well)"
+        texts, numbers_of, lines = numbered_texts(file, "org_id", "remap_id", remedy, blanks=True)
+    for place in np.flatnonzero(numbers_of > _LARGEST)[:1].tolist():
+        raise InputError(f"{name}, line {lines[place]}: remap_id {numbers_of[place]} is too large; {remedy}")
+    return dict(zip(numbers_of.tolist(), texts, strict=True))
 
 
 def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:

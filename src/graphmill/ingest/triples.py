@@ -11,17 +11,14 @@ later vector the wrong name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
-from graphmill.ingest.cells import Column
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.files import shown
@@ -29,6 +26,7 @@ from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_columns import numbered_texts, require_once
 from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
@@ -221,33 +219,9 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
 
 
 def _dictionary(file: str | Path, what: str) -> tuple[list[str], np.ndarray, np.ndarray]:
-    """The texts of a dictionary, their indices and their lines. ``what``: what the texts are.
-
-    Raises :class:`InputError` for a line that is no text and index, and for an index that occurs twice.
-    """
-    columns = [Column(what, required=True), Column("index", "whole", required=True)]
+    """The texts of a dictionary, their indices and their lines. ``what``: what the texts are."""
     with RowFile(file, "\t", header_line=False, names=(what, "index"), quoted=False) as opened:
-        parts = []
-        for block, rejects in opened.blocks(columns, lambda block: block):
-            if rejects:
-                first = min(rejects)
-                raise InputError(f"{opened.name}, {first.place}: {first.value!r}")
-            parts.append(block)
-    texts = [text.strip() for block in parts for text in block.table[what].to_pylist()]
-    index = np.concatenate([block.table["index"].to_numpy() for block in parts])
-    lines = np.concatenate([block.lines for block in parts])
-    _require_once(index.tolist(), lines, opened.name, "index {}")
-    return texts, index, lines
-
-
-def _require_once(values: Sequence[Any], lines: np.ndarray, file: str, what: str) -> None:
-    """Raise :class:`InputError` for a value that occurs twice."""
-    line_of: dict[Any, int] = {}
-    for value, line in zip(values, lines.tolist(), strict=True):
-        if line_of.setdefault(value, line) != line:
-            raise InputError(
-                f"{file}, line {line}: {what.format(value)} is on line {line_of[value]}, too; name each once"
-            )
+        return numbered_texts(opened, what, "index", "mend the dictionary")
 
 
 def _symbols(file: str | Path) -> list[str]:
@@ -258,7 +232,7 @@ def _symbols(file: str | Path) -> list[str]:
     if not file:
         return []
     texts, index, lines = _dictionary(file, "symbol")
-    _require_once(texts, lines, shown(file), "'{}'")
+    require_once(texts, lines, shown(file), "'{}'")
     order = np.argsort(index)
     gaps = np.flatnonzero(index[order] != np.arange(len(index)))
     if len(gaps):
