@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from graphmill.atomic_files import os_error_in_a_sentence, sync_directory, write_atomically
+from graphmill.atomic_files import os_error_in_a_sentence, sync, write_atomically
 from graphmill.errors import InputError, ResourceError, one_line
 from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
 from graphmill.locks import locked
@@ -235,10 +235,10 @@ class Versions:
             (scratch / VERSION).write_text(text + "\n", encoding="utf-8")
             for path in scratch.iterdir():
                 _sync_file(path)
-            sync_directory(scratch)
+            sync(scratch)
             final = self.path / f"{number:04d}-{content[:8]}"
             os.replace(scratch, final)
-            sync_directory(self.path)
+            sync(self.path)
             return self.read(final.name)
         except OSError as error:
             raise ResourceError(f"no version could be written to {self.path}: {error.strerror or error}") from None
@@ -258,7 +258,7 @@ class Versions:
             link.unlink(missing_ok=True)
             os.symlink(version.name, link)
             os.replace(link, self.path / CURRENT)
-            sync_directory(self.path)
+            sync(self.path)
         except OSError as error:
             raise ResourceError(f"{self.path / CURRENT} could not be switched: {error.strerror}") from None
         return entry

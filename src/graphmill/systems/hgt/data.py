@@ -156,7 +156,7 @@ class HgtData:
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
         similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=SIMILARITY)
-        indptr, indices = similarity.indptr, similarity.indices
+        indptr, indices = similarity.indptr.astype(np.int64), similarity.indices.astype(np.int32)
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):
             return None
