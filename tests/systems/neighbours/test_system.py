@@ -1,5 +1,6 @@
 """Spectral vectors and kNN: the systems rank as the baselines do, and score new nodes without training."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -7,11 +8,13 @@ import pytest
 
 import graphmill
 from graphmill.errors import SettingsError
-from graphmill.evaluation.baselines.neighbours import NeighbourScorer, choose, knn_rows, spectral_rows
+from graphmill.evaluation.baselines.neighbours import SHRINKAGES, NeighbourScorer, choose, of_length
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explainer_of
+from graphmill.graph.spectral import neighbourhoods, scaled
+from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import Restored, export_run, restore
@@ -46,7 +49,10 @@ def runs(typed: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 @pytest.mark.parametrize("name", NAMES)
 def test_it_ranks_as_the_baseline_of_its_name(name: str, runs: dict[str, Restored], typed: TypedGraph) -> None:
     edges, run = TrainEdges(typed), runs[name]
-    rows_of = knn_rows(edges) if name == "knn" else spectral_rows(edges, 16, 0)
+    entries = neighbourhoods(typed)
+    vectors = SpectralVectors.of(entries, 16, seed=0).all()
+    make = partial(scaled, entries.matrix) if name == "knn" else partial(of_length, vectors)
+    rows_of = {own: partial(make, own) for own in SHRINKAGES}
     setting, _ = choose(edges, link_queries(typed, "valid"), rows_of)
     baseline = NeighbourScorer(edges, rows_of[setting.shrinkage](), setting)
     expected = rank_links(baseline, link_queries(typed, "test"), ks=(1, 10)).macro["mrr"]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache as cached
-from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -20,7 +18,6 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
@@ -217,25 +214,9 @@ def choose(
     return best, highest
 
 
-def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
-    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES}
-
-
-def spectral_rows(
-    edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
-) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
-    (short for small neighbourhoods) or :func:`shortened`.
-
-    ``poll``: as in :func:`graphmill.graph.spectral.factors`.
-    """
-    vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
-
-    def rows(shrinkage: float) -> Float32:
-        return of_length(vectors(), shrinkage)
-
-    return {shrinkage: partial(rows, shrinkage) for shrinkage in SHRINKAGES}
+def heads_of(queries: LinkQueries) -> int:
+    """Number of heads to score: each head of each relation counts once."""
+    return sum(len(np.unique(relation.heads)) for relation in queries.relations)
 
 
 def of_length(vectors: Float32, shrinkage: float) -> Float32:

@@ -6,18 +6,15 @@ reverses: there an inverse relation is added for each missing one, with ConvE's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.spectral import SHRINKAGE, neighbourhoods, scaled
-from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.splits import TRAIN
 
 if TYPE_CHECKING:
@@ -101,14 +98,6 @@ class TrainEdges:
             ones = np.ones(len(edges.src), np.float32)
             self._matrices[relation] = sp.csr_matrix((ones, (edges.src, edges.dst)), (source.count, target.count))
         return self._matrices[relation]
-
-    def neighbourhoods(self, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-        """The neighbourhoods of all typed edges in both directions, :func:`scaled`."""
-        return scaled(neighbourhoods(cast("TypedGraph", self)).matrix, shrinkage)
-
-    def spectral_vectors(self, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        """float32 [nodes, width]: :class:`SpectralVectors` of all typed edges in both directions."""
-        return SpectralVectors.of(neighbourhoods(cast("TypedGraph", self)), width, seed, poll).all()
 
     def known_as(self, relation: int) -> int:
         """The graph's relation with the edges of an inverse; the inverse itself if there is none."""

@@ -1,4 +1,7 @@
-"""The settings of ComplEx as a part of a blend and as the baseline beside any ranking of links: one run for both."""
+"""The systems that are parts of a blend and baselines beside any ranking of links, with the same settings in both places.
+
+ComplEx is a run of its own; spectral vectors and kNN are fitted in seconds where they are needed.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,10 @@ import math
 from typing import Any
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems import registry
 from graphmill.systems.factor.memory import has_reverses, scores_per_link
 from graphmill.systems.factor.settings import FactorSettings
+from graphmill.systems.neighbours.system import KnnSystem, NeighboursSystem, SpectralSystem
 
 MINUTES = 1.2
 """Largest time of the training, in minutes of one CPU core. It is counted by the amount of work, so that every machine does
@@ -21,6 +26,14 @@ FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
 """Assumed rates of one core, which turn the minutes into an amount of work."""
 QUERIES = 500
 """Validation links of a relation on which an epoch is judged."""
+
+
+def neighbours_system(name: str, graph: TypedGraph, seed: int, width: int) -> NeighboursSystem:
+    """The system of spectral vectors of ``width``, or of kNN (:mod:`graphmill.systems.neighbours`)."""
+    values: dict[str, Any] = {"system": name, "data": str(graph.path), "training": {"seed": seed}}
+    values |= {"model": {"embedding_dim": width}} if name == "spectral" else {}
+    make = SpectralSystem if name == "spectral" else KnnSystem
+    return make(graph, registry.settings_model(name).model_validate(values), "full")
 
 
 def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
