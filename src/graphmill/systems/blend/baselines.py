@@ -9,9 +9,9 @@ import math
 from typing import Any
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems import registry
 from graphmill.systems.factor.memory import has_reverses, scores_per_link
 from graphmill.systems.factor.settings import FactorSettings
+from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.systems.neighbours.system import KnnSystem, NeighboursSystem, SpectralSystem
 
 MINUTES = 1.2
@@ -31,9 +31,10 @@ QUERIES = 500
 def neighbours_system(name: str, graph: TypedGraph, seed: int, width: int) -> NeighboursSystem:
     """The system of spectral vectors of ``width``, or of kNN (:mod:`graphmill.systems.neighbours`)."""
     values: dict[str, Any] = {"system": name, "data": str(graph.path), "training": {"seed": seed}}
-    values |= {"model": {"embedding_dim": width}} if name == "spectral" else {}
-    make = SpectralSystem if name == "spectral" else KnnSystem
-    return make(graph, registry.settings_model(name).model_validate(values), "full")
+    if name == "knn":
+        return KnnSystem(graph, KnnSettings.model_validate(values), "full")
+    values["model"] = {"embedding_dim": width}
+    return SpectralSystem(graph, SpectralSettings.model_validate(values), "full")
 
 
 def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:

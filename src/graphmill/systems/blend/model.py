@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,4 +19,4 @@ class BlendModule(nn.Module):
         self.mix: Tensor
         self.register_buffer("mix", torch.ones(relations, parts))
         self.paths = PathWeights(relations) if paths else None
-        self.parts = nn.ModuleDict(systems).requires_grad_(False)
+        self.parts: Any = nn.ModuleDict(systems).requires_grad_(False)

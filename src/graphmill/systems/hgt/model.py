@@ -286,11 +286,10 @@ class HGT(nn.Module):
             if str(t) in self.features:
                 if features is None or t not in features:
                     raise ValueError(f"node type {t} was built with features, but none were given")
-                given, projection = (
-                    features[t] if own is None else features[t].index_select(0, own),
-                    self.features[str(t)],
-                )
-                rows.append(projection(given.to(projection.weight.dtype)))
+                given = features[t] if own is None else features[t].index_select(0, own)
+                projection: Linear = self.features[str(t)]  # type: ignore[assignment]
+                dtype = projection.weight.dtype  # of the inputs, whatever the precision of products
+                rows.append(projection(given.to(dtype)).to(dtype))
             inputs.append(sum(rows[1:], rows[0]))
         return inputs
 
