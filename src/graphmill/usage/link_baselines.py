@@ -12,25 +12,30 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphmill.atomic_files import write_atomically
-from graphmill.evaluation.baselines.neighbours import NeighbourScorer, heads_of
+from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
 from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.spectral import PRODUCTS
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.parts import finished_run, roots_beside
+from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
-from graphmill.systems.blend.baselines import complex_values, neighbours_system
-from graphmill.training.contract import Execution
+from graphmill.systems import registry
+from graphmill.systems.blend.complex_part import complex_values
+from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
@@ -67,7 +72,7 @@ class LinkBaselines:
     @cached_property
     def queries(self) -> LinkQueries:
         """The queries to rank."""
-        return (both_sides if self.sides == "both" else link_queries)(self.graph, self.split)
+        return self._asked(self.split)
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
         """Return the rankings of the named baselines, computed or read from the cache."""
@@ -82,8 +87,9 @@ class LinkBaselines:
         except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
             scorer, about = self.scorer(name)
+            self._note(f"{title(name)}: ranking {self.queries.total:,} links")
             if isinstance(scorer, NeighbourScorer):
-                scorer.progress = self._progress(name, "ranking", heads_of(self.queries))
+                scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
             found = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             self._keep(path, to_bytes(found, about))
@@ -94,15 +100,29 @@ class LinkBaselines:
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
         """Return one baseline's scorer, with its settings."""
-        if name == "complex":
-            return self._complex()
-        system = neighbours_system(name, self.graph, self.seed, self.width)
-        system.average, system.progress = self.average, partial(self._progress, name)
-        model = system.build(Execution())
-        system.solve(model, self.poll)
+        return self._complex() if name == "complex" else self._neighbours(name)
+
+    def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:
+        width = {"embedding_dim": self.width} if name == "spectral" else {}
+        values = {"system": name, "preset": "none", "model": width, "training": {"seed": self.seed}}
+        settings = parse_settings(values, f"the baseline {name}")
+        system: Any = registry.create(name, self.graph, settings, "full")
+        multiplied = self._progress(f"{title(name)}: singular vectors of width {self.width}", PRODUCTS)
+
+        def product() -> None:
+            self.poll()
+            multiplied(1)
+
+        self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
+        shrinkages = len(SHRINKAGES) * _heads(self._valid)
+        chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
+        macro = self.average == "macro"
+        model = system.build(StepSizes())
+        model.put(system.fitted_to(self._valid, self.poll, macro=macro, products=product, progress=chosen))
         scorer = system.scorer(model)
         scorer.poll = self.poll
-        return scorer, {**({"width": self.width} if name == "spectral" else {}), **scorer.setting.to_dict()}
+        about = {"width": self.width} if name == "spectral" else {}
+        return scorer, {**about, **system.setting(model).to_dict()}
 
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         self.poll()
@@ -118,6 +138,15 @@ class LinkBaselines:
 
     def _ranked(self, scorer: Scorer) -> LinkRanking:
         return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
+
+    def _asked(self, split: str, limit: int = 0) -> LinkQueries:
+        ask = both_sides if self.sides == "both" else link_queries
+        return ask(self.graph, split, max_per_relation=limit)
+
+    @cached_property
+    def _valid(self) -> LinkQueries:
+        """The validation queries that choose settings. Raises :class:`InputError` if the graph has no validation links."""
+        return self._asked("valid", TUNING_QUERIES)
 
     def _mean(self, ranking: LinkRanking) -> float:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
@@ -141,10 +170,9 @@ class LinkBaselines:
                 f"the ranking could not be kept in {self.folder} ({error.strerror}): it is computed anew next time"
             )
 
-    def _progress(self, name: str, stage: str, total: int) -> Callable[[int], None]:
-        """A function that is called with the newly finished part of a baseline's stage. It notes the progress at most every
+    def _progress(self, stage: str, total: int) -> Callable[[int], None]:
+        """A function that is called with the newly finished part of a stage. It notes the progress at most every
         :data:`NOTE_SECONDS`."""
-        self._note(f"{title(name)}: {stage}")
         every, done = Throttle(NOTE_SECONDS), 0
         every.due()
 
@@ -152,10 +180,15 @@ class LinkBaselines:
             nonlocal done
             done += count
             if every.due():
-                self._note(f"{title(name)}: {stage}, {min(100 * done / max(total, 1), 100):.0f} % done")
+                self._note(f"{stage}, {min(100 * done / max(total, 1), 100):.0f} % done")
 
         return more
 
     def _note(self, text: str) -> None:
         for outlet in self.outlets:
             outlet.send({"kind": "note", "text": f"baseline {text}"})
+
+
+def _heads(queries: LinkQueries) -> int:
+    """Number of heads to score: each head of each relation counts once."""
+    return sum(len(np.unique(relation.heads)) for relation in queries.relations)

@@ -25,7 +25,7 @@ from graphmill.runs import parts
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
-from graphmill.systems.blend import baselines
+from graphmill.systems.blend import complex_part
 from graphmill.systems.blend.exported import scorer_of
 from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures
 from graphmill.usage.link_baselines import LinkBaselines
@@ -74,7 +74,7 @@ def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: 
     """Even if every mixture is worse, as where each of the averaged ones errs in another way."""
     own: Any = blend.system
     monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, *_: 0 * choices[0] - 1)
-    model = own.build(own.execution)
+    model = own.build(own.step_sizes)
     model.load_state_dict(blend.model.state_dict())
     own.solve(model, lambda: None)
     best = max(mrr(blend, scorer) for scorer in own.baselines(model).values())
@@ -213,15 +213,15 @@ def test_what_it_cannot_honour_is_refused(section: dict[str, Any], message: str)
 
 @pytest.mark.parametrize(("links", "nodes", "n3"), [(99_999, 2_000, 0.1), (100_000, 2_000, 0.05), (700, 10, 0.02)])
 def test_the_more_links_the_less_norm(links: int, nodes: int, n3: float) -> None:
-    assert baselines.n3_of(links, nodes) == n3
+    assert complex_part.n3_of(links, nodes) == n3
 
 
 def test_the_complex_of_a_small_graph_makes_few_passes(graph: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    training = baselines.complex_values(graph, 0, "cpu")["training"]
+    training = complex_part.complex_values(graph, 0, "cpu")["training"]
     edges = sum(relation["split"]["train"] for relation in graph.manifest["relations"])
-    assert training["steps_per_epoch"] * training["epochs"] * 1024 <= (baselines.MOST_PASSES + 7) * max(edges, 1024)
-    monkeypatch.setattr(baselines, "MINUTES", 1e-6)
-    assert baselines.complex_values(graph, 0, "cpu")["training"]["steps_per_epoch"] == 1
+    assert training["steps_per_epoch"] * training["epochs"] * 1024 <= (complex_part.MOST_PASSES + 7) * max(edges, 1024)
+    monkeypatch.setattr(complex_part, "MINUTES", 1e-6)
+    assert complex_part.complex_values(graph, 0, "cpu")["training"]["steps_per_epoch"] == 1
 
 
 def test_amounts_are_the_mean_of_the_best_choices() -> None:

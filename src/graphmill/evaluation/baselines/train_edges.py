@@ -34,15 +34,10 @@ class DirectedRelation:
 
 @dataclass(frozen=True)
 class DirectedEdges:
-    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers.
-
-    ``split`` is train and ``pair`` 0 for all edges; code that reads graphs needs these fields.
-    """
+    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers."""
 
     src: Int64
     dst: Int64
-    split: NDArray[np.uint8]
-    pair: NDArray[np.int32]
 
 
 class TrainEdges:
@@ -79,8 +74,8 @@ class TrainEdges:
 
     def ends(self, relation: int) -> tuple[NodeType, NodeType]:
         """The types of a relation's sources and targets; relations M … 2M − 1 are the inverses."""
-        found = self._ends[relation]
-        return self._types[found.source], self._types[found.target]
+        result = self._ends[relation]
+        return self._types[result.source], self._types[result.target]
 
     def edges(self, relation: DirectedRelation | int) -> DirectedEdges:
         """Training edges of a relation or an inverse, sorted by (source, target) of the relation itself."""
@@ -89,7 +84,7 @@ class TrainEdges:
         width = self._types[self._ends[base].target].count
         src, dst = self._keys[base] // max(width, 1), self._keys[base] % max(width, 1)
         src, dst = (src, dst) if relation < self._count else (dst, src)
-        return DirectedEdges(src, dst, np.full(len(src), TRAIN, np.uint8), np.zeros(len(src), np.int32))
+        return DirectedEdges(src, dst)
 
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets]: 1 for each training edge of a relation or an inverse; cached."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.blend.baselines import complex_values
+from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.settings import BlendSettings
 from graphmill.systems.factor.memory import memory_parts as complex_parts
 from graphmill.systems.factor.settings import FactorSettings

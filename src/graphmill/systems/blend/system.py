@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,8 +20,8 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
-from graphmill.systems.blend.baselines import complex_seconds, complex_values, neighbours_system
-from graphmill.systems.blend.exported import PATHS, SPECTRAL, TRIED
+from graphmill.systems.blend.complex_part import complex_seconds, complex_values
+from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
 from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule
@@ -31,7 +31,7 @@ from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
 from graphmill.systems.neighbours.system import SpectralSystem
-from graphmill.training.contract import EmbeddingBlock, Execution, ParameterGroup, Phase, StepBatch
+from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
 
 COMPLEX = "complex"
 
@@ -48,14 +48,18 @@ class BlendSystem(BaseSystem[BlendModule]):
         self.phases = [Phase("blend", 1, closed_form=True)]
         self.names = [POPULARITY, *settings.model.parts]
         self.links = TrainingLinks.of_graph(graph)
-        seed, width = settings.training.seed, settings.model.embedding_dim
-        self.fitted = {name: neighbours_system(name, graph, seed, width) for name in self.names if name in TRIED}
-        self.vectors = cast(SpectralSystem, self.fitted[SPECTRAL])
-        self.trained: dict[str, Any] = {}
-        for name, values in self.part_runs().items():
-            own = registry.settings_model(name).model_validate(dict(values))
-            self.trained[name] = registry.create(name, graph, own, "full")
+        self.trained = {name: self._system(name, values) for name, values in self.part_runs().items()}
+        shared = {"data": str(graph.path), "training": {"seed": settings.training.seed}}
+        self.fitted = {name: self._system(name, {"system": name, **shared}) for name in self.names if name == KNN}
+        width = {"model": {"embedding_dim": settings.model.embedding_dim}}
+        self.vectors: SpectralSystem = self._system(SPECTRAL, {"system": SPECTRAL, **shared, **width})
+        self.fitted[SPECTRAL] = self.vectors
         self._parts: tuple[nn.Module, dict[str, Part]] | None = None
+
+    def _system(self, name: str, values: Mapping[str, Any]) -> Any:
+        """The system of a part."""
+        settings = registry.settings_model(name).model_validate(dict(values))
+        return registry.create(name, self.graph, settings, "full")
 
     def part_runs(self) -> dict[str, dict[str, Any]]:
         """:meth:`graphmill.training.contract.System.part_runs`: ComplEx's."""
@@ -65,11 +69,11 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> BlendModule:
+    def build(self, step_sizes: StepSizes) -> BlendModule:
         """A blend whose parts are not yet fitted."""
-        self.execution = execution
-        execution.can_checkpoint = False
-        models = {name: system.build(execution) for name, system in (self.fitted | self.trained).items()}
+        self.step_sizes = step_sizes
+        step_sizes.can_checkpoint = False
+        models = {name: system.build(step_sizes) for name, system in (self.fitted | self.trained).items()}
         return BlendModule(len(self.graph.relations), len(self.names), paths=PATHS in self.names, systems=models)
 
     def take_parts(self, model: BlendModule, parts: Mapping[str, nn.Module]) -> None:

@@ -15,29 +15,25 @@ from graphmill.evaluation.baselines.neighbours import (
     NeighbourSetting,
     ScoredRows,
     choose,
-    heads_of,
     of_length,
     setting_of,
     setting_row,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, neighbourhoods, scaled
+from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
-from graphmill.training.contract import EmbeddingBlock, Execution
+from graphmill.training.contract import EmbeddingBlock, StepSizes
 from graphmill.training.solved import SolvedArrays
 
 RowsOf = Mapping[float, Callable[[], ScoredRows]]
 """For each shrinkage to choose from a function that makes the rows to compare."""
-Progress = Callable[[str, int], Callable[[int], None]]
-"""Takes the name of a stage and the amount of its work; returns a function to call with each part that is finished."""
 
 
 class NeighboursSystem(ClosedFormSystem):
@@ -46,17 +42,13 @@ class NeighboursSystem(ClosedFormSystem):
     (:func:`~graphmill.evaluation.baselines.neighbours.setting_row`).
     """
 
-    average: Average = "macro"
-    """Whose best MRR on validation links chooses the setting."""
-
     def __init__(self, graph: TypedGraph, settings: SpectralSettings | KnnSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.edges = TrainEdges(graph)
-        self.progress: Progress = lambda stage, work: lambda done: None
 
-    def build(self, execution: Execution) -> SolvedArrays:
-        """The model before it is computed: zeros of the final shapes, which a blend has among its own weights."""
-        model, nodes = super().build(execution), self.graph.num_nodes
+    def build(self, step_sizes: StepSizes) -> SolvedArrays:
+        """The model before it is computed: zeros of the final shapes, since a blend holds it among its weights."""
+        model, nodes = super().build(step_sizes), self.graph.num_nodes
         width = self.settings.model.embedding_dim if "left" in self.ARRAYS else 0
         shapes = {"left": (nodes, width), "values": (width,), "setting": (4,)}
         model.put({name: np.zeros(shapes[name], np.float32) for name in self.ARRAYS})
@@ -76,12 +68,22 @@ class NeighboursSystem(ClosedFormSystem):
         """The rows that are compared, by the chosen setting."""
 
     def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
-        """The setting that ranks validation links best by :attr:`average`."""
-        queries = self.ranking_queries("valid", TUNING_QUERIES)
-        arrays, rows_of = self.rows_to_choose(poll)
-        scored = self.progress("choosing its settings", len(rows_of) * heads_of(queries))
-        macro = self.average == "macro"
-        setting, _ = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=scored)
+        """The setting that ranks validation links best by the mean MRR of the relations."""
+        return self.fitted_to(self.ranking_queries("valid", TUNING_QUERIES), poll)
+
+    def fitted_to(
+        self,
+        queries: LinkQueries,
+        poll: Callable[[], None],
+        *,
+        macro: bool = True,
+        products: Callable[[], None] | None = None,
+        progress: Callable[[int], None] = lambda heads: None,
+    ) -> Mapping[str, np.ndarray]:
+        """The arrays, with the setting that ranks ``queries`` best. ``products``: called instead of ``poll`` for each
+        product of the SVD. ``macro``, ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        arrays, rows_of = self.rows_to_choose(products or poll)
+        setting, _ = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
         return {**arrays, "setting": setting_row(setting)}
 
     def setting(self, model: SolvedArrays) -> NeighbourSetting:
@@ -127,14 +129,8 @@ class SpectralSystem(NeighboursSystem):
 
     def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """The vectors, with both kinds of lengths."""
-        seed, width = self.settings.training.seed & 0xFFFF_FFFF, self.settings.model.embedding_dim
-        multiplied = self.progress(f"singular vectors of width {width}", PRODUCTS)
-
-        def product() -> None:
-            poll()
-            multiplied(1)
-
-        found = SpectralVectors.of(self.entries, width, seed, product)
+        seed = self.settings.training.seed & 0xFFFF_FFFF
+        found = SpectralVectors.of(self.entries, self.settings.model.embedding_dim, seed, poll)
         vectors = found.all()
         arrays = {"left": found.left.astype(np.float32), "values": found.values.astype(np.float32)}
         return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}

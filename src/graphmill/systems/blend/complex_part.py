@@ -1,7 +1,4 @@
-"""The systems that are parts of a blend and baselines beside any ranking of links, with the same settings in both places.
-
-ComplEx is a run of its own; spectral vectors and kNN are fitted in seconds where they are needed.
-"""
+"""The settings of ComplEx as a part of a blend and as the baseline beside any ranking of links: one run for both."""
 
 from __future__ import annotations
 
@@ -11,8 +8,6 @@ from typing import Any
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.factor.memory import has_reverses, scores_per_link
 from graphmill.systems.factor.settings import FactorSettings
-from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
-from graphmill.systems.neighbours.system import KnnSystem, NeighboursSystem, SpectralSystem
 
 MINUTES = 1.2
 """Largest time of the training, in minutes of one CPU core. It is counted by the amount of work, so that every machine does
@@ -26,15 +21,6 @@ FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
 """Assumed rates of one core, which turn the minutes into an amount of work."""
 QUERIES = 500
 """Validation links of a relation on which an epoch is judged."""
-
-
-def neighbours_system(name: str, graph: TypedGraph, seed: int, width: int) -> NeighboursSystem:
-    """The system of spectral vectors of ``width``, or of kNN (:mod:`graphmill.systems.neighbours`)."""
-    values: dict[str, Any] = {"system": name, "data": str(graph.path), "training": {"seed": seed}}
-    if name == "knn":
-        return KnnSystem(graph, KnnSettings.model_validate(values), "full")
-    values["model"] = {"embedding_dim": width}
-    return SpectralSystem(graph, SpectralSettings.model_validate(values), "full")
 
 
 def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
