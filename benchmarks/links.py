@@ -1,6 +1,6 @@
 """Predicted links: how many held-out indications they find beside every baseline, and what a PrimeKG-sized graph takes.
 
-``python -m benchmarks.links --json`` trains ``examples/hgt/hetionet_kg_5k.yaml`` on Hetionet's ``kg_5k`` (split 0), and
+``python -m benchmarks.links --json`` trains a blend by its defaults on Hetionet's ``kg_5k`` (split 0), and
 lists the best tails of every drug and of every disease that has a held-out ``indication`` link, without training and
 validation links: recall@k is the part of the test links that are among them. Baselines are at their best by validation.
 Then a made-up graph of PrimeKG's node types and relations (129,375 nodes, 8.1 million edges) with an HGT export of the
@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from tests.samples.biomed import NODE_COUNTS, RELATIONS
 
-from benchmarks.link_quality import SETTINGS, trained
+from benchmarks.link_quality import trained
 from benchmarks.parts import card, made_up_graphs
 from benchmarks.parts.hetionet import hetionet
 from benchmarks.parts.link_baselines import of
@@ -39,7 +39,6 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, best_tails
-from graphmill.runs.resolve import parse_settings, read_settings
 from graphmill.systems.hgt.decoder import LinkDecoder
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import LINK_BASELINES, ExportSettings
@@ -60,19 +59,18 @@ def recall_at(scorer: Scorer, graph: TypedGraph, source: str, name: str = "indic
 
 
 def quality(folder: Path) -> list[card.Row]:
-    """Recall@k of HGT and of every baseline, for drugs of a disease and diseases of a drug."""
+    """Recall@k of a blend and of every baseline, for drugs of a disease and diseases of a drug."""
     graph = hetionet("kg_5k", 0, folder)
-    restored, _ = trained(graph, folder / "runs", 0)
-    width = parse_settings(read_settings(SETTINGS), str(SETTINGS)).model.embedding_dim  # type: ignore[attr-defined]
-    baselines = of(graph, "test", width, folder / "baselines")
-    scorers: dict[str, Any] = {"hgt": restored.system.scorer(restored.model)}
+    restored, _ = trained(graph, folder / "blend", 0, system="blend")
+    baselines = of(graph, "test", WIDTH, folder / "baselines")
+    scorers: dict[str, Any] = {"blend": restored.system.scorer(restored.model)}
     scorers["degree"] = DegreeScorer(link_queries(graph, "test"))
     scorers |= {name: baselines.scorer(name)[0] for name in LINK_BASELINES}
     rows = []
     for source, what in (("disease", "drugs of a disease"), ("drug", "diseases of a drug")):
         found = {name: recall_at(scorer, graph, source) for name, scorer in scorers.items()}
         for k in KS:
-            mine, total = found["hgt"][k]
+            mine, total = found["blend"][k]
             for name in list(scorers)[1:]:
                 hits = found[name][k][0]
                 note = f"{mine} and {hits} of {total} held-out links; seed 0, epoch {restored.epoch}"

@@ -43,8 +43,14 @@ class FakeGraph:
             for *_, rows in relations
         ]
 
-    def edges(self, index: int) -> FakeEdges:
-        return self._edges[index]
+    def edges(self, relation: FakeRelation | int) -> FakeEdges:
+        return self._edges[relation if isinstance(relation, int) else relation.index]
+
+    def training_edges(self, relation: FakeRelation, *, everywhere: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        offset = {t.name: t.offset * everywhere for t in self.node_types}
+        edges = self.edges(relation)
+        train = edges.split == 0
+        return edges.src[train] + offset[relation.source], edges.dst[train] + offset[relation.target]
 
 
 def random_graph(seed: int, *, duplicates: bool = True) -> FakeGraph:

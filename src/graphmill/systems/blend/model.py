@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,22 +12,11 @@ from graphmill.systems.blend.paths import PathWeights
 
 
 class BlendModule(nn.Module):
-    """``left`` [nodes, width] and ``values`` [width]: the basis of the spectral vectors. ``settings`` [parts, 4]: those of
-    kNN and of spectral vectors by validation. ``mix`` [relations, parts]: the amount of each part. ``trained``: the models
-    of the parts that are trained, by name.
-    """
+    """``mix`` [relations, parts]: the amount of each part. ``parts``: the models of those that are systems."""
 
-    def __init__(
-        self, nodes: int, relations: int, width: int, parts: int, *, paths: bool, trained: Mapping[str, nn.Module]
-    ) -> None:
+    def __init__(self, relations: int, parts: int, *, paths: bool, systems: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        self.left: Tensor
-        self.values: Tensor
-        self.settings: Tensor
         self.mix: Tensor
-        self.register_buffer("left", torch.zeros(nodes, width))
-        self.register_buffer("values", torch.zeros(width))
-        self.register_buffer("settings", torch.zeros(parts, 4))
         self.register_buffer("mix", torch.ones(relations, parts))
         self.paths = PathWeights(relations) if paths else None
-        self.trained = nn.ModuleDict(trained).requires_grad_(False)
+        self.parts: Any = nn.ModuleDict(systems).requires_grad_(False)

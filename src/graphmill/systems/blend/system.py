@@ -4,31 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
-from graphmill.evaluation.baselines.neighbours import (
-    SHRINKAGES,
-    TUNING_QUERIES,
-    choose,
-    of_length,
-    setting_of,
-    setting_row,
-)
+from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, neighbourhoods, scaled
+from graphmill.graph.later_nodes import LaterNodes, grown_links
+from graphmill.graph.spectral import PRODUCTS, Neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
-from graphmill.systems.base_system import BaseSystem, blocks_of
+from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
-from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
+from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
 from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule
@@ -37,6 +30,7 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.neighbours.system import SpectralSystem
 from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
 
 COMPLEX = "complex"
@@ -45,7 +39,7 @@ COMPLEX = "complex"
 class BlendSystem(BaseSystem[BlendModule]):
     """One step in closed form fits the parts and their amounts, after :meth:`part_runs` are trained."""
 
-    algorithm_version = 1
+    algorithm_version = 2
     can_checkpoint = False
 
     def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
@@ -54,12 +48,18 @@ class BlendSystem(BaseSystem[BlendModule]):
         self.phases = [Phase("blend", 1, closed_form=True)]
         self.names = [POPULARITY, *settings.model.parts]
         self.links = TrainingLinks.of_graph(graph)
-        self.trained: dict[str, Any] = {}
-        for name, values in self.part_runs().items():
-            own = registry.settings_model(name).model_validate(dict(values))
-            self.trained[name] = registry.create(name, graph, own, "full")
+        self.trained = {name: self._system(name, values) for name, values in self.part_runs().items()}
+        shared = {"data": str(graph.path), "training": {"seed": settings.training.seed}}
+        self.fitted = {name: self._system(name, {"system": name, **shared}) for name in self.names if name == KNN}
+        width = {"model": {"embedding_dim": settings.model.embedding_dim}}
+        self.vectors: SpectralSystem = self._system(SPECTRAL, {"system": SPECTRAL, **shared, **width})
+        self.fitted[SPECTRAL] = self.vectors
         self._parts: tuple[nn.Module, dict[str, Part]] | None = None
-        self._spectral: tuple[nn.Module, SpectralVectors] | None = None
+
+    def _system(self, name: str, values: Mapping[str, Any]) -> Any:
+        """The system of a part."""
+        settings = registry.settings_model(name).model_validate(dict(values))
+        return registry.create(name, self.graph, settings, "full")
 
     def part_runs(self) -> dict[str, dict[str, Any]]:
         """:meth:`graphmill.training.contract.System.part_runs`: ComplEx's."""
@@ -73,14 +73,13 @@ class BlendSystem(BaseSystem[BlendModule]):
         """A blend whose parts are not yet fitted."""
         self.step_sizes = step_sizes
         step_sizes.can_checkpoint = False
-        models = {name: system.build(step_sizes) for name, system in self.trained.items()}
-        sizes = self.graph.num_nodes, len(self.graph.relations), self.settings.model.embedding_dim, len(self.names)
-        return BlendModule(*sizes, paths=PATHS in self.names, trained=models)
+        models = {name: system.build(step_sizes) for name, system in (self.fitted | self.trained).items()}
+        return BlendModule(len(self.graph.relations), len(self.names), paths=PATHS in self.names, systems=models)
 
     def take_parts(self, model: BlendModule, parts: Mapping[str, nn.Module]) -> None:
         """:meth:`graphmill.training.contract.System.take_parts`."""
         for name, part in parts.items():
-            model.trained[name].load_state_dict(part.state_dict())
+            model.parts[name].load_state_dict(part.state_dict())
 
     def to(self, device: torch.device) -> None:
         """The trained parts are scored on the device, the others on the host."""
@@ -96,8 +95,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         """Those of the trained parts."""
         keys: dict[str, tuple[str, list[str]]] = {}
         for name, system in self.trained.items():
-            own = system.row_keys(model.trained[name])
-            keys |= {f"trained.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
+            own = system.row_keys(model.parts[name])
+            keys |= {f"parts.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
         return keys
 
     # ---------------------------------------------------------------- fitting
@@ -110,26 +109,14 @@ class BlendSystem(BaseSystem[BlendModule]):
     def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
         """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
         validation links. ``poll`` may raise to end it."""
-        seed, valid = self.settings.training.seed, self.queries_of("valid", TUNING_QUERIES)
-        found = SpectralVectors.of(self.entries, model.left.shape[1], seed & 0xFFFF_FFFF, poll)
-        model.left.copy_(torch.from_numpy(found.left))
-        model.values.copy_(torch.from_numpy(found.values))
-        self._parts = self._spectral = None
-        vectors, matrix = found.all(), self.entries.matrix
-        makers: Mapping[str, Callable[[float], Any]] = {
-            SPECTRAL: partial(of_length, vectors),
-            KNN: partial(scaled, matrix),
-        }
-        for name, make in makers.items():
-            if name in self.names:
-                rows_of = {shrinkage: partial(make, shrinkage) for shrinkage in SHRINKAGES}
-                setting, _ = choose(self.links, valid, rows_of, poll=poll)
-                model.settings[self.names.index(name)] = torch.from_numpy(setting_row(setting))
+        seed, self._parts = self.settings.training.seed, None
+        for name, system in self.fitted.items():
+            system.solve(model.parts[name], poll)
         if model.paths is not None:
             model.paths.fit(self.paired, seed)
         scorer = self.scorer(model)
         scorer.poll = poll
-        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, self.queries_of("valid", TUNING_QUERIES), seed)))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
@@ -138,10 +125,10 @@ class BlendSystem(BaseSystem[BlendModule]):
         seconds = 3 * PRODUCTS * (time.perf_counter() - began)
         return seconds + sum(complex_seconds(self.graph, dict(values)) for values in self.part_runs().values())
 
-    @cached_property
+    @property
     def entries(self) -> Neighbourhoods:
         """The neighbourhoods of the graph's nodes."""
-        return neighbourhoods(self.graph)
+        return self.vectors.entries
 
     @cached_property
     def paired(self) -> PairedLinks:
@@ -153,26 +140,21 @@ class BlendSystem(BaseSystem[BlendModule]):
     def parts_of(self, model: BlendModule) -> dict[str, Part]:
         """The parts by name, made once."""
         if self._parts is None or self._parts[0] is not model:
-            vectors = self.spectral(model).all()
             parts: dict[str, Part] = {POPULARITY: Popularity(self.links)}
-            for number, name in enumerate(self.names[1:], 1):
-                if name in (SPECTRAL, KNN):
-                    setting = setting_of(model.settings[number].cpu().numpy())
-                    parts[name] = similarities(name, self.links, setting, vectors)
+            for name in self.names[1:]:
+                if name in self.fitted:
+                    parts[name] = Similarities(self.fitted[name].scorer(model.parts[name]), TRIED[name])
                 elif model.paths is not None and name == PATHS:
                     weights = model.paths.weights.float().cpu().numpy()
                     parts[name] = Paths(self.links, model.paths.channels.cpu().numpy(), weights)
                 else:
-                    parts[name] = Trained(self.trained[name].scorer(model.trained[name]))
+                    parts[name] = Trained(self.trained[name].scorer(model.parts[name]))
             self._parts = model, parts
         return self._parts[1]
 
     def spectral(self, model: BlendModule) -> SpectralVectors:
-        """The spectral vectors, made once."""
-        if self._spectral is None or self._spectral[0] is not model:
-            left, values = model.left.float().cpu().numpy(), model.values.float().cpu().numpy()
-            self._spectral = model, SpectralVectors(self.entries, left, values)
-        return self._spectral[1]
+        """The spectral vectors."""
+        return self.vectors.spectral(model.parts[SPECTRAL])
 
     def scorer(self, model: BlendModule) -> BlendScorer:
         """The blend's scores."""
@@ -195,37 +177,35 @@ class BlendSystem(BaseSystem[BlendModule]):
         mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
         shared = set(arrays)
         arrays |= {f"mix.{name}": np.ascontiguousarray(mix[:, n]) for n, name in enumerate(self.names)}
-        for number, name in enumerate(self.names):
-            if name in (SPECTRAL, KNN):
-                arrays[f"{name}.setting"] = model.settings[number].float().cpu().numpy()
+        arrays |= {f"{name}.setting": model.parts[name].array("setting") for name in self.fitted}
         if model.paths is not None:
             arrays["paths.channels"] = model.paths.channels.cpu().numpy()
             arrays["paths.weights"] = model.paths.weights.float().cpu().numpy()
         for name, system in self.trained.items():
-            own = {key: value for key, value in system.scoring(model.trained[name]).items() if key not in shared}
+            own = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
             own["vectors"] = (vectors or {}).get(name, self._table(model, name))
             arrays |= {f"{name}.{key}": value for key, value in own.items()}
         return arrays
 
     def _table(self, model: BlendModule, name: str) -> np.ndarray:
-        return np.concatenate([block.vectors for block in self.trained[name].embeddings(model.trained[name])])
+        return np.concatenate([block.vectors for block in self.trained[name].embeddings(model.parts[name])])
 
     def embeddings(self, model: BlendModule) -> Iterator[EmbeddingBlock]:
         """The spectral vectors."""
-        return blocks_of(self.spectral(model).all())
+        return self.vectors.embeddings(model.parts[SPECTRAL])
 
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
-        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        vectors, _ = self.vectors.embed_later(model.parts[SPECTRAL], later)
         links, tables = grown_links(later, self.links, self.graph), {}
         for name, system in self.trained.items():
-            relations = system.scoring(model.trained[name])["relations"]
+            relations = system.scoring(model.parts[name])["relations"]
             tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
         return vectors, self._arrays(model, links, tables)
 
     def health(self, model: BlendModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""
-        return self.health_of(self.spectral(model).all())
+        return self.vectors.health(model.parts[SPECTRAL])
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """One model."""

@@ -51,7 +51,7 @@ def layers_later(
         features[number] = torch.cat([rows, own])
     with torch.no_grad():
         tables = [(t, t.sum(0, keepdim=True) / max(len(t), 1)) for t in grown.tables]
-        rows_of = (torch.cat([t, mean.expand(n, -1)]) for (t, mean), n in zip(tables, later.counts, strict=True))
+        rows_of = (torch.cat([t, mean.expand(n, -1)]) for (t, mean), n in zip(tables, later.counts, strict=False))
         grown.tables = nn.ParameterList(rows_of)
     edges = []
     for r, (src, dst) in zip(system.data.relations, later.edges, strict=True):

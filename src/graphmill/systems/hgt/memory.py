@@ -33,7 +33,7 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     chunk = min(INFERENCE_ROWS, largest)
     looked_up = one.layers[0].read if one.layers else one.outputs.sum()
     step = [
-        Part("gradient of the table, and looked-up rows", "kept", (nodes + looked_up) * d * sampled),
+        Part("gradient of the table, and looked-up rows", "kept", (nodes * (not width) + looked_up) * d * sampled),
         *_layer_parts(settings, setup, one),
         # Spectral vectors of all nodes, and of each type with its features; their part of the embeddings.
         Part("spectral vectors of a step", "kept", 3 * nodes * width),
@@ -80,7 +80,8 @@ def _parameters(graph: TypedGraph, settings: HgtSettings) -> float:
     layer = 2 * ends * (d * d + d) + len(types)
     layer += len(relations) * (2 * d * (d // m.num_heads) + m.num_heads)
     decoder = len(relations) * (m.embedding_dim + 3)
-    return graph.num_nodes * d + m.num_layers * layer + len(types) * (d * out + out) + inputs + decoder
+    inputs += 0 if width else graph.num_nodes * d
+    return m.num_layers * layer + len(types) * (d * out + out) + inputs + decoder
 
 
 def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:

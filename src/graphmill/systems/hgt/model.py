@@ -19,7 +19,6 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together
 
 TABLE_STD = 0.1
-"""Of a table that is a node's only input; beside spectral vectors, whose entries are smaller, a tenth of it."""
 SHORTENING = 0.3
 FIRST_GATE, LATER_GATE = 3.0, -1.0
 """Logits of the gates if layers start as means: the first passes its messages on, later ones add some to what they get."""
@@ -182,12 +181,13 @@ def _pair(maps: nn.ModuleDict, node_type: int) -> tuple[Tensor, Tensor]:
 
 
 class HGT(nn.Module):
-    """A learnable table (and a projection of features) per node type, HGT layers, and a linear map per type at the end.
+    """Per node type an input (a learnable table plus a projection of features), HGT layers, and a linear map at the end.
 
     ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
     width of the features of the types that have some.
-    ``spectral``: this many last columns of every type's features are spectral vectors. Then the model starts from what they
-    know: inputs are about these vectors, layers means of their neighbours' rows, the last map the identity. ``signs``
+    ``spectral``: this many last columns of every type's features are spectral vectors. Then there are no tables, and the
+    model starts from what these vectors know: they are its inputs, layers means of their neighbours' rows, the last map the
+    identity. ``signs``
     [relations, hidden_dim]: of the first layer (:meth:`HGTLayer.start_as_mean`).
     """
 
@@ -212,8 +212,8 @@ class HGT(nn.Module):
         self.out_dim = out_dim
         self.dropout = dropout
         self.gradient_checkpointing = gradient_checkpointing
-        types, std = len(type_counts), TABLE_STD / 10 if spectral else TABLE_STD
-        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * std) for n in type_counts)
+        types, tables = len(type_counts), () if spectral else type_counts
+        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * TABLE_STD) for n in tables)
         self.features = nn.ModuleDict({str(t): Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
         self.layers = nn.ModuleList(
             HGTLayer(types, relations, hidden_dim, hidden_dim, num_heads) for _ in range(num_layers)
@@ -280,14 +280,17 @@ class HGT(nn.Module):
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
         """The first layer's input, per type [N_t, hidden_dim]."""
         inputs = []
-        for t, table in enumerate(self.tables):
-            rows: Tensor = table if node_rows is None else table_rows(table, node_rows[t])
+        for t in range(len(self.type_counts)):
+            own = None if node_rows is None else node_rows[t]
+            rows = [table if own is None else table_rows(table, own) for table in self.tables[t : t + 1]]
             if str(t) in self.features:
                 if features is None or t not in features:
                     raise ValueError(f"node type {t} was built with features, but none were given")
-                given = features[t] if node_rows is None else features[t].index_select(0, node_rows[t])
-                rows = rows + self.features[str(t)](given.to(rows.dtype))
-            inputs.append(rows)
+                given = features[t] if own is None else features[t].index_select(0, own)
+                projection: Linear = self.features[str(t)]  # type: ignore[assignment]
+                dtype = projection.weight.dtype  # of the inputs, whatever the precision of products
+                rows.append(projection(given.to(dtype)).to(dtype))
+            inputs.append(sum(rows[1:], rows[0]))
         return inputs
 
     def head(self, node_type: int, rows: Tensor) -> Tensor:

@@ -24,19 +24,20 @@ _EDGE = 40.0
 """Bytes of an edge: its entries in a message plan and its logits."""
 
 
-def node_shards(data: HgtData, dim: int, ranks: Ranks) -> tuple[Shards, Bounds]:
-    """Divide the nodes of all types into ranges of about equal memory, one per rank; each type's table follows them."""
-    kinds = data.graph.node_types
+def node_shards(data: HgtData, dim: int, tables: bool, ranks: Ranks) -> tuple[Shards, Bounds]:
+    """Divide the nodes of all types into ranges of about equal memory, one per rank; types' ``tables`` follow them."""
     degree = np.zeros(data.graph.num_nodes)
     for r in data.relations:
         degree[r.target_offset : r.target_offset + r.num_targets] += r.degree
     # Per node: vector, gradient and two moments; input, query, message and result of two layers.
     bounds = divide(12.0 * 4.0 * dim + _EDGE * degree, ranks.world)
-    tables = {
-        f"encoder.tables.{number}": tuple(min(max(b - kind.offset, 0), kind.count) for b in bounds)
-        for number, kind in enumerate(kinds)
-    }
-    return Shards(ranks, tables), bounds
+    of_types = enumerate(_within(bounds, data)) if tables else ()
+    return Shards(ranks, {f"encoder.tables.{number}": own for number, own in of_types}), bounds
+
+
+def _within(bounds: Bounds, data: HgtData) -> list[Bounds]:
+    """By type the ``bounds``, global node numbers, as numbers of the type's rows."""
+    return [tuple(min(max(b - t.offset, 0), t.count) for b in bounds) for t in data.graph.node_types]
 
 
 class RankMessages:
@@ -44,9 +45,9 @@ class RankMessages:
 
     def __init__(self, data: HgtData, shards: Shards, bounds: Bounds, device: torch.device) -> None:
         self.shards, self.bounds, self.device = shards, bounds, device
-        self.data, self.kinds, ranks = data, data.graph.node_types, shards.ranks
+        self.data, ranks = data, shards.ranks
         self.first, self.last = bounds[ranks.rank], bounds[ranks.rank + 1]
-        self.own = [slice(*shards.range_of(f"encoder.tables.{number}")) for number in range(len(self.kinds))]
+        self.own = [slice(*rows[ranks.rank : ranks.rank + 2]) for rows in _within(bounds, data)]
         sources, edges = [], []
         for r in data.relations:
             mine = self.own[r.target_type]

@@ -45,7 +45,7 @@ class HgtSystem(BaseSystem[HgtModule]):
     """
 
     name = "hgt"
-    algorithm_version = 11
+    algorithm_version = 12
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         super().__init__(graph, settings)
@@ -107,7 +107,7 @@ class HgtSystem(BaseSystem[HgtModule]):
 
     def shard(self, ranks: Ranks) -> None:
         """Divide the nodes of all types into one range per rank."""
-        self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, ranks)
+        self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, not self.width, ranks)
 
     def own_rows(self, number: int) -> slice:
         """The rows of a type that this process holds."""

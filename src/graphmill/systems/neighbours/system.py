@@ -29,7 +29,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
-from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.contract import EmbeddingBlock, StepSizes
 from graphmill.training.solved import SolvedArrays
 
 RowsOf = Mapping[float, Callable[[], ScoredRows]]
@@ -45,6 +45,14 @@ class NeighboursSystem(ClosedFormSystem):
     def __init__(self, graph: TypedGraph, settings: SpectralSettings | KnnSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.edges = TrainEdges(graph)
+
+    def build(self, step_sizes: StepSizes) -> SolvedArrays:
+        """The model before it is computed: zeros of the final shapes, since a blend holds it among its weights."""
+        model, nodes = super().build(step_sizes), self.graph.num_nodes
+        width = self.settings.model.embedding_dim if "left" in self.ARRAYS else 0
+        shapes = {"left": (nodes, width), "values": (width,), "setting": (4,)}
+        model.put({name: np.zeros(shapes[name], np.float32) for name in self.ARRAYS})
+        return model
 
     @cached_property
     def entries(self) -> Neighbourhoods:
