@@ -44,8 +44,6 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 FAMILIES = {
     "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
-    "row norms": Family(_without("row_norm"), ("kgat", "dragon", "mmgcn")),
-    "TransR facts": Family(_without("fact_losses"), ("kgat",)),
     "pair losses": Family(_without("pair_losses"), ("mf", "kgat", "dragon")),
     "top-k and hits": Family(_without("top_k", "hits"), ("mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
