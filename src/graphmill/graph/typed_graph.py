@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph import storage
+from graphmill.graph.attributes import Encoder
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
@@ -199,6 +200,28 @@ class TypedGraph:
         """Names of a type's features, in alphabetical order; "" first, for those without a name."""
         entry = self._type_entry(node_type)
         return ("",) * (entry["features"] is not None) + tuple(sorted(entry.get("feature_sets", {})))
+
+    def all_features(self, node_type: str) -> npt.NDArray[np.float32] | None:
+        """(count, f) float32: all :meth:`feature_sets` of a type side by side; None if it has none."""
+        sets = [self.features(node_type, name) for name in self.feature_sets(node_type)]
+        rows = [each for each in sets if each is not None]
+        return None if not rows else rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+
+    def attributes(self, node_type: str) -> Sequence[Mapping[str, Any]]:
+        """What is known of each attribute of a type: ``name``, ``kind``, ``nodes`` with a value, ``frequent`` values."""
+        described: Sequence[Mapping[str, Any]] = self._type_entry(node_type).get("attributes", ())
+        return described
+
+    def attribute_encoders(self, node_type: str) -> list[Encoder]:
+        """The encoders that made the features of the set ``attributes``, in the order of its columns."""
+        number, found = self._type_number[node_type], []
+        for place, each in enumerate(self.attributes(node_type)):
+            basis = None
+            if each["kind"] == "text":
+                file = self.path / storage.encoder_file(number, place)
+                basis = np.load(file, mmap_mode="r", allow_pickle=False)
+            found.append(Encoder(each["name"], each["kind"], each["width"], each, basis))
+        return found
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""
