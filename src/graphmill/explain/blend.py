@@ -12,6 +12,7 @@ from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExpla
 from graphmill.explain.pairs import NeighbourhoodShares, PathShares
 from graphmill.explain.sums import SpectralShares
 from graphmill.systems.blend.exported import similarities
+from graphmill.systems.blend.features import FeatureSimilarity
 from graphmill.systems.blend.part import Part, Similarities
 from graphmill.systems.blend.paths import Paths
 
@@ -61,6 +62,8 @@ class BlendExplainer(LinkExplainer):
                 continue
             if isinstance(part, Paths):
                 part = Paths(links, part.channels, part.weights)
+            elif isinstance(part, FeatureSimilarity):
+                part = FeatureSimilarity(links, part.rows)
             elif isinstance(part, Similarities):
                 part = similarities(name, links, _setting(part), vectors)
             total += amount * float(part.scores(relation, np.array([h]))[0, t])

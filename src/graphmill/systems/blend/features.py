@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting
+from graphmill.graph.features import comparable
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
@@ -44,22 +45,17 @@ def has_features(graph: TypedGraph) -> bool:
 def comparable_rows(graph: TypedGraph, later: LaterNodes | None = None) -> np.ndarray:
     """float32 [nodes, width of the widest type]: features, of which two nodes of a type have a cosine as their product.
 
-    Each feature set is centred on the known nodes that have it. The row of a node without features is 0. ``later``: nodes
-    that follow the known ones of their type.
+    ``later``: nodes that follow the known ones of their type.
     """
     of_types = []
     for number, t in enumerate(graph.node_types):
-        sets, count = graph.feature_sets(t.name), t.count + (later.counts[number] if later else 0)
-        blocks = [np.zeros((count, 0), np.float32)]
-        for name in sets:
+        sets, more = [], later.counts[number] if later else 0
+        for name in graph.feature_sets(t.name):
             known, present = graph.features(t.name, name), graph.feature_mask(t.name, name)
             assert known is not None and present is not None
-            more = np.zeros((count - t.count, known.shape[1]), np.float32)
-            more = more if later is None else later.features.get((number, name), more)
-            centred = np.concatenate([known, more]) - known[present].mean(0, dtype=np.float64).astype(np.float32)
-            centred[~np.concatenate([present, (more != 0).any(1)])] = 0
-            length = np.linalg.norm(centred, axis=1, keepdims=True)
-            blocks.append(centred / np.maximum(length * np.sqrt(len(sets)), 1e-12).astype(np.float32))
-        of_types.append(np.concatenate(blocks, axis=1))
+            new = later.features.get((number, name)) if later else None
+            new = np.zeros((more, known.shape[1]), np.float32) if new is None else new
+            sets.append((np.concatenate([known, new]), present))
+        of_types.append(comparable(sets) if sets else np.zeros((t.count + more, 0), np.float32))
     width = max(rows.shape[1] for rows in of_types)
     return np.concatenate([np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) for rows in of_types])

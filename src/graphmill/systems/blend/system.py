@@ -29,6 +29,7 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
 from graphmill.systems.blend.later_nodes import grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule
@@ -52,7 +53,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
         self.phases = [Phase("blend", 1, closed_form=True)]
-        self.names = [POPULARITY, *settings.model.parts]
+        self.names = [POPULARITY, *(n for n in settings.model.parts if n != FEATURES or has_features(graph))]
         self.links = TrainingLinks.of_graph(graph)
         self.trained: dict[str, Any] = {}
         for name, values in self.part_runs().items():
@@ -162,6 +163,8 @@ class BlendSystem(BaseSystem[BlendModule]):
                 elif model.paths is not None and name == PATHS:
                     weights = model.paths.weights.float().cpu().numpy()
                     parts[name] = Paths(self.links, model.paths.channels.cpu().numpy(), weights)
+                elif name == FEATURES:
+                    parts[name] = FeatureSimilarity(self.links, comparable_rows(self.graph))
                 else:
                     parts[name] = Trained(self.trained[name].scorer(model.trained[name]))
             self._parts = model, parts
@@ -186,11 +189,16 @@ class BlendSystem(BaseSystem[BlendModule]):
     def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
         part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
-        ``paths.weights`` float32 [relations, 64]; ``complex.vectors`` float32 [nodes, d] and ComplEx's own arrays."""
+        ``paths.weights`` float32 [relations, 64]; ``features.rows`` float32 [nodes, f]; ``complex.vectors`` float32
+        [nodes, d] and ComplEx's own arrays."""
         return self._arrays(model, self.links)
 
     def _arrays(
-        self, model: BlendModule, links: TrainingLinks, vectors: Mapping[str, np.ndarray] | None = None
+        self,
+        model: BlendModule,
+        links: TrainingLinks,
+        vectors: Mapping[str, np.ndarray] | None = None,
+        later: LaterNodes | None = None,
     ) -> dict[str, np.ndarray]:
         mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
         shared = set(arrays)
@@ -201,6 +209,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         if model.paths is not None:
             arrays["paths.channels"] = model.paths.channels.cpu().numpy()
             arrays["paths.weights"] = model.paths.weights.float().cpu().numpy()
+        if FEATURES in self.names:
+            arrays["features.rows"] = comparable_rows(self.graph, later)
         for name, system in self.trained.items():
             own = {key: value for key, value in system.scoring(model.trained[name]).items() if key not in shared}
             own["vectors"] = (vectors or {}).get(name, self._table(model, name))
@@ -221,7 +231,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         for name, system in self.trained.items():
             relations = system.scoring(model.trained[name])["relations"]
             tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
-        return vectors, self._arrays(model, links, tables)
+        return vectors, self._arrays(model, links, tables, later)
 
     def health(self, model: BlendModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""
