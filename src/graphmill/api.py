@@ -105,8 +105,8 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool =
     if not force and (problem := checked_share(tables.counts, tables.rejects, "the tables")):
         raise InputError(problem)
     chosen = {**_suited(tables), **settings}
-    settings = parse(GraphSettings, chosen, "build_graph")
-    return build(tables.nodes, tables.edges, settings, Path(path), tables.features, tables.attributes)
+    parsed = parse(GraphSettings, chosen, "build_graph")
+    return build(tables.nodes, tables.edges, parsed, Path(path), tables.features, tables.attributes)
 
 
 def train(

@@ -104,8 +104,8 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "that read features."
         ),
         "attributes": (
-            "What describes nodes, as given: texts, categories, numbers, dates and lists. The graph turns them into features "
-            "that models read."
+            "What describes nodes, as given: texts, categories, numbers, dates and lists. The graph turns them into "
+            "features, which models read."
         ),
         "nodes": (
             "The nodes of the graph: one row per node. If a number in `by_type` surprises you, look at the columns "

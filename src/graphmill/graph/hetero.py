@@ -16,10 +16,9 @@ if TYPE_CHECKING:
 def to_hetero_data(graph: TypedGraph) -> HeteroData:
     """Copy all nodes and edges of ``graph`` into tensors. Types and relations keep the graph's order.
 
-    Nodes: ``num_nodes``; ``x`` (count, f) float32 (all feature sets, side by side) and ``has_x`` (count,) bool if the type has
-    features. Edges:
-    ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64; ``edge_weight`` (E,)
-    float32 and ``time`` (E,) int64 if the data has them.
+    Nodes: ``num_nodes``; if the type has features ``x`` (count, f) float32, all sets side by side, and ``has_x`` (count,)
+    bool. Edges: ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64;
+    ``edge_weight`` (E,) float32 and ``time`` (E,) int64 if the data has them.
     """
     data = HeteroData()
     for node_type in graph.node_types:

@@ -30,7 +30,7 @@ from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
 from graphmill.ingest.times import parse_time
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, parse, setting
 
 FEW_VALUES = 20
 """Distinct values up to which a column is taken for categories, and rows a value above which it is, too."""
@@ -41,7 +41,7 @@ ResultT = TypeVar("ResultT", bound=IngestResult)
 
 
 class AttributeSettings(Settings):
-    """How a table of attributes is read; a data set writes it under ``attributes``. No column named: all, by their values."""
+    """How a table of attributes is read. With no attribute named, all columns are, and their values show the kinds."""
 
     node_type: str = setting("", "node type that the rows describe; empty: the one that has most of the ids")
     id: str = setting("", "column with the id of the node; empty: the one with most ids of nodes")
@@ -149,11 +149,15 @@ _NOTES = {
 }
 
 
-def read_attribute_rows(path: str | Path, id: str, kinds: Mapping[str, str]) -> AttributeRows:
-    """The rows of a file about nodes that are not known yet: the column ``id`` and the attributes of ``kinds`` it has."""
-    with RowFile(path, wanted=[id, *kinds]) as file:
-        here = {name: kind for name, kind in kinds.items() if name in file.names}
-    table, lines = _read(path, AttributeSettings(id=id, **settings_of(here, shown(path))))  # type: ignore[arg-type]
+def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> AttributeRows:
+    """The rows of a file about nodes that are not known yet: the attributes of ``kinds`` that it has, and the column ``id``,
+    or else the first that is no attribute. Raises :class:`InputError` if it has none of either."""
+    with RowFile(path, wanted=list(kinds)) as file:
+        here, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
+    id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
+    if not here or not id:
+        raise InputError(f"{shown(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
+    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(here, shown(path))}, shown(path)))
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
     _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, shown(path))
     return AttributeRows(ids, here, {name: table[name].combine_chunks() for name in here}, lines)
@@ -197,7 +201,7 @@ def _require_once(place: np.ndarray, ids: pa.StringArray, lines: np.ndarray, fil
     if len(twice):
         first, second = rows[twice[0]], rows[twice[0] + 1]
         raise InputError(
-            f"{file}: id {ids[first].as_py()!r} is on line {lines[first]} and on line {lines[second]}; keep one row for each node"
+            f"{file}: id {ids[first].as_py()!r} is on line {lines[first]} and on line {lines[second]}; keep one row a node"
         )
 
 

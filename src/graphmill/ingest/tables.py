@@ -102,9 +102,9 @@ def feature_table(node: np.ndarray, values: np.ndarray) -> pa.Table:
 class IngestResult:
     """The result of one reader for one source.
 
-    ``features`` maps a :func:`feature_key` to its table, ``attributes`` a node type to its. ``counts`` are whole numbers by name: rows read, rows
-    rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for people.
-    ``coverage``: how ids of two sources match, for each pair.
+    ``features`` maps a :func:`feature_key` to its table, ``attributes`` a node type to its. ``counts`` are whole numbers by
+    name: rows read, rows rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for
+    people. ``coverage``: how ids of two sources match, for each pair.
     """
 
     nodes: pa.Table

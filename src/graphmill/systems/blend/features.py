@@ -52,7 +52,8 @@ def comparable_rows(graph: TypedGraph, later: LaterNodes | None = None) -> np.nd
         sets, more = [], later.counts[number] if later else 0
         for name in graph.feature_sets(t.name):
             known, present = graph.features(t.name, name), graph.feature_mask(t.name, name)
-            assert known is not None and present is not None
+            assert known is not None
+            assert present is not None
             new = later.features.get((number, name)) if later else None
             new = np.zeros((more, known.shape[1]), np.float32) if new is None else new
             sets.append((np.concatenate([known, new]), present))

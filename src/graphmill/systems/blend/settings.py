@@ -18,8 +18,8 @@ class BlendModel(Settings):
     parts: list[PartName] = setting(
         ["spectral", "knn", "paths", "features", "complex"],
         "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
-        "paths: counted paths of one or two edges; features: similarity of features (or attributes) of nodes, for candidates with "
-        "few links, left out where the graph has none; complex: a trained ComplEx. An export has what the others need in "
+        "paths: counted paths of one or two edges; features: similarity of nodes' features, for candidates with few "
+        "links, left out where the graph has none; complex: a trained ComplEx. An export has what the others need in "
         "relations.safetensors",
     )
 

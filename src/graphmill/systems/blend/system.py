@@ -30,7 +30,7 @@ from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
 from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
-from graphmill.systems.blend.later_nodes import grown_factors
+from graphmill.systems.blend.later_nodes import from_features, grown_factors
 from graphmill.systems.blend.mix import fitted_mix
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.paired_links import PairedLinks
@@ -48,6 +48,8 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     algorithm_version = 1
     can_checkpoint = False
+    embeds_from_features = True
+    """A new node with features needs no edge."""
 
     def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
         super().__init__(graph, settings)
@@ -225,8 +227,14 @@ class BlendSystem(BaseSystem[BlendModule]):
         return blocks_of(self.spectral(model).all())
 
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
-        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, of nodes without edges from their
+        features, and of ComplEx by regression."""
+        matrix = neighbourhoods_of(later, self.graph, self.entries)
+        vectors = self.spectral(model).projected(matrix)
+        alone = np.diff(matrix.indptr) == 0
+        if FEATURES in self.names and alone.any():
+            rows = comparable_rows(self.graph, later)
+            vectors[alone] = from_features(later, self.graph, rows, self.spectral(model).all())[alone]
         links, tables = grown_links(later, self.links, self.graph), {}
         for name, system in self.trained.items():
             relations = system.scoring(model.trained[name])["relations"]

@@ -45,6 +45,8 @@ class HgtSystem(BaseSystem[HgtModule]):
     """
 
     name = "hgt"
+    embeds_from_features = True
+    """A new node with features needs no edge."""
     algorithm_version = 11
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
