@@ -23,7 +23,7 @@ class FeatureSimilarity(Part):
     times ``FEW / (FEW + n)`` for a candidate with n links. ``rows``: of :func:`comparable_rows`."""
 
     alone = (30.0, 1.0)
-    amounts = (0.0, 2.0, 6.0, 20.0)
+    amounts = (0.0,)  # mix_for_few_links chooses
 
     def __init__(self, links: TrainingLinks, rows: np.ndarray) -> None:
         self.links, self.rows = links, rows

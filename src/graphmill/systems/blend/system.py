@@ -31,7 +31,7 @@ from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
 from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
-from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
@@ -133,6 +133,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         scorer = self.scorer(model)
         scorer.poll = poll
         model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+        if FEATURES in self.names:
+            model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
