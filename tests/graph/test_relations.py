@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.graph.relations import RelationDraft, sort_unique
+from graphmill.graph.relations import RelationDraft, draft_of, sort_unique
 from tests.graph.conftest import triples_of
 from tests.graph.tables import both_directions, edges_table, nodes_table, random_tables
 
@@ -138,3 +138,29 @@ def test_node_types_too_large_for_64_bit_pair_numbers_are_refused():
     with pytest.raises(InputError, match="split the node type"):
         sort_unique(draft)
     assert len(sort_unique(dataclasses.replace(draft, num_source=2**30))) == 1
+
+
+@pytest.mark.parametrize(
+    ("merge", "weight", "confidence", "timestamp"),
+    [
+        ("max", [5, 1], [0.5, 0.1], [10, 40]),
+        ("sum", [9, 1], [0.5, 0.1], [10, 40]),
+        ("last", [2, 1], [0.5, 0.1], [30, 40]),
+    ],
+)
+def test_equal_edges_become_one_by_the_rule(
+    merge: str, weight: list[float], confidence: list[float], timestamp: list[int]
+) -> None:
+    columns = {
+        "weight": np.array([2, 5, 2, 1], np.float32),
+        "confidence": np.array([0.2, np.nan, 0.5, 0.1], np.float32),
+        "timestamp": np.array([10, 20, 30, 40]),
+    }
+    ends = np.array([0, 0, 0, 1], np.int32)
+    found = sort_unique(
+        draft_of(("a", "r", "b"), 2, 2, {"src": ends, "dst": ends, "display": ends * 0, **columns}), merge
+    )
+    assert found.duplicates == 2
+    assert found.attributes["weight"].tolist() == weight
+    assert found.attributes["confidence"] == pytest.approx(np.float32(confidence))
+    assert found.attributes["timestamp"].tolist() == timestamp

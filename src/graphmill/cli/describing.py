@@ -113,8 +113,12 @@ def explain(
         print_json(found.to_dict())
         return
     title = f"{found.head} –{found.relation}– {found.tail}: score {number(found.score)}"
-    rows = [[e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}"] for e in found.edges]
-    print_table(f"{title}; {found.method}", ["from", "relation", "to", "share"], rows)
+    known = [name for name in ("weight", "confidence", "time") if any(name in e for e in found.edges)]
+    rows = [
+        [e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}", *(number(e.get(name)) for name in known)]
+        for e in found.edges
+    ]
+    print_table(f"{title}; {found.method}", ["from", "relation", "to", "share", *known], rows)
     if found.paths:
         rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in found.paths]
         print_table("Paths, the strongest first", ["path", "strength"], rows)

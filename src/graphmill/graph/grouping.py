@@ -155,8 +155,8 @@ def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
 def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSettings) -> Grouped:
     """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
 
-    Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept. With
-    ``parallel_edges: merge`` the display_relation is not compared.
+    Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge`` says.
+    With ``parallel_edges: merge`` the display_relation is not compared.
     """
     merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
     counts = numbering.counts
@@ -185,7 +185,7 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
         grouped.edges.put(first[key] + ranges[key].of(local["dst"]), local)
     for key in given:
         for number in grouped.places(key):
-            draft = sort_unique(grouped.draft(key, number, grouped.edges.get(number)))
+            draft = sort_unique(grouped.draft(key, number, grouped.edges.get(number)), settings.merge)
             grouped.duplicates[number] = draft.duplicates
             grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:

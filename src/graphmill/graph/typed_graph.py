@@ -31,10 +31,11 @@ ARRAYS = {
     "split": "|u1",
     "pair": "<i4",
     "weight": "<f4",
+    "confidence": "<f4",
     "timestamp": "<i8",
     "position": "<i4",
 }
-"""Per-edge files and their dtypes. The last three exist only if the edges table has them."""
+"""Per-edge files and their dtypes. The last four exist only if the edges table has them."""
 
 
 @dataclass(frozen=True)
@@ -74,8 +75,8 @@ class RelationEdges:
 
     ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v are
     ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32: number of
-    the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32 (position in
-    the user's sequence; −1: in none, as for facts) are None if the data has none.
+    the undirected node pair. ``weight`` and ``confidence`` (E,) float32 (NaN: not known), ``timestamp`` (E,) int64 and
+    ``position`` (E,) int32 (position in the user's sequence; −1: in none, as for facts) are None if the data has none.
     """
 
     relation: Relation
@@ -85,6 +86,7 @@ class RelationEdges:
     split: npt.NDArray[np.uint8]
     pair: npt.NDArray[np.int32]
     weight: npt.NDArray[np.float32] | None = None
+    confidence: npt.NDArray[np.float32] | None = None
     timestamp: npt.NDArray[np.int64] | None = None
     position: npt.NDArray[np.int32] | None = None
 
@@ -249,7 +251,9 @@ class TypedGraph:
             "node_types": {node_type.name: node_type.count for node_type in self.node_types},
             "relations": {" | ".join(relation.key): relation.edges for relation in self.relations},
             "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
-            "edge_attributes": [n for n in ("weight", "timestamp", "position") if n + ".npy" in self.manifest["files"]],
+            "edge_attributes": [
+                n for n in ("weight", "confidence", "timestamp", "position") if n + ".npy" in self.manifest["files"]
+            ],
             "features": {
                 feature_key(t["name"], name): entry["width"]
                 for t in self.manifest["node_types"]

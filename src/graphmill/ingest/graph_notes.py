@@ -48,6 +48,8 @@ def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
             f"{counts['negated_rows']:,} rows say that a link does not hold (negated, deprecated, NOT) and were left out; "
             "keep_negated: true keeps them"
         )
+    if counts.get("unsure_rows"):
+        notes.append(f"{counts['unsure_rows']:,} rows are below min_confidence and were left out")
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")

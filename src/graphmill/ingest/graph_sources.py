@@ -21,7 +21,7 @@ from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
 from graphmill.ingest.names import plain, plain_name, without_blanks
 from graphmill.ingest.rejects import KEEP_NEGATED, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
+from graphmill.ingest.tables import EDGE_NUMBERS, MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
 from graphmill.settings import Settings, setting
 
@@ -46,7 +46,8 @@ class GraphFilesSettings(Settings):
 class GraphReading:
     """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``.
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unsure``:
+    number of rows below a source's ``min_confidence``, which are left out.
     """
 
     name: str
@@ -54,6 +55,7 @@ class GraphReading:
     max_rejects: int = 0
     keep_negated: bool = False
     negated: int = 0
+    unsure: int = 0
     rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
@@ -134,19 +136,26 @@ class GraphReading:
             source = _with_negations(source)
         file, columns = self._opened(source)
         with file:
-            for (negated, (mentions, rows, wrong)), refused in file.blocks(
-                columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
+            for (negated, unsure, (mentions, rows, wrong)), refused in file.blocks(
+                columns,
+                lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing, file.delimiter),
             ):
                 self.negated += negated
+                self.unsure += unsure
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.closed(file)
 
     def _digest(
-        self, block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
-    ) -> tuple[int, tuple[Mentions, EdgeRows, list[Reject]]]:
+        self, block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str, mark: str
+    ) -> tuple[int, int, tuple[Mentions, EdgeRows, list[Reject]]]:
         kept = block if self.keep_negated else _not_negated(block, source)
-        return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
+        negated = block.table.num_rows - kept.table.num_rows
+        unsure = np.zeros(kept.table.num_rows, bool)
+        if source.confidence and source.min_confidence:
+            unsure = numbers_of(text_of(kept.table, source.confidence), mark)[0] < source.min_confidence
+            kept = kept.rows(~unsure)
+        return negated, int(unsure.sum()), edge_rows(kept, source, known, missing, mark)
 
 
 _NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
@@ -214,10 +223,16 @@ def _node_rows(
     return pa.table(columns, _NODE_ROWS), lines, values, rejects
 
 
+def numbers_of_edges(sources: Sequence[EdgeSource]) -> list[str]:
+    """Which of :data:`graphmill.ingest.tables.EDGE_NUMBERS` some file has."""
+    return [name for name in EDGE_NUMBERS if any(getattr(source, name) for source in sources)]
+
+
 def edge_rows(
-    block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
+    block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str, mark: str = ","
 ) -> tuple[Mentions, EdgeRows, list[Reject]]:
-    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
+    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end, a wrong time or a wrong
+    number. ``mark``: the character between fields."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
     if source.trimmed:
         table, padded = _trimmed(table, (source.head.id, source.relation, source.tail.id))
@@ -235,6 +250,14 @@ def edge_rows(
         seconds, units, wrong = edge_times(table, source.timestamp)
         for row, text in wrong.items():
             faulty.setdefault(row, Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+    numbers = {}
+    for name, column in (("weight", source.weight), ("confidence", source.confidence)):
+        if column:
+            values, wrong_rows = numbers_of(text_of(table, column), mark)
+            numbers[name] = np.where(np.isnan(values), np.float32(EDGE_NUMBERS[name]), values)
+            for row in [*wrong_rows.tolist(), *np.flatnonzero(np.isinf(values)).tolist()]:
+                shown = text_of(table, column)[row].as_py()[:MAX_SHOWN]
+                faulty.setdefault(row, Reject(block.line(row), column, "not a finite number", shown))
     lines = block.lines.of(np.arange(table.num_rows)) if source.head.index else np.zeros(0, np.int64)
     if faulty:
         rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
@@ -243,6 +266,7 @@ def edge_rows(
         table, types = table.filter(where).combine_chunks(), [of_end.filter(where) for of_end in types]
         if seconds is not None and units is not None:
             seconds, units = seconds[keep], units[keep]
+        numbers = {name: values[keep] for name, values in numbers.items()}
         lines = lines[keep] if len(lines) else lines
     relation = category_of(table, source.relation, source.relation_constant)
     if source.prefix:
@@ -259,7 +283,11 @@ def edge_rows(
     none = np.zeros(2 * table.num_rows, bool)
     ends = Mentions(index, type=pa.concat_arrays(types), **texts, renamed=none, resourced=none, line=np.tile(lines, 2))
     mentions, heads, tails = digest(ends)
-    return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
+    return (
+        mentions,
+        EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded, numbers),
+        rejects,
+    )
 
 
 def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:

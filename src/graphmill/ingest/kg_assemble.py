@@ -5,8 +5,8 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import Mentions, NodeTable, codes_of, first_rows, take
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, MAX_SHOWN, NO_TIME, NODES
 from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
@@ -32,7 +32,7 @@ class EdgeRows:
 
     If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none) and ``unit`` uint8 (index into
     :data:`graphmill.ingest.times.UNITS`). ``split``: that of all rows, if files have one. ``padded``: number of ids and
-    relations that had white space around them.
+    relations that had white space around them. ``numbers``: weight and confidence, float32, if the file has them.
     """
 
     head: np.ndarray
@@ -44,6 +44,7 @@ class EdgeRows:
     unit: np.ndarray | None = None
     split: int | None = None
     padded: int = 0
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,17 +82,24 @@ class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
     ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
-    first relations, in their order.
+    first relations, in their order. ``numbers``: weight and confidence, if some edges have them.
     """
 
     def __init__(
-        self, *, indexed: bool = False, timed: bool = False, split: bool = False, relations: Iterable[str] = ()
+        self,
+        *,
+        indexed: bool = False,
+        timed: bool = False,
+        split: bool = False,
+        relations: Iterable[str] = (),
+        numbers: Iterable[str] = (),
     ) -> None:
         self._nodes, self._indexed, self._timed = NodeTable(), indexed, timed
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
         kinds |= {"line": np.int64} if indexed else {}
         kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
         kinds |= {"split": np.uint8} if split else {}
+        kinds |= dict.fromkeys(numbers, np.float32)
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._pending: list[Mentions] = []
@@ -117,6 +125,8 @@ class Assembly:
                 none = rows.timestamp is None or rows.unit is None
                 found["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
                 found["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+            for name in EDGE_NUMBERS:
+                found[name] = rows.numbers.get(name, np.full(count, EDGE_NUMBERS[name], np.float32))
             if rows.split is not None:
                 found["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
@@ -140,7 +150,7 @@ class Assembly:
             times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
-        for name in ("split", "timestamp"):
+        for name in ("split", "timestamp", *EDGE_NUMBERS):
             edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
         unnamed = pc.equal(pc.binary_length(nodes.name), 0)
         index = pa.array(nodes.index if self._indexed else np.arange(len(nodes), dtype=np.int64))

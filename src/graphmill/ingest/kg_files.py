@@ -22,6 +22,7 @@ from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.rejects import MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings, setting
@@ -44,6 +45,8 @@ class EdgeColumns(Settings):
     head_name: str = setting("", "column with the head's name")
     tail_name: str = setting("", "column with the tail's name")
     timestamp: str = setting("", "column with the edge's time, a number or a date; a blank cell means no time")
+    weight: str = setting("", "column with the edge's weight, a number; blank: 1")
+    confidence: str = setting("", "column with how sure the edge is, a number; blank: not known")
 
 
 class EdgeFile(Settings):
@@ -83,6 +86,7 @@ class KgFilesSettings(GraphFilesSettings):
     edges: list[EdgeFile] = setting([], "the edge files")
     nodes: list[NodeFile] = setting([], "the node files; without any, the nodes are those of the edges")
     type_separator: str = setting("|", "characters that separate several types of a node")
+    min_confidence: float = MIN_CONFIDENCE
 
     @model_validator(mode="after")
     def _complete(self) -> KgFilesSettings:
@@ -114,11 +118,11 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
         )
         for file in settings.nodes
     ]  # fmt: skip
-    edges = [edge_source(within(path, file.file), file) for file in settings.edges]
+    edges = [edge_source(within(path, file.file), file, settings.min_confidence) for file in settings.edges]
     return read_graph(shown(path), settings, nodes, edges, separators=settings.type_separator)
 
 
-def edge_source(path: str, file: EdgeFile) -> EdgeSource:
+def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
     with RowFile(path, file.delimiter, header_line=file.header,
@@ -150,7 +154,8 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     }  # fmt: skip
     return EdgeSource(
         path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
-        given.timestamp, file.delimiter, file.header,
+        given.timestamp, file.delimiter, file.header, weight=given.weight, confidence=given.confidence,
+        min_confidence=min_confidence,
     )  # fmt: skip
 
 

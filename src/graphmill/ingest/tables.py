@@ -20,6 +20,7 @@ This module defines names, types and meaning of columns. The readers make such t
     (empty if the whole row is faulty); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -35,6 +36,9 @@ NO_PLACE = -1
 """``position`` of edges that are in no sequence, where others are: facts beside users' interactions."""
 NO_TIME = -(2**63)
 """``timestamp`` of edges that have no time, where others have one."""
+
+EDGE_NUMBERS = {"weight": 1.0, "confidence": math.nan}
+"""Columns of numbers that edges may have, float32, and what stands where nothing is given."""
 
 NODES = pa.schema(
     [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]

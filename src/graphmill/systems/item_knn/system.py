@@ -11,7 +11,7 @@ from torch import Tensor
 from graphmill.evaluation.baselines.recommendation import ItemModels, take_out
 from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
 from graphmill.graph.features import comparable
-from graphmill.systems.closed_form import best_of, scores_of
+from graphmill.systems.closed_form import scores_of
 from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm, matrix_of
 from graphmill.systems.recommenders.evaluate import known
@@ -19,6 +19,9 @@ from graphmill.training.solved import SolvedArrays
 
 FEW = 3.0
 """Interactions of an item at which the similarity by features counts half."""
+KEPT = 0.99
+"""Share of the best figure on validation that must be left: the largest such amount is taken, because items with few
+interactions are few on validation."""
 BLOCK = 512
 
 
@@ -27,7 +30,7 @@ class ItemKnnSystem(ItemClosedForm):
     ``neighbours``, ``shrink`` and ``alike`` [1].
 
     Items with features, such as those from attributes, also have similarities by them: ``alike`` times
-    :func:`alike_items`, chosen on the validation split. So an item without interactions has a score.
+    :func:`alike_items`, as much as validation allows. So an item without interactions has a score.
 
     With very many pairs of items, the items with most interactions are used (:attr:`ItemModels.paired`).
     """
@@ -76,7 +79,9 @@ class ItemKnnSystem(ItemClosedForm):
             lists = rank_items(scores, self.view.num_items, train, valid, max(k, KGAT_LIST), users=users, poll=poll)
             return lists.metrics([name], [k])[f"{name}@{k}"]
 
-        return found[best_of(found, value)]
+        values = {name: value(case) for name, case in found.items()}
+        kept = [name for name in found if values[name] >= KEPT * max(values.values())]
+        return found[kept[-1]]
 
     def _features(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         names = list(self.view.features)
