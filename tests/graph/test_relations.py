@@ -104,7 +104,7 @@ def test_a_relation_that_already_has_the_inverse_name_is_refused(build):
         build(DRUGS_AND_GENES, edges_table([("targets", 0, 2), ("inverse_targets", 3, 1)]), add_reverse="inverse")
 
 
-def test_of_equal_rows_the_first_stays_and_the_others_are_counted(build):
+def test_equal_rows_become_one_with_the_largest_weight_and_are_counted(build):
     edges = edges_table(
         [("r", 0, 2), ("r", 1, 3), ("r", 0, 2), ("s", 0, 2), ("r", 0, 2)], weight=[1.0, 2.0, 3.0, 4.0, 5.0]
     )
@@ -112,7 +112,7 @@ def test_of_equal_rows_the_first_stays_and_the_others_are_counted(build):
     assert edges_of(graph) == [(100, "r", 102), (100, "s", 102), (101, "r", 103)]
     assert graph.manifest["report"]["duplicates"] == 2
     assert graph.manifest["report"]["duplicates_by_relation"] == {"drug | r | gene": 2}
-    assert graph.edges(0).weight.tolist() == [1.0, 2.0]
+    assert graph.edges(0).weight.tolist() == [5.0, 2.0]
 
 
 def test_edges_that_differ_in_display_relation_are_two_statements_unless_merged(build):
