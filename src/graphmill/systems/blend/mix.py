@@ -30,7 +30,7 @@ BEST = 5
 FEW_LINKS, KEPT = 2, 0.99
 """Training links up to which a target has few; and the share of a relation's MRR that must be left. Links into such targets
 are few in validation, and their ranks too low to count in the MRR of all."""
-BESIDE = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+BESIDE = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Amounts of the part for such targets that are tried. The first is none."""
 SCORES, MIXED = 1 << 22, 1 << 19
 """Largest number of scores of each part in memory at once, and of those that are mixed at once."""
