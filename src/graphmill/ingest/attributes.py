@@ -112,6 +112,8 @@ def with_attributes(
     column, kind = _places(table, settings.id, chosen, aliases or {})
     if kind in result.attributes:
         raise InputError(f"{file}: nodes of type '{kind}' have attributes already; join the two files into one")
+    if len(of_type[kind].unique()) < len(of_type[kind]):
+        raise InputError(f"{file}: two nodes of type '{kind}' have the same id, so its rows cannot be told apart")
     key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or {})
     matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
     if not matches.matched:
