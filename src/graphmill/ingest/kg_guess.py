@@ -60,9 +60,9 @@ def guess_columns(
         numbers = f"has numbers and is not taken for the relation; --columns relation={free[0]} does"
         remarks.append(f"column {free[0]} {'is taken for the relation' if named else numbers}")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
-    numbers = {n: plain[n] for n in EDGE_NUMBERS if plain.get(n) in free and probe and _are_numbers(probe, plain[n])}
-    remarks += [f"column {name} is taken for the edge's {part}" for part, name in numbers.items() if part not in given]
-    found |= {"relation": relation, "display_relation": display, "timestamp": when} | numbers | given
+    measures = {n: plain[n] for n in EDGE_NUMBERS if plain.get(n) in free and probe and _are_numbers(probe, plain[n])}
+    remarks += [f"column {name} is taken for the edge's {part}" for part, name in measures.items() if part not in given]
+    found |= {"relation": relation, "display_relation": display, "timestamp": when} | measures | given
     if when and "timestamp" not in given:
         remarks.append(f"column {when} is taken for the edge's time")
     if not found["relation"] and not found.get("relation_constant"):
