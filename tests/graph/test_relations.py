@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.graph.relations import RelationDraft, draft_of, sort_unique
+from graphmill.graph.relations import RelationDraft, sort_unique
 from tests.graph.conftest import triples_of
 from tests.graph.tables import both_directions, edges_table, nodes_table, random_tables
 
@@ -134,7 +134,7 @@ def test_relations_come_in_order_of_appearance_with_their_names_as_they_are(buil
 
 def test_node_types_too_large_for_64_bit_pair_numbers_are_refused():
     one = np.zeros(1, np.int32)
-    draft = RelationDraft(("a", "r", "b"), 2**31, 2**31, one, one, one, None)
+    draft = RelationDraft(("a", "r", "b"), 2**31, 2**31, {"src": one, "dst": one, "display": one})
     with pytest.raises(InputError, match="split the node type"):
         sort_unique(draft)
     assert len(sort_unique(dataclasses.replace(draft, num_source=2**30))) == 1
@@ -157,10 +157,9 @@ def test_equal_edges_become_one_by_the_rule(
         "timestamp": np.array([10, 20, 30, 40]),
     }
     ends = np.array([0, 0, 0, 1], np.int32)
-    found = sort_unique(
-        draft_of(("a", "r", "b"), 2, 2, {"src": ends, "dst": ends, "display": ends * 0, **columns}), merge
-    )
-    assert found.duplicates == 2
-    assert found.attributes["weight"].tolist() == weight
-    assert found.attributes["confidence"] == pytest.approx(np.float32(confidence))
-    assert found.attributes["timestamp"].tolist() == timestamp
+    arrays = {"src": ends, "dst": ends, "display": ends * 0, **columns}
+    merged = sort_unique(RelationDraft(("a", "r", "b"), 2, 2, arrays), merge)
+    assert merged.duplicates == 2
+    assert merged.arrays["weight"].tolist() == weight
+    assert merged.arrays["confidence"] == pytest.approx(np.float32(confidence))
+    assert merged.arrays["timestamp"].tolist() == timestamp

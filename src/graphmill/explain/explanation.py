@@ -46,7 +46,7 @@ class ExplainSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EdgeShare:
     """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, its ``share``, and what is
     ``known`` of it: the largest weight and confidence and the last time (seconds since 1970), by name."""
 
@@ -74,8 +74,8 @@ class Explanation:
     tail: int
     score: float
     parts: dict[str, float]
-    evidence: tuple[Evidence, ...]
-    against: tuple[Evidence, ...]
+    evidence: tuple[EdgeShare, ...]
+    against: tuple[EdgeShare, ...]
     paths: tuple[tuple[Path, tuple[str, ...]], ...]
     edges: int
     other: float
@@ -179,8 +179,8 @@ class LinkExplainer(ABC):
             whole,
         )
 
-    def _evidence(self, pair: int, share: float) -> Evidence:
-        return Evidence(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
+    def _evidence(self, pair: int, share: float) -> EdgeShare:
+        return EdgeShare(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
 
 
 def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -202,7 +202,7 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
         here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
         for pair in np.unique(here).tolist():
             names[pair][relation.name] = None
-    return {pair: tuple(found) for pair, found in names.items()}
+    return {pair: tuple(result) for pair, result in names.items()}
 
 
 def _known_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, dict[str, float]]:
@@ -215,7 +215,7 @@ def _known_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, dict[str, 
         here = np.flatnonzero(np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0))
         for name, values in columns.items():
             for edge in here.tolist() if values is not None else ():
-                value, own = values[edge].item(), known[int(edges.pair[edge])]  # type: ignore[index]
+                value, of_pair = values[edge].item(), known[int(edges.pair[edge])]  # type: ignore[index]
                 if value == value and value != NO_TIME:
-                    own[name] = max(own.get(name, value), value)
+                    of_pair[name] = max(of_pair.get(name, value), value)
     return known

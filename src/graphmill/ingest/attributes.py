@@ -20,7 +20,7 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, renamed
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, listed_columns
 from graphmill.ingest.format import Format
@@ -178,7 +178,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
         for part, rejects in file.blocks(columns, lambda block: (block.table, block.lines)):
             if rejects:
                 raise InputError(f"{file.name}, {rejects[0].place}")
-            parts.append((part[0].select(names), part[1].of(np.arange(part[0].num_rows))))
+            parts.append((part[0].select(names), part[1]))
     if not sum(table.num_rows for table, _ in parts):
         raise InputError(f"{shown(path)} has no row below its header")
     return pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts])

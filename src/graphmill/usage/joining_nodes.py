@@ -31,7 +31,9 @@ class FeatureFiles:
 
     def ids(self, kind: str) -> list[str]:
         """Ids of the new nodes of a type, unique, in the order of the files."""
-        return list(dict.fromkeys(node for (own, _), told in self.told.items() if own == kind for node in told))
+        return list(
+            dict.fromkeys(node for (each, _), reported in self.told.items() if each == kind for node in reported)
+        )
 
 
 def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
@@ -43,7 +45,7 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
     Raises:
         InputError: the graph has no such set, the width differs, a row cannot be used, or a node occurs twice.
     """
-    found = FeatureFiles()
+    result = FeatureFiles()
     for key, file in files.items():
         kind, name = _set_of(graph, key, file)
         rows = load_rows(file, NodeFeatureSettings(node_type=kind))
@@ -60,7 +62,7 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
             )
         own = graph.node_type(kind)
         known = set(graph.node_table()["id"].slice(own.offset, own.count).to_pylist())
-        told: Told = {}
+        reported: Told = {}
         for node, of_type, values, line in zip(
             rows.key.to_pylist(),
             rows.type.to_pylist() or [kind] * len(rows.key),
@@ -70,21 +72,21 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
         ):
             if node in known or of_type not in ("", kind):
                 continue
-            if node in told or not np.isfinite(values).all():
-                why = "comes a second time" if node in told else "has a value that is not finite"
+            if node in reported or not np.isfinite(values).all():
+                why = "comes a second time" if node in reported else "has a value that is not finite"
                 raise InputError(f"{file}, line {line}: '{node}' {why}")
-            told[node] = values
-        found.told[kind, name] = told
-        left = len(rows.key) - len(told)
+            reported[node] = values
+        result.told[kind, name] = reported
+        left = len(rows.key) - len(reported)
         if left:
-            found.notes.append(
+            result.notes.append(
                 f"{file}: {left:,} rows are of nodes that the model has, or of another type, and are left out"
             )
-    return found
+    return result
 
 
-def with_attribute_files(found: FeatureFiles, graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
-    """``found`` with features from attributes of new nodes, made by the encoders that the graph keeps. Nothing is fitted.
+def with_attribute_files(result: FeatureFiles, graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
+    """``result`` with features from attributes of new nodes, made by the encoders that the graph keeps. Nothing is fitted.
 
     ``files``: node type → table with the columns of the one that the graph was built with ("" if one type has attributes).
 
@@ -103,14 +105,14 @@ def with_attribute_files(found: FeatureFiles, graph: TypedGraph, files: Mapping[
         rows = read_attribute_rows(file, {each.name: each.kind for each in encoders})
         columns, rejects = parsed(rows, str(file))
         if rejects:
-            found.notes.append(f"{file}: {len(rejects):,} cells count as missing; the first on {min(rejects).place}")
+            result.notes.append(f"{file}: {len(rejects):,} cells count as missing; the first on {min(rejects).place}")
         empty = {each.name: pa.nulls(len(rows.id), ATTRIBUTE_TYPES[each.kind]) for each in encoders}
         values = np.concatenate([encode(each, columns.get(each.name, empty[each.name])) for each in encoders], axis=1)
-        own = graph.node_type(kind)
-        known_ids = set(graph.node_table()["id"].slice(own.offset, own.count).to_pylist())
+        of_type = graph.node_type(kind)
+        known_ids = set(graph.node_table()["id"].slice(of_type.offset, of_type.count).to_pylist())
         ids = rows.id.to_pylist()
-        found.told[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
-    return found
+        result.told[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
+    return result
 
 
 def read_joining(
@@ -128,9 +130,9 @@ def read_joining(
     attributes = attributes or {}
     if not edges and not features and not attributes:
         raise InputError("nothing to embed: give a file of edges, of features or attributes, or several")
-    told = with_attribute_files(read_feature_files(graph, features), graph, attributes)
+    reported = with_attribute_files(read_feature_files(graph, features), graph, attributes)
     tables = read_edges(edges, format, **(settings or {})) if edges else None
-    return tables, told, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
+    return tables, reported, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
 
 
 def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
@@ -154,9 +156,9 @@ def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
 def with_told(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
     """The tables of an edge file (or empty ones), with an additional row for each node that is only in a feature file."""
     nodes = NODES.empty_table() if tables is None else tables.nodes
-    there = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
+    existing = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
     kinds = dict.fromkeys(kind for kind, _ in features.told)
-    more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in there]
+    more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in existing]
     first = int(np.max(nodes["index"].to_numpy(), initial=-1)) + 1
     columns = {
         "index": np.arange(first, first + len(more)),
