@@ -105,8 +105,8 @@ def build(
     tables = with_aliases(tables, read_aliases(aliases))
     for each in others:
         tables = read_features(tables, each["path"], aliases=aliases, **_settings(each))
-    for path, kind, own in _attributes(attributes or [], overrides(kinds or [])):
-        tables = read_attributes(tables, path, kind, aliases=aliases, **own)
+    for path, kind, kinds_of in _attributes(attributes or [], overrides(kinds or [])):
+        tables = read_attributes(tables, path, kind, aliases=aliases, **kinds_of)
     matches = [each.to_dict() for each in tables.coverage]
     if matches and not as_json:
         print(coverage_text(matches))

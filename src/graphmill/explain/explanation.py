@@ -212,9 +212,9 @@ def _known_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, dict[str, 
     for relation in graph.relations:
         edges = graph.edges(relation)
         columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
-        here = np.flatnonzero(np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0))
+        training = np.flatnonzero(np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0))
         for name, values in columns.items():
-            for edge in here.tolist() if values is not None else ():
+            for edge in training.tolist() if values is not None else ():
                 value, of_pair = values[edge].item(), known[int(edges.pair[edge])]  # type: ignore[index]
                 if value == value and value != NO_TIME:
                     of_pair[name] = max(of_pair.get(name, value), value)

@@ -91,8 +91,8 @@ def encode(encoder: Encoder, column: pa.Array) -> Float32:
         scaled = np.clip((given - encoder.parameters["mean"]) / encoder.parameters["deviation"], -CUT, CUT)
         return np.stack([np.where(missing, 0, scaled), missing], axis=1).astype(np.float32)
     values = column.cast(pa.list_(pa.string())) if encoder.kind == "list" else column.cast(pa.string())
-    found = _hot(encoder, values.to_pylist())
-    return np.asarray(found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12), np.float32)
+    hot = _hot(encoder, values.to_pylist())
+    return np.asarray(hot / np.maximum(np.linalg.norm(hot, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 def _hot(encoder: Encoder, rows: list[Any]) -> Float32:

@@ -228,14 +228,14 @@ class TypedGraph:
 
     def attribute_encoders(self, node_type: str) -> list[Encoder]:
         """The encoders that made the features of the set ``attributes``, in the order of its columns."""
-        number, found = self._type_number[node_type], []
+        number, encoders = self._type_number[node_type], []
         for place, each in enumerate(self.attributes(node_type)):
             basis = None
             if each["kind"] == "text":
                 file = self.path / storage.encoder_file(number, place)
                 basis = np.load(file, mmap_mode="r", allow_pickle=False)
-            found.append(Encoder(each["name"], each["kind"], each["width"], each, basis))
-        return found
+            encoders.append(Encoder(each["name"], each["kind"], each["width"], each, basis))
+        return encoders
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""

@@ -73,12 +73,12 @@ FIELDS = {"text": "texts", "category": "categories", "number": "numbers", "date"
 
 def settings_of(kinds: Mapping[str, Any], where: str) -> dict[str, list[str]]:
     """The settings that name attributes, from attribute → kind. Raises :class:`SettingsError` for an unknown kind."""
-    found: dict[str, list[str]] = {}
+    by_setting: dict[str, list[str]] = {}
     for name, kind in kinds.items():
         if kind not in FIELDS:
             raise SettingsError(f"{where}: attribute {name!r} is of kind {kind!r}; the kinds are {', '.join(FIELDS)}")
-        found.setdefault(FIELDS[kind], []).append(name)
-    return found
+        by_setting.setdefault(FIELDS[kind], []).append(name)
+    return by_setting
 
 
 @dataclass(frozen=True)
@@ -121,19 +121,19 @@ def with_attributes(
     rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
     place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
     _require_once(place, key, lines, file)
-    here = np.flatnonzero(place >= 0)
-    here = here[np.argsort(place[here], kind="stable")]
-    found = AttributeRows(
-        key.take(pa.array(here)),
-        settings.kinds or _guessed(table, column, here),
-        {name: table[name].combine_chunks().take(pa.array(here)) for name in table.column_names},
-        lines[here],
+    matched = np.flatnonzero(place >= 0)
+    matched = matched[np.argsort(place[matched], kind="stable")]
+    rows_of_nodes = AttributeRows(
+        key.take(pa.array(matched)),
+        settings.kinds or _guessed(table, column, matched),
+        {name: table[name].combine_chunks().take(pa.array(matched)) for name in table.column_names},
+        lines[matched],
     )
-    columns, rejects = parsed(found, file, constant=True)
-    node = pa.array(rows[place[here]].astype(np.int32))
-    counts = {"rows": len(key), "rejected_rows": len(rejects), "rows_of_no_node": len(key) - len(here)}
-    counts |= {"nodes_with_attributes": len(here), "nodes_without_attributes": len(rows) - len(here)}
-    guesses = ", ".join(f"{name}: {own}" for name, own in found.kinds.items())
+    columns, rejects = parsed(rows_of_nodes, file, constant=True)
+    node = pa.array(rows[place[matched]].astype(np.int32))
+    counts = {"rows": len(key), "rejected_rows": len(rejects), "rows_of_no_node": len(key) - len(matched)}
+    counts |= {"nodes_with_attributes": len(matched), "nodes_without_attributes": len(rows) - len(matched)}
+    guesses = ", ".join(f"{name}: {of_kind}" for name, of_kind in rows_of_nodes.kinds.items())
     notes = [] if settings.kinds else [f"{file}: id {column}, of {kind} nodes; attributes guessed ({guesses})"]
     notes += [f"{file}: {counts[name]:,} {text}" for name, text in _NOTES.items() if counts[name]]
     return replace(
@@ -157,14 +157,14 @@ def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> Attribute
     """The rows of a file about nodes that are not known yet: the attributes of ``kinds`` that it has, and the column ``id``,
     or else the first that is no attribute. Raises :class:`InputError` if it has none of either."""
     with RowFile(path, wanted=list(kinds)) as file:
-        here, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
+        available, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
     id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
-    if not here or not id:
+    if not available or not id:
         raise InputError(f"{shown(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
-    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(here, shown(path))}, shown(path)))
+    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(available, shown(path))}, shown(path)))
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
     _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, shown(path))
-    return AttributeRows(ids, here, {name: table[name].combine_chunks() for name in here}, lines)
+    return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
 
 
 def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.ndarray]:
@@ -211,7 +211,7 @@ def _require_once(place: np.ndarray, ids: pa.StringArray, lines: np.ndarray, fil
 
 def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:
     """Attribute → kind, by the values in ``rows``; columns without two different values are left out."""
-    found = {}
+    kinds = {}
     for name in table.column_names:
         texts = pc.utf8_trim_whitespace(table[name].combine_chunks().take(pa.array(rows)))
         values = texts.filter(pc.not_equal(texts, ""))
@@ -219,14 +219,14 @@ def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:
         if name == id or len(distinct) < 2:
             continue
         if all(as_number(text) is not None for text in distinct):
-            found[name] = "number"
+            kinds[name] = "number"
         elif all(_milliseconds(text) is not None for text in distinct):
-            found[name] = "date"
+            kinds[name] = "date"
         elif pc.mean(pc.match_substring(values, LIST_MARK)).as_py() >= _OF_A_LIST:
-            found[name] = "list"
+            kinds[name] = "list"
         else:
-            found[name] = "category" if len(distinct) <= max(FEW_VALUES, len(values) / FEW_VALUES) else "text"
-    return found
+            kinds[name] = "category" if len(distinct) <= max(FEW_VALUES, len(values) / FEW_VALUES) else "text"
+    return kinds
 
 
 def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[dict[str, pa.Array], list[Reject]]:

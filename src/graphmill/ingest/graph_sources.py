@@ -136,9 +136,9 @@ def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     """float32 values of a column's cells, NaN for a blank one, and the rows of those that are no finite number."""
     column = category_of(table, name)
     texts = [text.strip() for text in column.dictionary.to_pylist()]
-    found = [as_number(text) if text else math.nan for text in texts]
-    values = np.array([math.nan if number is None else number for number in found], np.float32)
-    wrong = np.array([number is None for number in found], bool)
+    parsed = [as_number(text) if text else math.nan for text in texts]
+    values = np.array([math.nan if number is None else number for number in parsed], np.float32)
+    wrong = np.array([number is None for number in parsed], bool)
     codes = column.indices.to_numpy()
     return values[codes], np.flatnonzero(wrong[codes])
 

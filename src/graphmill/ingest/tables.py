@@ -60,7 +60,7 @@ ATTRIBUTE_TYPES: dict[str, pa.DataType] = {
 
 def attribute_kind(of: pa.DataType) -> str:
     """The kind of an attribute by the type of its column."""
-    return next(kind for kind, own in ATTRIBUTE_TYPES.items() if own.id == of.id)
+    return next(kind for kind, type_of in ATTRIBUTE_TYPES.items() if type_of.id == of.id)
 
 
 MAX_SHOWN = 120

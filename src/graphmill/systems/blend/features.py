@@ -33,8 +33,8 @@ class FeatureSimilarity(Part):
         """:meth:`Part.scores`."""
         setting = self.scorer.setting
         parts = self.scorer.parts(relation, heads, setting.side)
-        found = self.scorer.similarities(relation, heads, parts, setting)
-        return torch.from_numpy(found * (FEW / (FEW + self.links.degrees(relation))).astype(np.float32))
+        similarity = self.scorer.similarities(relation, heads, parts, setting)
+        return torch.from_numpy(similarity * (FEW / (FEW + self.links.degrees(relation))).astype(np.float32))
 
 
 def has_features(graph: TypedGraph) -> bool:

@@ -49,12 +49,12 @@ RIDGE = 0.1
 def from_features(later: LaterNodes, graph: TypedGraph, rows: np.ndarray, vectors: np.ndarray) -> np.ndarray:
     """float32 [new nodes (type by type), d]: the new nodes' spectral vectors, by a ridge regression per type of ``vectors``
     float32 [nodes, d] on the features ``rows`` float32 [nodes of the grown graph, f]."""
-    found, first = [], 0
+    predicted, first = [], 0
     for t, more in zip(graph.node_types, later.counts, strict=True):
         known, new = rows[first : first + t.count], rows[first + t.count : first + t.count + more]
         first += t.count + more
         gram = known.T @ known
         penalty = RIDGE * max(float(np.trace(gram)) / max(len(gram), 1), 1e-6)
         weights = np.linalg.solve(gram + penalty * np.eye(len(gram)), known.T @ vectors[t.offset : t.offset + t.count])
-        found.append((new @ weights).astype(np.float32))
-    return np.concatenate(found)
+        predicted.append((new @ weights).astype(np.float32))
+    return np.concatenate(predicted)

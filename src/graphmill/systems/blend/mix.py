@@ -30,7 +30,7 @@ BEST = 5
 FEW_LINKS, KEPT = 2, 0.99
 """Training links up to which a target has few; and the share of a relation's MRR that must be left. Links into such targets
 are few in validation, and their ranks too low to count in the MRR of all."""
-BESIDE = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Amounts of the part for such targets that are tried. The first is none."""
 SCORES, MIXED = 1 << 22, 1 << 19
 """Largest number of scores of each part in memory at once, and of those that are mixed at once."""
@@ -69,11 +69,11 @@ def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name
     for relation in (_some(r, queries, seed) for r in queries.relations if len(r.heads)):
         few = scorer.links.degrees(relation.relation)[relation.tails] <= FEW_LINKS
         if few.any():
-            choices = np.tile(mix[relation.relation], (len(BESIDE), 1))
-            choices[:, place] = BESIDE
-            found = _reciprocal_ranks(scorer, relation, [tuple(choice) for choice in choices.tolist()])
-            kept = found.mean(1) >= KEPT * found[0].mean()
-            mix[relation.relation, place] = BESIDE[int(np.where(kept, found[:, few].mean(1), -1).argmax())]
+            choices = np.tile(mix[relation.relation], (len(AMOUNTS_FOR_FEW), 1))
+            choices[:, place] = AMOUNTS_FOR_FEW
+            ranks = _reciprocal_ranks(scorer, relation, [tuple(choice) for choice in choices.tolist()])
+            kept = ranks.mean(1) >= KEPT * ranks[0].mean()
+            mix[relation.relation, place] = AMOUNTS_FOR_FEW[int(np.where(kept, ranks[:, few].mean(1), -1).argmax())]
     return mix
 
 
@@ -103,7 +103,7 @@ def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndar
 
 def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Choice]) -> np.ndarray:
     """float64 [choices, links]: the reciprocal rank of each link of a relation."""
-    found = np.zeros((len(choices), len(relation.heads)))
+    reciprocal = np.zeros((len(choices), len(relation.heads)))
     rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
     there = [any(choice[n] for choice in choices) for n in range(len(scorer.parts))]
     for start in range(0, len(relation.heads), rows):
@@ -118,8 +118,8 @@ def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: S
             mixtures = _mixtures([score[first : first + few] for score in scores], choices)
             for number, mixture in enumerate(mixtures):
                 above, tied, _ = count_rivals(mixture, relation, queries)
-                found[number, queries] = 1.0 / (1.0 + above + tied / 2)
-    return found
+                reciprocal[number, queries] = 1.0 / (1.0 + above + tied / 2)
+    return reciprocal
 
 
 def _mixtures(scores: list[Tensor], choices: Sequence[Choice]) -> Iterator[Tensor]:

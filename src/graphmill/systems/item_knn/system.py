@@ -65,7 +65,7 @@ class ItemKnnSystem(ItemClosedForm):
         counts, rows = self.view.train_by_item.counts, comparable([*zip(*self._features(), strict=True)])
         by_features = alike_items(rows, counts)
         scale = float(whole.data.mean()) / max(float(by_features.data.mean()), 1e-12) if whole.nnz else 1.0
-        found = {str(each): (each, (whole + by_features * np.float32(each * scale)).tocsr()) for each in ALIKE}
+        cases = {str(each): (each, (whole + by_features * np.float32(each * scale)).tocsr()) for each in ALIKE}
         train, valid = known(self.view.train), known(self.view.valid)
         if not len(valid.items):
             train, valid = take_out(train)
@@ -79,9 +79,9 @@ class ItemKnnSystem(ItemClosedForm):
             lists = rank_items(scores, self.view.num_items, train, valid, max(k, KGAT_LIST), users=users, poll=poll)
             return lists.metrics([name], [k])[f"{name}@{k}"]
 
-        values = {name: value(case) for name, case in found.items()}
-        kept = [name for name in found if values[name] >= KEPT * max(values.values())]
-        return found[kept[-1]]
+        values = {name: value(case) for name, case in cases.items()}
+        kept = [name for name in cases if values[name] >= KEPT * max(values.values())]
+        return cases[kept[-1]]
 
     def _features(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         names = list(self.view.features)
@@ -110,6 +110,6 @@ def alike_items(rows: np.ndarray, counts: np.ndarray) -> sp.csr_matrix:
         values *= (FEW / (FEW + counts[first : first + BLOCK]))[:, None]
         places = np.repeat(np.arange(len(block)), nearest), kept.ravel()
         parts.append(sp.csr_matrix((values.ravel().astype(np.float32), places), block.shape))
-    found = sp.vstack(parts, "csr")
-    found.eliminate_zeros()
-    return found.T.tocsr()
+    similar = sp.vstack(parts, "csr")
+    similar.eliminate_zeros()
+    return similar.T.tocsr()
