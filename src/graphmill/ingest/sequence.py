@@ -180,5 +180,4 @@ FORMAT = Format(
     read_sequence,
     graph=ONE_WAY,
     preview=_preview,
-    system=lambda result: "sasrec",
 )
