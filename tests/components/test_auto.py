@@ -13,6 +13,7 @@ from graphmill.errors import SettingsError
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.versions import Versions
+from graphmill.systems import registry
 from tests.components.conftest import Project, checks, failure
 from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
 
@@ -88,8 +89,11 @@ def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:
 
 
 @pytest.mark.parametrize("system", ["complex", "conve", "knn"])
-def test_links(project: Project, system: str) -> None:
+def test_links(project: Project, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     """Whatever is chosen has the declared checks."""
+    short = {"none": {"training": {"epochs": 2}} if system != "knn" else {}}
+    monkeypatch.setattr(registry, "presets", lambda name, values=None: short)
+    monkeypatch.setattr(registry, "choose_preset", lambda *machine: ("none", ""))
     result = run(project, project.dataset(), system, links={"k": 3, "csv": False})
     assert result.success, failure(result)
     assert project.metadata("toy/auto_model")["system"] == system

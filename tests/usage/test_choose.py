@@ -18,8 +18,8 @@ from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError, StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
+from graphmill.systems.auto import FILE, seconds_of
 from graphmill.training.signals import StopRequest
-from graphmill.usage.choice_names import FILE, seconds_of
 from graphmill.usage.choose import LEVEL, Choice, choose
 from graphmill.usage.compare import compare_runs
 from tests.graph.test_interactions import Triple, built
@@ -144,8 +144,9 @@ def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.M
     ("arguments", "sentence"),
     [
         (["auto"], "--set data=GRAPH"),
-        (["auto", "--set", "data=graph", "--force"], "--budget, --output and --json"),
-        (["ease", "--set", "data=graph", "--budget", "1h"], "train auto"),
+        (["auto", "--set", "data=graph", "--force"], "--set, --output and --json"),
+        (["auto", "--set", "data=graph", "--set", "budget=soon"], "10min"),
+        (["auto", "--set", "data=graph", "--set", "model.embedding_dim=8"], "model"),
     ],
 )
 def test_the_command_refuses_what_it_would_ignore(arguments: list[str], sentence: str) -> None:
@@ -159,6 +160,8 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
     assert [seconds_of(text) for text in ("90s", "10min", "2h", "600", "1.5 min")] == [90, 600, 7200, 600, 90]
     with pytest.raises(SettingsError, match="modell"):
         choose(interactions.path, overrides={"modell": {"x": 1}})
+    with pytest.raises(SettingsError, match="no answer for these data"):
+        choose(interactions.path, systems=["complex"])
     with pytest.raises(InputError, match="validation"):
         choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
     assert not (tmp_path / "auto").exists(), "nothing is half-written"
