@@ -39,14 +39,15 @@ def graph_of(data: str, folder: Path) -> Path:
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph").path
 
 
-def measure(data: str) -> dict[str, Any]:
-    """The choice, and the figures of each candidate on validation and test."""
+def measure(data: str, folder: Path) -> dict[str, Any]:
+    """The choice, and the figures of each candidate on validation and test; its runs are in ``folder``."""
     from graphmill.runs.export import evaluate_run, restore
     from graphmill.usage.choose import choose
 
-    with tempfile.TemporaryDirectory() as name, contextlib.redirect_stdout(sys.stderr):
-        graph, cpu = graph_of(data, Path(name)), {"acceleration": {"device": "cpu"}}
-        found = choose(graph, BUDGET, systems=SYSTEMS, overrides=cpu, tell=lambda line: print(line, file=sys.stderr))
+    how = {"acceleration": {"device": "cpu"}, "evaluation": {"baselines": []}}
+    with contextlib.redirect_stdout(sys.stderr):
+        graph = graph_of(data, folder)
+        found = choose(graph, BUDGET, systems=SYSTEMS, overrides=how, tell=lambda line: print(line, file=sys.stderr))
         figures = {
             each.name: {
                 "valid": each.figure,
@@ -96,9 +97,11 @@ def main() -> None:
     parser.add_argument("--only", choices=DATA, action="append", help="data; without it, all")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/auto.json")
     parser.add_argument("--one", choices=DATA, help="one measurement, in this process")
+    parser.add_argument("--folder", default="", help="of the runs, with which a killed measurement goes on")
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one)))
+        with tempfile.TemporaryDirectory() as name:
+            print(json.dumps(measure(args.one, Path(args.folder or name))))
         return
     for data in args.only or DATA:
         for found in rows_of(data, fresh("benchmarks.parts.auto", ["--one", data], ONE_THREAD)):
