@@ -20,7 +20,7 @@ from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.usage.choose import Choice
+    from graphmill.usage.choice import Choice
 
 __all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_edges",
            "read_features", "read_interactions", "train"]  # fmt: skip

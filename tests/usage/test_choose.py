@@ -20,7 +20,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.auto import FILE, seconds_of
 from graphmill.training.signals import StopRequest
-from graphmill.usage.choose import LEVEL, Choice, choose
+from graphmill.usage.choice import LEVEL, Choice
+from graphmill.usage.choose import choose
 from graphmill.usage.compare import compare_runs
 from tests.graph.test_interactions import Triple, built
 from tests.training.cases import typed_graph
@@ -87,6 +88,15 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
     assert graphmill.load(found.run).path == Path(found.run)
     assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
     assert len(found.rows()) == len(found.candidates) == 7
+
+
+def test_few_items_are_asked_for_shorter_lists(tmp_path: Path) -> None:
+    rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
+    graph = built(tmp_path / "graph", rows, 41, 9)  # one user has no item
+    found = choose(graph.path, overrides=CPU, systems=["popularity", "item_knn", "ease"])
+    assert (found.metric, found.queries) == ("recall@2", 40)
+    assert all(each.state == "finished" for each in found.candidates)
+    assert "recall@2" in found.test
 
 
 def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

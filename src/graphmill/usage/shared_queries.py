@@ -28,11 +28,13 @@ RELATION_QUERIES = 2_000
 @dataclass(frozen=True)
 class SharedQueries:
     """``metric`` of a system's model on the same queries: ``values(system, model, leave_out, poll)``. ``recommends``: the
-    systems that can answer are those that recommend items; else those that score links."""
+    systems that can answer are those that recommend items; else those that score links. ``cut``: the length of the lists,
+    if there are too few items for the systems' defaults; else 0."""
 
     metric: str
     recommends: bool
     values: Callable[[Any, Any, LeaveOut, Poll], QueryValues]
+    cut: int = 0
 
 
 def shared_queries(graph: TypedGraph) -> SharedQueries:
@@ -71,7 +73,9 @@ def _links(graph: TypedGraph) -> SharedQueries:
 def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
     parts, offsets = (known(view.train), known(view.valid)), (view.user_offset, view.item_offset)
     ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
-    metric = f"recall@{min(LIST, view.num_items)}"
+    # A list of nearly all items would have any item.
+    cut = LIST if view.num_items > LIST else max(view.num_items // 4, 1)
+    metric = f"recall@{cut}"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
@@ -79,7 +83,7 @@ def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
             lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, leave_out, poll
         )
 
-    return SharedQueries(metric, True, values)
+    return SharedQueries(metric, True, values, cut if cut < LIST else 0)
 
 
 def _next_items(sequences: Sequences) -> SharedQueries:
