@@ -87,7 +87,7 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
     assert "valid_recall@20" in {figure.name for figure in compare_runs(*runs[:2]).figures}
     assert graphmill.load(found.run).path == Path(found.run)
     assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
-    assert len(found.rows()) == len(found.candidates) == 7
+    assert len(found.rows()) == len(found.candidates) == 6
 
 
 def test_few_items_are_asked_for_shorter_lists(tmp_path: Path) -> None:
@@ -162,6 +162,15 @@ def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.M
 def test_the_command_refuses_what_it_would_ignore(arguments: list[str], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         CliRunner().invoke(app, ["train", *arguments], catch_exceptions=False)
+
+
+def test_a_settings_file_may_say_auto(interactions: TypedGraph) -> None:
+    file, values = interactions.path.parent / "settings.yaml", {"data": str(interactions.path), **CPU}
+    file.write_text(json.dumps({"system": "auto", "budget": 60, "systems": ["popularity"], **values}))
+    shown = CliRunner().invoke(app, ["train", str(file)], catch_exceptions=False)
+    assert "Use popularity: it alone has finished" in shown.stdout
+    with pytest.raises(SettingsError, match="auto is for trainings"):
+        CliRunner().invoke(app, ["estimate", str(file)], catch_exceptions=False)
 
 
 def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: TypedGraph) -> None:
