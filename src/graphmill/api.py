@@ -112,7 +112,7 @@ def train(
             the checkpoint.
     """
     from graphmill.runs.export import export_run, restore
-    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.runs.messages import progress_outlet
     from graphmill.runs.train import train as run_training
     from graphmill.settings import Settings
@@ -142,7 +142,7 @@ def train(
     finally:
         if outlet:
             outlet.close()
-    once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
+    with_cpu_fallback(lambda: export_run(restore(result["run_dir"])), warnings.warn)
     return Run(result["run_dir"])
 
 
@@ -175,7 +175,7 @@ def choose(
         InputError: the graph has no validation split. TrainingError: no system has finished.
         StoppedError: interrupted; the same call goes on.
     """
-    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.training.signals import StopRequest
     from graphmill.usage.choose import choose as choose_system
 
@@ -184,7 +184,7 @@ def choose(
     tell = print if progress else lambda line: None
     work = partial(choose_system, str(getattr(graph, "path", graph)), budget, systems=systems, root=str(output))
     with StopRequest() as stop:
-        return once_more_on_the_cpu(partial(work, overrides=sections, tell=tell, stop=stop), warnings.warn)
+        return with_cpu_fallback(partial(work, overrides=sections, tell=tell, stop=stop), warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -15,7 +15,6 @@ class Abilities:
     ``vectors``: it has a vector of every node.
     ``ranks``: the targets of its held-out ranking. ``scores_links``: it scores links, so that new ones can be listed;
     ``scores_items``: it scores items for users; ``traces``: its predictions can be traced to training triples.
-    ``closed_form``: one step without gradients computes the model, so no acceleration can be compared.
     """
 
     vectors: bool
@@ -23,7 +22,6 @@ class Abilities:
     scores_links: bool
     scores_items: bool
     traces: bool
-    closed_form: bool
 
 
 PREDICTS: dict[str, Literal["items", "links"]] = {"recommendations": "items", "links": "links"}
@@ -46,7 +44,7 @@ def abilities_of(system: str, predicts: str = "") -> Abilities:
     ``system: auto`` chooses. Raises :class:`SettingsError` if there is no such system."""
     if predicts:
         items = PREDICTS[predicts] == "items"
-        return Abilities(False, PREDICTS[predicts], not items, items, traces=False, closed_form=True)
+        return Abilities(False, PREDICTS[predicts], not items, items, traces=False)
     known = entry(system)
     return Abilities(
         vectors=known.vectors,
@@ -54,5 +52,4 @@ def abilities_of(system: str, predicts: str = "") -> Abilities:
         scores_links=not known.recommends,
         scores_items=known.recommends,
         traces=known.traces,
-        closed_form=known.closed_form,
     )
