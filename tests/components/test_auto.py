@@ -91,8 +91,8 @@ def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:
 @pytest.mark.parametrize("system", ["complex", "conve", "knn"])
 def test_links(project: Project, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
     """Whatever is chosen has the declared checks."""
-    short = {"none": {"training": {"epochs": 2}} if system != "knn" else {}}
-    monkeypatch.setattr(registry, "presets", lambda name, values=None: short)
+    short = {system: {"training": {"epochs": 2}}} if system != "knn" else {}
+    monkeypatch.setattr(registry, "presets", lambda name, values=None: {"none": short.get(name, {})})
     monkeypatch.setattr(registry, "choose_preset", lambda *machine: ("none", ""))
     result = run(project, project.dataset(), system, links={"k": 3, "csv": False})
     assert result.success, failure(result)
