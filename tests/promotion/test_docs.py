@@ -28,7 +28,7 @@ def test_the_sentences_of_the_page_are_those_of_the_code(repository: Path) -> No
         "validation queries are left to compare on",
         "has changed since the export: export the run again",
         "is no longer the graph that",
-        "is being written by",
+        "is locked: process",
         "times meanwhile; promote again",
     ):
         assert words in code
