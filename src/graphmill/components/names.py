@@ -20,6 +20,7 @@ from graphmill.settings import read_yaml_documents
 RESERVED = {
     "graph": "its folder is the dataset's typed graph",
     "features": "its folder is the dataset's feature tables",
+    "attributes": "its folder is the dataset's tables of attributes",
     "raw": "its assets would be named as the dataset's files are",
 }
 _REPORTS = "_acceleration"
