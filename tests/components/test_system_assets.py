@@ -130,7 +130,6 @@ def triple_report(mrr: float) -> dict[str, Any]:
         {"name": name, "queries": 40, **figures(mrr), "tail_mrr": mrr, "head_mrr": mrr / 2, "baseline_mrr": 0.1}
         for name in ("treats", "targets")
     ]
-    bins = [{"low": 10, "high": 99, "queries": 80, **figures(mrr), "baseline_mrr": 0.1}]
     sides = {"both": {**figures(mrr), "amri": 0.5}, "tail": figures(mrr), "head": figures(mrr / 2)}
     about = {"kind": "triples", "epoch": 3, "split": "test", "queries": 80, "baseline": figures(0.1)}
     scorers = {"model": mrr, "degree": 0.1, "knn": 0.08}
@@ -145,12 +144,9 @@ def triple_report(mrr: float) -> dict[str, Any]:
             "ratios": {"degree": {"value": mrr / 0.1, "low": mrr / 0.2, "high": mrr / 0.05}},
             "sentence": "Frequency against the model.",
         },
-        "strata": {
-            "by_degree": [{"low": 10, "high": 99, "queries": 80, "mrr": scorers}],
-            "by_half_link": [{"seen": "none", "queries": 80, "mrr": scorers}],
-        },
+        "parts": [{"by": "training links of the target", "part": "10 to 99", "queries": 80, "mrr": scorers}],
     }
-    return {**about, **sides, **rest, "relations": relations, "by_degree": bins}
+    return {**about, **sides, **rest, "relations": relations}
 
 
 @pytest.mark.parametrize(
@@ -173,7 +169,7 @@ def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, faili
     assert shown["summary"].startswith(f"**{word}.** micro MRR {mrr:g} against 0.1 of degree-only")
     assert "optimistic_mrr" not in shown
     assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
-    assert "| 10 to 99 | 80 |" in shown["by_degree"]
+    assert "| 10 to 99 | 80 |" in shown["by_part"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
     assert len(shown["mrr_by_relation"]) <= PICTURE_BYTES
 

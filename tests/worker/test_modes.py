@@ -50,7 +50,7 @@ def test_triples_are_ranked_on_both_sides(conve: Path, tmp_path: Path) -> None:
     assert run(tmp_path, mode="rank", run_dir=conve) == EXIT_OK
     report = json.loads((conve / "ranking.json").read_text())
     assert (report["kind"], report["split"]) == ("triples", "test")
-    assert {"both", "tail", "head", "baseline", "relations", "by_degree"} <= set(report)
+    assert {"both", "tail", "head", "baseline", "relations", "parts", "predicted"} <= set(report)
     assert 0 < report["both"]["mrr"] <= 1
 
 

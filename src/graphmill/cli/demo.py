@@ -35,7 +35,7 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.messages import Terminal
     from graphmill.runs.train import train
-    from graphmill.usage.ranking import rank_run
+    from graphmill.usage.ranking import rank_any
 
     folder.mkdir(parents=True, exist_ok=True)
     source = folder / "kg.csv"
@@ -47,11 +47,11 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     restored = restore(result["run_dir"])
     manifest = export_run(restored)
     health = validate_file(Path(result["run_dir"]), str(graph.path))
-    ranking = rank_run(restored, "test")
+    ranking = rank_any(restored, "test")
     return [
         ["nodes, edges, relations", f"{graph.num_nodes:,}, {graph.num_edges:,}, {len(graph.relations)}"],
         ["epochs, steps, seconds", f"{result['epochs_done']}, {result['steps_done']}, {result['seconds']:.1f}"],
         ["health", health.status + (f": {health.failure}" if health.failure else "")],
-        *[[f"test MRR, {name}", f"{value:.4f}"] for name, value in ranking.mrr_beside_baselines().items()],
+        *[[f"test MRR, {name}", f"{value:.4f}"] for name, value in ranking["mrr"].items()],
         *[["file", str(Path(result["run_dir"]) / "embeddings" / name)] for name in manifest["files"]],
     ]

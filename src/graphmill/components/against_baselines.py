@@ -8,9 +8,11 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan
 from graphmill.components.worker_asset import Step
-from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
+from graphmill.evaluation.markdown import table
+from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.orchestration.checks import Check, SeverityName
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
+from graphmill.reports.ranking_tables import ranking_tables
 from graphmill.reports.verdict import run_verdict
 
 BEATS_BASELINES = Check(
@@ -59,19 +61,18 @@ def against_page(
     figures: Mapping[str, Any],
     bars: bytes,
     rows: Sequence[Mapping[str, Any]],
-    strata: Mapping[str, Any],
-    labels: Mapping[str, str],
+    report: Mapping[str, Any],
     **layout: Any,
 ) -> dict[str, Any]:
     """The page of a ranking of links or triples. ``bars``: a PNG of MRR by relation; ``rows``: the table by relation;
-    ``labels``: scorers → their titles in the tables by subset; ``shown``: ``plotted`` and ``baselines`` of
-    :func:`asset_page`."""
+    ``report``: the worker's ``ranking.json``; ``layout``: ``plotted`` and ``baselines`` of :func:`asset_page`."""
     ratio = against["ratios"][against["best"]]
+    tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
     plain = {name: value for name, value in figures.items() if not name.startswith(("optimistic_", "pessimistic_"))}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     return step.page(
         run_verdict(step.path(step.run_dir)).text,
-        {"mrr_by_scorer": _mrr_table(against), "by_relation": records(rows), **_strata_tables(strata, labels)},
+        {"mrr_by_scorer": _mrr_table(against), "by_relation": records(rows), **tables},
         others=scalars(plain | interval),  # the bounds for ties are in the report: the UI would plot each of them
         pictures={"mrr_by_relation": Picture(bars, f"{step.run_dir}/ranking.png", "MRR by relation")},
         **layout,
@@ -98,21 +99,3 @@ def _mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
             }
         )
     return dg.MetadataValue.md(markdown_table(rows))
-
-
-def _strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
-    """Tables of MRR by subset of queries and by scorer: ``by_degree`` and ``by_half_link``."""
-
-    def row(first: str, text: str, part: Mapping[str, Any]) -> dict[str, Any]:
-        scored = {label: part["mrr"].get(name) for name, label in labels.items()}
-        return {first: text, "queries": part["queries"], **scored}
-
-    by_degree = [row("training links of the target", links_of(part), part) for part in strata["by_degree"]]
-    by_half = [
-        row("half of the link that training has", HALF_LINK_TITLES[part["seen"]], part)
-        for part in strata["by_half_link"]
-    ]
-    return {
-        "by_degree": dg.MetadataValue.md(markdown_table(by_degree)),
-        "by_half_link": dg.MetadataValue.md(markdown_table(by_half)),
-    }

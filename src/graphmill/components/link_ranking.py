@@ -47,8 +47,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         {**macro["model"], "micro_mrr": micro["model"]["mrr"], **comparison["ratios"]},
         ranking_bars(rows),
         [_relation_row(relation) for relation in comparison["relations"]],
-        comparison["strata"],
-        {"model": "model", **labels},
+        report,
         plotted=PLOTTED,
         baselines={label: macro[name] | {"micro_mrr": micro[name]["mrr"]} for name, label in labels.items()},
     )

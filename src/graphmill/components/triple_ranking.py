@@ -62,8 +62,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         figures,
         bars,
         [_relation_row(row) for row in rows],
-        report["strata"],
-        {"model": "model", "degree": "by frequency", **others},
+        report,
         plotted=PLOTTED,
         baselines=baselines,
     )

@@ -12,6 +12,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.paired_difference import PairedDifference, paired_bootstrap
 from graphmill.evaluation.ranking.per_query import LeaveOut
 from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.predictions.question import Question
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.queries import check_metric, query_values
 from graphmill.promotion.versions import Version
@@ -53,9 +54,15 @@ class Comparison:
 
 
 def compare(
-    candidate: Restored, version: Version, metric: str, *, poll: Callable[[], None] = lambda: None
+    candidate: Restored,
+    version: Version,
+    metric: str,
+    question: Question | None = None,
+    *,
+    poll: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
+    """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
+    bootstrap interval.
 
     Raises:
         InputError: the champion is of another system or unreadable, the metric cannot be computed by query, or fewer
@@ -66,13 +73,13 @@ def compare(
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
     leave_out = _trained_by_the_champion_alone(candidate, champion.graph, unknown)
-    mine = query_values(candidate.system, candidate.model, "valid", metric, leave_out, poll)
+    mine = query_values(candidate.system, candidate.model, "valid", metric, leave_out, poll, question)
     if len(mine.values) < FEWEST:
         raise InputError(
             f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
             f"{mine.left_out}, or lacks their relation; give the graph the split that it had"
         )
-    theirs = query_values(champion.system, champion.model, "valid", metric, leave_out, poll)
+    theirs = query_values(champion.system, champion.model, "valid", metric, leave_out, poll, question)
     if not (np.array_equal(mine.units, theirs.units) and np.array_equal(mine.groups, theirs.groups)):
         raise InputError(
             f"{version.name} asks other validation queries of this graph than the candidate: compare by hand"

@@ -17,6 +17,7 @@ from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
+from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
 from graphmill.training.memory import device_memory_row
@@ -55,6 +56,7 @@ def card_sections(files: CardFiles) -> list[Section]:
     return [
         _about(files),
         _figures(files),
+        *_parts(files),
         *([_health(files)] if files.vectors else []),
         *_labels(files),
         _drift(files),
@@ -161,6 +163,17 @@ def _figures(files: CardFiles) -> Section:
     elif files.report.get("selected_on") == "test":
         text.append("**The epoch was chosen on the test split, so its figures are optimistic.**")
     return Section("figures", "Figures beside baselines", text, tables)
+
+
+def _parts(files: CardFiles) -> list[Section]:
+    """The ranking by part, and the last question that was ranked; none of another epoch."""
+    found, epoch = [], files.export.get("epoch")
+    if files.ranking and files.ranking["epoch"] == epoch:
+        found = [Section(t.name, t.title, (), [Table(t.head, t.rows)]) for t in ranking_tables(files.ranking)]
+    if files.question and files.question["epoch"] == epoch:
+        tables = [Table(t.head, t.rows) for t in ranking_tables(files.question)]
+        found.append(Section("question", "A question", [answer_sentence(files.question)], tables))
+    return found
 
 
 def _by_split(files: CardFiles) -> list[list[str]]:

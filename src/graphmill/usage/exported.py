@@ -210,17 +210,20 @@ class Run:
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
     @once_more_for_a_run
-    def rank(self, split: str = "test") -> pd.DataFrame:
+    def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
         It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
-        and then reused.
+        and then reused. ``settings`` are those of :class:`graphmill.usage.question.RankSettings`, such as
+        ``question="q.yaml"``, whose answer is in ``question.json``.
         """
         import pandas as pd
 
+        from graphmill.settings import parse
+        from graphmill.usage.question import RankSettings
         from graphmill.usage.ranking import rank_any
 
-        found = rank_any(self._restored, split)
+        found = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
         figures = found["beside"] if "beside" in found else {who: {"mrr": mrr} for who, mrr in found["mrr"].items()}
         table = pd.DataFrame(figures)
         table.index.name = "metric"
@@ -281,11 +284,10 @@ class Run:
         Raises:
             SettingsError: the system recommends items instead, or a setting is wrong. InputError: no such node or relation.
         """
-        import pandas as pd
-
         from graphmill.predictions.settings import LinkSettings
         from graphmill.settings import parse
-        from graphmill.usage.links import Predictor
+        from graphmill.usage.links import links_frame
+        from graphmill.usage.links_of_export import is_for_an_export, links_of_export
 
         heads = [head] if isinstance(head, str) else list(head)
         relations = [relation] if isinstance(relation, str) else list(relation)
@@ -300,14 +302,9 @@ class Run:
             **settings,
         }
         asked = parse(LinkSettings, values, "links()")
-        if self._graph_is_elsewhere and len(asked.heads) == len(asked.relations) == 1:
-            from graphmill.usage.links_of_export import links_of_export
-
+        if is_for_an_export(self.path, self._directory, self.manifest, asked):
             return links_of_export(self, asked)
-        predictor = Predictor(self._link_model, asked)
-        found = predictor.predict(overall=heads == [""] and not asked.heads_file)
-        frames = [chunk.to_pandas() for each in found for chunk in each.rows.chunks()]
-        return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
+        return links_frame(self._link_model, asked, overall=heads == [""])
 
     @once_more_for_a_run
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
@@ -333,12 +330,6 @@ class Run:
         from graphmill.usage.links import link_model
 
         return link_model(self.path)
-
-    @cached_property
-    def _graph_is_elsewhere(self) -> bool:
-        from graphmill.usage.links_of_export import graph_is_elsewhere
-
-        return graph_is_elsewhere(self.path, self._directory, self.manifest)
 
     @once_more_for_a_run
     def embed(

@@ -7,15 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
+import numpy as np
 from torch import nn
 
+from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
-from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
+from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
+from graphmill.evaluation.ranking.parts import NodeLabels, parts
+from graphmill.evaluation.ranking.per_query import values_of
+from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
@@ -24,12 +31,13 @@ from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.question import AskedRanking, RankSettings, asked_ranking
 from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
-FILE = "ranking.json"
+FILE, ANSWER = "ranking.json", "question.json"
 SPECTRAL_WIDTH = 128
 """Width of the baseline's spectral vectors, if the model has no vectors."""
 
@@ -45,6 +53,7 @@ class RanksTriples(Protocol):
         ks: Sequence[int],
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
+        labels: NodeLabels | None = None,
     ) -> dict[str, Any]:
         """See :func:`graphmill.systems.conve.ranking.ranking_report`."""
 
@@ -59,10 +68,11 @@ class AsksLinks(Protocol):
 
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex, random) and their comparison."""
+    """The rankings by name (model, degree, knn, spectral, complex, random), their comparison, and parts of the queries."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
+    parts: list[dict[str, Any]]
     epoch: int
 
     def mrr_beside_baselines(self) -> dict[str, float]:
@@ -75,6 +85,7 @@ class RankedRun:
             "kind": "links",
             "epoch": self.epoch,
             "comparison": self.comparison.to_dict(),
+            "parts": self.parts,
             "rankings": {name: ranking.to_dict() for name, ranking in self.rankings.items()},
         }
 
@@ -82,7 +93,9 @@ class RankedRun:
 def rank_any(
     restored: Restored,
     split: str = "test",
+    settings: RankSettings | None = None,
     *,
+    root: Path = Path(),
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
@@ -91,46 +104,81 @@ def rank_any(
 
     It ranks links (:func:`rank_run`), triples on both sides, or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
-    ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
-    training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+    ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
+    ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
+    ``question.json``. ``stop`` ends a training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+
+    Raises:
+        SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
-    found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
+    asked, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
+    if isinstance(restored.system, Recommends):
+        if asked != RankSettings():
+            raise SettingsError(
+                f"{restored.system.name} recommends items: questions, judgements, truth and labels are for predicted links"
+            )
+        found = _rank_items(restored, split, outlets, poll)
+    else:
+        found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     copy_run(restored)
     return found
 
 
-def _rank_any(
-    restored: Restored, split: str, *, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
-) -> dict[str, Any]:
-    """:func:`rank_any` without the copy."""
-    system, about = restored.system, {**restored.used, "split": split}
-    if isinstance(system, RanksTriples):
-        evaluation = restored.job.settings.evaluation
-        rankings = _by_baselines(restored, split, "both", outlets=outlets, poll=poll, stop=stop)
+def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None]) -> dict[str, Any]:
+    about, system = {**restored.used, "split": split}, cast(Any, restored.system)
+    # Prefixes of its metrics name the compared models and the protocols.
+    found = system.evaluate(restored.model, split, final=True, poll=poll)
+    rival = rival_mf(restored, outlets=outlets)
+    found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
+    figures = grouped(found)
+    about["advice"] = simpler(restored, rival, figures if split == "test" else None)
+    about["selected_on"] = restored.selected_on
+    about["repeat_share"] = found.get("repeat_share", 0.0)
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
+    return {**about, "figures": figures["model"], "beside": figures}
+
+
+def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank links or triples, or only those that are asked for."""
+    system, seed = restored.system, restored.job.settings.training.seed
+    alone = bool(asked.settings.question or asked.settings.judgements)
+    split = asked.question.split
+    about, whole = {**restored.used, "split": split}, isinstance(system, RanksTriples) and not alone
+    _ = asked.truth, asked.labels  # files that cannot be used are refused before the work
+    if whole:
+        rankings = _by_baselines(restored, split, "both", **how)
+        top_k = tuple(restored.job.settings.evaluation.top_k)
         report = cast(RanksTriples, system).ranking_report(
-            restored.model, split, tuple(evaluation.top_k), poll, rankings
+            restored.model, split, top_k, how["poll"], rankings, asked.labels
         )
-        restored.run.write_json(FILE, {"kind": "triples", **about, **report})
         mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
-        shown = {name: report[name] for name in ("macro", "micro", "against", "strata")}
-        return {**about, "mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}, **shown}
-    if isinstance(system, Recommends):
-        # Prefixes of its metrics name the compared models and the protocols.
-        found = system.evaluate(restored.model, split, final=True, poll=poll)
-        rival = rival_mf(restored, outlets=outlets)
-        found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
-        figures = grouped(found)
-        about["advice"] = simpler(restored, rival, figures if split == "test" else None)
-        about["selected_on"] = restored.selected_on
-        about["repeat_share"] = found.get("repeat_share", 0.0)
-        restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
-        return {**about, "figures": figures["model"], "beside": figures}
-    ranked = rank_run(restored, split, outlets=outlets, poll=poll, stop=stop)
-    compared = ranked.comparison.to_dict()
-    shown = {name: compared[name] for name in ("macro", "micro", "against", "strata", "ratios", "verdicts")}
-    return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
+        found: dict[str, Any] = {"mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}}
+        found |= {name: report[name] for name in ("macro", "micro", "against", "parts")}
+        report = {"kind": "triples", **about, **report}
+    else:
+        ranked = rank_run(restored, split, asked if alone else None, labels=asked.labels, **how)
+        compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
+        found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
+        found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
+        if alone:
+            question = {name: value for name, value in asked.question.model_dump().items() if value}
+            found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
+            report |= {name: found[name] for name in ("question", "answer")}
+    predicted = plain(asked.predicted(system.scorer(restored.model), split, seed, how["poll"]))
+    restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
+    return {**about, **found, **predicted}
+
+
+def _answer(ranked: RankedRun, asked: AskedRanking) -> dict[str, Any]:
+    """The figure that the question names: of the model with its interval, and of every scorer."""
+    metric = asked.question.metric
+    measured = {who: values_of(ranking, metric) for who, ranking in ranked.rankings.items()}
+    values, groups = measured["model"]
+    model = paired_bootstrap(values, np.zeros(len(values)), groups=groups)
+    by_scorer = {who: grouped_mean(*own) for who, own in measured.items()}
+    return {"metric": metric, "value": model.first, "low": model.low, "high": model.high, "by_scorer": by_scorer}
 
 
 def _by_baselines(
@@ -199,40 +247,37 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
 def rank_run(
     restored: Restored,
     split: str = "test",
+    asked: AskedRanking | None = None,
     *,
+    labels: NodeLabels | None = None,
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> RankedRun:
-    """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
+    """Rank a run's held-out links, or only the tails that are ``asked`` for.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
     model as they are, others from a cache in a folder beside the run directories.
     """
-    settings, system = restored.job.settings, restored.system
-    own = isinstance(system, AsksLinks)
-    queries = system.ranking_queries(split) if isinstance(system, AsksLinks) else link_queries(restored.graph, split)
-    sides = "both" if own and len(queries.relations) > len(restored.graph.relations) else "tails"
-    ks = tuple(settings.evaluation.top_k)
-    seed = settings.training.seed
+    settings, system, graph = restored.job.settings, restored.system, restored.graph
+    own = isinstance(system, AsksLinks) and asked is None
+    queries = cast(AsksLinks, system).ranking_queries(split) if own else link_queries(graph, split)
+    sides = "both" if own and len(queries.relations) > len(graph.relations) else "tails"
+    ranked_queries = asked.queries(queries) if asked else queries
+    ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
-        return rank_links(scorer, queries, ks=ks, seed=seed)
+        return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
 
     rankings = {"model": ranked_by(system.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
-    parts = system.baselines(restored.model)
-    others = {name: ranked_by(parts[name]) for name in settings.evaluation.baselines if name in parts}
-    others |= _by_baselines(restored, split, sides, parts, outlets=outlets, poll=poll, stop=stop)
+    of_model = system.baselines(restored.model)
+    others = {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
+    how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
+    others |= _by_baselines(restored, split, sides, of_model, **how)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     comparison = compare_to_baselines(
-        rankings["model"],
-        rankings["degree"],
-        rankings["random"],
-        others=others,
-        seed=seed,
+        rankings["model"], rankings["degree"], rankings["random"], others=others, seed=seed
     )
-    ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
-    return ranked
+    return RankedRun(rankings, comparison, parts(ranked_queries, rankings, first_nodes(graph), labels), restored.epoch)

@@ -8,7 +8,7 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, strata, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, title
 from graphmill.evaluation.ranking.links import LinkRanking
 
 
@@ -114,8 +114,7 @@ class RankingComparison:
 
     ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of macro MRR),
     ``share_above_degree`` (of relations, strictly above). ``against``: the comparison with the baselines, with intervals;
-    random scores do not count as a baseline. ``strata``:
-    :func:`graphmill.evaluation.ranking.against_baselines.strata`.
+    random scores do not count as a baseline.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -124,7 +123,6 @@ class RankingComparison:
     ratios: dict[str, float]
     verdicts: tuple[Verdict, ...]
     against: AgainstBaselines
-    strata: dict[str, list[dict[str, Any]]]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -161,7 +159,6 @@ def compare_to_baselines(
         ratios=ratios,
         verdicts=tuple(_verdicts(ratios, thresholds, against)),
         against=against,
-        strata=strata(rankings),
     )
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
+from graphmill.evaluation.ranking.against_baselines import against_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
+from graphmill.evaluation.ranking.parts import NodeLabels, parts
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, first_nodes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.model import ConvE
 
@@ -59,31 +60,31 @@ def ranking_report(
     ks: Sequence[int] = (1, 3, 5, 10),
     poll: Callable[[], None] = lambda: None,
     baselines: Mapping[str, LinkRanking] | None = None,
+    labels: NodeLabels | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Metrics of a split as plain values: over all queries, per side, per relation and by the target's degree.
+    """Metrics of a split as plain values: over all queries, per side and per relation.
 
     Each comes with its ``baseline``: the ranking by the number of training triples of the candidate with the relation.
     Keys: ``both``, ``tail``, ``head`` and ``baseline`` (metrics over queries); ``relations``: one row per relation with
-    ``name``, ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``; ``by_degree``: a
-    row for each range of the target's training degree, ``low`` to ``high`` (−1: no upper bound), with ``baseline_mrr``.
+    ``name``, ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``.
 
     ``baselines``: further rankings of the same queries, by name. ``micro`` and ``macro``: metrics by scorer, the model
     and frequency (``degree``) included; ``against``: the best baseline, by micro MRR, as
-    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``strata``: metrics of parts of the
-    queries, by scorer.
+    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``parts``:
+    :func:`graphmill.evaluation.ranking.parts.parts`, with those by ``labels``.
     """
     queries = both_sides(graph, split)
     found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)
     baseline = rank_links(DegreeScorer(queries), queries, ks=ks, auc_negatives=0)
     single, count = len(graph.node_types) == 1, len(graph.relations)
-    parts, simple = ({r.relation: r for r in ranking.relations} for ranking in (found, baseline))
+    ranked, simple = ({r.relation: r for r in own.relations} for own in (found, baseline))
     rows = []
     for relation in graph.relations:
         sides = relation.index, relation.index + count
-        if sides[0] not in parts:  # no query for its tails, so none for its heads
+        if sides[0] not in ranked:  # no query for its tails, so none for its heads
             continue
-        mine, theirs = ([ranked[n] for n in sides] for ranked in (parts, simple))
+        mine, theirs = ([own[n] for n in sides] for own in (ranked, simple))
         name = relation.name if single else f"{relation.source} · {relation.name} · {relation.target}"
         rows.append(
             {"name": name, "queries": sum(r.queries for r in mine)}
@@ -91,22 +92,16 @@ def ranking_report(
             | {f"{side}_mrr": r.metrics["mrr"] for side, r in zip(SIDES, mine, strict=True)}
             | {"baseline_mrr": _mean(theirs)["mrr"]}
         )
-    by_degree = [
-        {"low": own.low, "high": own.high, "queries": own.queries}
-        | own.metrics
-        | {"baseline_mrr": other.metrics["mrr"]}
-        for own, other in zip(found.by_degree, baseline.by_degree, strict=True)
-    ]
     out: dict[str, Any] = {"split": split, "queries": found.queries, "both": found.micro, "baseline": baseline.micro}
     rivals = {"degree": baseline, **(baselines or {})}
     rankings = {"model": found, **rivals}
     out["micro"] = {name: ranking.micro for name, ranking in rankings.items()}
     out["macro"] = {name: ranking.macro for name, ranking in rankings.items()}
     out["against"] = against_baselines(found, rivals, "micro", seed=seed).to_dict()
-    out["strata"] = strata(rankings)
+    out["parts"] = parts(queries, rankings, first_nodes(graph), labels)
     for side, lower in zip(SIDES, (0, count), strict=True):
         out[side] = _mean([r for r in found.relations if lower <= r.relation < lower + count])
-    return out | {"relations": rows, "by_degree": by_degree}
+    return out | {"relations": rows}
 
 
 def _mean(parts: Sequence[RelationRanking]) -> dict[str, float]:

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
@@ -172,10 +173,11 @@ class ConveSystem(TableSystem[ConvE]):
         ks: Sequence[int],
         poll: Callable[[], None],
         baselines: Mapping[str, LinkRanking] | None = None,
+        labels: NodeLabels | None = None,
     ) -> dict[str, Any]:
-        """Metrics over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
+        """Metrics over all queries, per side and per relation: :func:`ranking.ranking_report`."""
         seed = self.settings.training.seed
-        return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
+        return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, labels=labels, seed=seed)
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
