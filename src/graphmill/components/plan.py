@@ -65,9 +65,15 @@ class ModelChecks(HealthThresholds, RankingThresholds):
 
 
 class ValidationSettings(Settings):
-    """What the validation asset looks at besides the vectors and the graph."""
+    """What the validation and the ranking look at besides the vectors and the graph."""
 
-    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes, for a linear probe of the vectors")
+    labels: LabelSettings = setting(
+        LabelSettings(), "Labels of nodes, for a linear probe of the vectors, and by which the ranking shows figures"
+    )
+    truth: str = setting(
+        "",
+        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
+    )
 
 
 class RecommendationSettings(Settings):

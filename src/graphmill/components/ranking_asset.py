@@ -10,6 +10,7 @@ from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.errors import SettingsError
 
 KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
@@ -19,6 +20,11 @@ metadata and check results."""
 def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
+    truth, labels = plan.validation.truth, plan.validation.labels
+    items = plan.abilities.ranks == "items"
+    if items and truth:
+        raise SettingsError(f"validation.truth is about predicted links, and {plan.system} recommends items: remove it")
+    rank = {} if items else {"truth": truth, "labels": labels.model_dump()}
     return WorkerAsset(
         part="ranking",
         stage="validation",
@@ -26,7 +32,7 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
         code_version="2",
-        job=lambda step: {"mode": "rank", "run_dir": step.run_dir},
+        job=lambda step: {"mode": "rank", "run_dir": step.run_dir, "rank": rank},
         page=_page,
     )
 
