@@ -115,13 +115,13 @@ def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: 
 
 def test_a_question_decides_on_its_own_links(store: Versions, first: Path, better: Path, tmp_path: Path) -> None:
     file = tmp_path / "question.yaml"
-    file.write_text("relations: [drug_protein]\nmetric: hits@10\n")
+    file.write_text("relations: [drug_protein, disease_protein]\nmetric: hits@10\n")
     settings = PromotionSettings(when="better", question=str(file), min_gain=-1.0)
     promote_run(first, store, settings, **BY)
     found = promote_run(better, store, settings, **BY)
     assert found["outcome"] == "promoted"
     restored = restore(better)
-    edges = [restored.graph.edges(r.index) for r in restored.graph.relations if r.name == "drug_protein"]
+    edges = [restored.graph.edges(r.index) for r in restored.graph.relations if r.name != "protein_protein"]
     assert found["comparison"]["queries"] == sum(int((np.asarray(own.split) == 1).sum()) for own in edges)
     assert found["comparison"]["metric"] == "hits@10"
     for content, sentence in (
