@@ -132,7 +132,8 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
-    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", "best path"]
+    judged = bool(rows) and "judged" in rows[0]
+    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), own in tables.items():
         cells = [
             [
@@ -143,6 +144,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 _significant(row["probability"]),
                 _significant(row["usual_rank"]),
                 row["known"],
+                *[row["judged"]] * judged,
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
             for row in own

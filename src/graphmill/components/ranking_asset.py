@@ -31,7 +31,7 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
         kinds={"pytorch", "markdown"},
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
-        code_version="2",
+        code_version="3",
         job=lambda step: {"mode": "rank", "run_dir": step.run_dir, "rank": rank},
         page=_page,
     )

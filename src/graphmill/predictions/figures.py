@@ -41,7 +41,7 @@ def matrix_figures(candidates: Candidates, heads: Int64, split: int, seed: int =
 
     best = best_tails(candidates, heads, K, keep)
     of, tails = candidates.links_of(split)
-    own = in_sorted(of, heads) & ~in_sorted(of * candidates.count + tails, candidates.judged.no)
+    own = in_sorted(of, heads) & ~in_sorted(of * candidates.count + tails, candidates.judged.all)
     if candidates.chosen is not None:
         own &= in_sorted(tails, candidates.chosen)
     of, tails = of[own], tails[own]
