@@ -80,9 +80,9 @@ def other_epoch(result: dict[str, Any]) -> bool:
 
 
 def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
-    """The output of ``rank --json``: ``figures`` by scorer (macro for links, over queries for triples), and for links
-    and triples ``macro``, ``micro``, ``against`` (the best baseline, with intervals), ``parts``, ``predicted``,
-    ``verdicts``, and where it was asked ``question``, ``answer``, ``truth`` and ``judgements``.
+    """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
+    baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
+    ``truth`` and ``judgements``.
     """
     about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
     rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
@@ -100,9 +100,7 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
     if "against" in found:
         other = "micro" if found["against"]["average"] == "macro" else "macro"
         of = found[other]
-        rows += [
-            [f"{other} {m}", *(number(of[_key(who)].get(m)) for who in figures)] for m in names if m in of["model"]
-        ]
+        rows += [[f"{other} {m}", *(number(of[who].get(m)) for who in figures)] for m in names if m in of["model"]]
     print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
     for each in ranking_tables(found):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
@@ -180,12 +178,7 @@ def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if "beside" in found:
         return dict(found["beside"])
     average = found[found["against"]["average"]]
-    return {who: average[_key(who)] for who in found["mrr"]}
-
-
-def _key(who: str) -> str:
-    """The name of a scorer: for triples the frequency baseline is the ranking by degree."""
-    return "degree" if who == "frequency" else who
+    return {who: average[who] for who in found["mrr"]}
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:

@@ -1,4 +1,4 @@
-"""Shows a ranking of links or triples beside its baselines: the summary sentence, the check, and tables by subset of
+"""Shows a ranking of links beside its baselines: the summary sentence, the check, and tables by subset of
 queries."""
 
 from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def against_page(
     report: Mapping[str, Any],
     **layout: Any,
 ) -> dict[str, Any]:
-    """The page of a ranking of links or triples. ``bars``: a PNG of MRR by relation; ``rows``: the table by relation;
+    """The page of a ranking of links. ``bars``: a PNG of MRR by relation; ``rows``: the table by relation;
     ``report``: the worker's ``ranking.json``; ``layout``: ``plotted`` and ``baselines`` of :func:`asset_page`."""
     ratio = against["ratios"][against["best"]]
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}

@@ -23,7 +23,7 @@ BASELINES = {
 """Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree")
+PLOTTED = ("mrr", "hits@10", "micro_mrr", "macro_mrr", RATIO, "mrr_over_degree")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
@@ -35,21 +35,23 @@ DESCRIPTION = (
 def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     comparison = report["comparison"]
-    macro, micro, against = comparison["macro"], comparison["micro"], comparison["against"]
+    against, average = comparison["against"], comparison["against"]["average"]
+    other = "micro" if average == "macro" else "macro"
+    figures, others = comparison[average], comparison[other]
     rows = tuple(
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
-    labels = {name: label for name, label in BASELINES.items() if name in macro}
+    labels = {name: label for name, label in BASELINES.items() if name in figures}
     metadata = against_page(
         step,
         against,
-        {**macro["model"], "micro_mrr": micro["model"]["mrr"], **comparison["ratios"]},
+        {**figures["model"], f"{other}_mrr": others["model"]["mrr"], **comparison["ratios"]},
         ranking_bars(rows),
         [_relation_row(relation) for relation in comparison["relations"]],
         report,
         plotted=PLOTTED,
-        baselines={label: macro[name] | {"micro_mrr": micro[name]["mrr"]} for name, label in labels.items()},
+        baselines={label: figures[name] | {f"{other}_mrr": others[name]["mrr"]} for name, label in labels.items()},
     )
     checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
     return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks

@@ -1,18 +1,18 @@
 """The asset ``<dataset>/<model>_ranking``: the ranking of held-out data by the model and its baselines.
 
-The system decides what is ranked: links by relation, triples on both sides, or items for users. The worker ranks and
+The system decides what is ranked: links by relation, or items for users. The worker ranks and
 writes ``ranking.json``. Each kind has its own module for display and checks.
 """
 
 import dagster as dg
 
-from graphmill.components import item_ranking, link_ranking, triple_ranking
+from graphmill.components import item_ranking, link_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import SettingsError
 
-KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
+KINDS = {"links": link_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
 metadata and check results."""
 

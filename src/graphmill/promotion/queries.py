@@ -19,10 +19,9 @@ from graphmill.evaluation.ranking.per_query import (
     next_item_values,
     parse_metric,
 )
-from graphmill.evaluation.ranking.queries import both_sides, first_nodes, link_queries
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.predictions.question import Question
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
-from graphmill.systems.registry import entry
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.usage.question import AskedRanking, RankSettings
 
@@ -38,7 +37,7 @@ def query_values(
 ) -> QueryValues:
     """``metric`` of each query of ``split`` that is not left out, computed like the system's own ranking.
 
-    Links: one group per relation (macro). Triples: both sides, in one group. Items: one query per user. With a
+    Links: one group per relation, or a single one, by the system's average. Items: one query per user. With a
     ``question``: the tails that it asks for, one group per relation.
 
     Raises:
@@ -68,11 +67,9 @@ def query_values(
         raise InputError(f"{system.name} cannot be compared query by query: it has no scorer")
     scorer = system.scorer(model)
     scorer.poll = poll
-    graph, macro = system.graph, True
+    graph, macro = system.graph, bool(question) or system.average == "macro"
     if question:
         queries = AskedRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
-    elif entry(system.name).ranks == "triples":
-        queries, macro = both_sides(graph, split), False
     elif hasattr(system, "ranking_queries"):  # on a graph without reverses, heads are ranked as tails of the inverses
         queries = system.ranking_queries(split)
     else:

@@ -132,13 +132,11 @@ def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
     """Return the ranking's metrics by scorer, the model first; {} if it was not ranked, or at another epoch."""
     if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
         return {}
-    kind = files.ranking["kind"]
-    if kind == "items":
+    if files.ranking["kind"] == "items":
         figures = files.ranking["figures"]
         return {who: figures[who] for who in ("model", *SIMPLER) if who in figures}
-    found = files.ranking.get("comparison", files.ranking)
-    average = (found.get("against") or {}).get("average") or ("macro" if kind == "links" else "micro")
-    return dict(found[average])
+    found = files.ranking["comparison"]
+    return dict(found[found["against"]["average"]])
 
 
 def _figures(files: CardFiles) -> Section:

@@ -48,11 +48,9 @@ def _health(found: Mapping[str, Any]) -> dict[str, Any]:
 def _ranking(found: Mapping[str, Any]) -> dict[str, Any] | None:
     """``split``, ``scorers`` (scorer → metric → value, with the model first; for links, macro means over relations), and
     ``tables`` of parts, predicted and judged links, as text."""
-    scorers = found.get("figures") or found.get("micro")
-    split = found.get("split", "test")
-    if not scorers and "rankings" in found:
-        scorers = {who: own["macro"] for who, own in found["rankings"].items()}
-        split = next((own["split"] for own in found["rankings"].values()), split)
+    scorers, split = found.get("figures"), found.get("split", "test")
+    if compared := found.get("comparison"):
+        scorers = compared[compared["against"]["average"]]
     if not scorers:
         return None
     first = {"model": scorers["model"]} if "model" in scorers else {}

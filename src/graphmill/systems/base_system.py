@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 import torch
@@ -68,6 +68,8 @@ class DividedBatch(RowBatch):
 class BaseSystem(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
+    average: Literal["macro", "micro"] = "macro"
+    """The mean by which links are ranked: over relations, or over queries."""
     can_checkpoint = True
     """Whether the model has layers that gradient checkpointing computes again."""
 
@@ -158,10 +160,10 @@ class BaseSystem(Generic[M]):
     def link_metrics(
         self, scorer: Any, queries: LinkQueries, *, final: bool, poll: Callable[[], None]
     ) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        """Filtered link ranking by :attr:`average`: ``mrr``, ``hits@k``, ..."""
         scorer.poll = poll
         ranking = rank_links(scorer, queries, ks=tuple(self.settings.evaluation.top_k), auc_negatives=0)
-        return self.measured(ranking.macro, final=final)
+        return self.measured(getattr(ranking, self.average), final=final)
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
         """A permutation of ``rows`` numbers for an epoch; threads may ask for two epochs at once."""

@@ -1,6 +1,6 @@
-"""Ranks a run's held-out links, triples or items beside its baselines, and writes ``ranking.json`` into the run.
+"""Ranks a run's held-out links or items beside its baselines, and writes ``ranking.json`` into the run.
 
-The system's methods decide which of the three it is. ``kind`` in the file names it.
+The system's methods decide which of the two it is. ``kind`` in the file names it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
-from torch import nn
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
-from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, parts
@@ -43,22 +43,6 @@ SPECTRAL_WIDTH = 128
 
 
 @runtime_checkable
-class RanksTriples(Protocol):
-    """A system on triples with its own report: both sides, per relation, per degree."""
-
-    def ranking_report(
-        self,
-        model: nn.Module,
-        split: str,
-        ks: Sequence[int],
-        poll: Callable[[], None],
-        baselines: Mapping[str, LinkRanking] | None = None,
-        labels: NodeLabels | None = None,
-    ) -> dict[str, Any]:
-        """See :func:`graphmill.systems.conve.ranking.ranking_report`."""
-
-
-@runtime_checkable
 class AsksLinks(Protocol):
     """A system that defines its own ranking queries. Other systems are queried for the tails of every relation."""
 
@@ -76,8 +60,9 @@ class RankedRun:
     epoch: int
 
     def mrr_beside_baselines(self) -> dict[str, float]:
-        """Macro MRR by scorer."""
-        return {name: ranking.macro["mrr"] for name, ranking in self.rankings.items()}
+        """MRR by scorer, by the average of the comparison."""
+        of = self.comparison.macro if self.comparison.against.average == "macro" else self.comparison.micro
+        return {name: figures["mrr"] for name, figures in of.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for report files."""
@@ -102,8 +87,8 @@ def rank_any(
 ) -> dict[str, Any]:
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
-    It ranks links (:func:`rank_run`), triples on both sides, or items. For items, ``figures`` groups metrics by scorer
-    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
+    It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
+    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
     ``question.json``. ``stop`` ends a training of a baseline. If ``export.copy_to`` is set, the run is copied again.
@@ -141,31 +126,20 @@ def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll:
 
 
 def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank links or triples, or only those that are asked for."""
+    """Rank links, or only those that are asked for."""
     system, seed = restored.system, restored.job.settings.training.seed
     alone = bool(asked.settings.question or asked.settings.judgements)
     split = asked.question.split
-    about, whole = {**restored.used, "split": split}, isinstance(system, RanksTriples) and not alone
-    _ = asked.truth, asked.labels  # files that cannot be used are refused before the work
-    if whole:
-        rankings = _by_baselines(restored, split, "both", **how)
-        top_k = tuple(restored.job.settings.evaluation.top_k)
-        report = cast(RanksTriples, system).ranking_report(
-            restored.model, split, top_k, how["poll"], rankings, asked.labels
-        )
-        mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
-        found: dict[str, Any] = {"mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}}
-        found |= {name: report[name] for name in ("macro", "micro", "against", "parts")}
-        report = {"kind": "triples", **about, **report}
-    else:
-        ranked = rank_run(restored, split, asked if alone else None, labels=asked.labels, **how)
-        compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
-        found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
-        found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
-        if alone:
-            question = {name: value for name, value in asked.question.model_dump().items() if value}
-            found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
-            report |= {name: found[name] for name in ("question", "answer")}
+    about = {**restored.used, "split": split}
+    _ = asked.truth  # a file that cannot be used is refused before the work
+    ranked = rank_run(restored, split, asked if alone else None, labels=asked.labels, **how)
+    compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
+    found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
+    found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
+    if alone:
+        question = {name: value for name, value in asked.question.model_dump().items() if value}
+        found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
+        report |= {name: found[name] for name in ("question", "answer")}
     predicted = plain(asked.predicted(system.scorer(restored.model), split, seed, how["poll"]))
     restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
     return {**about, **found, **predicted}
@@ -188,16 +162,14 @@ def _by_baselines(
 
     They are cached beside the run directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
-    triples = sides == "both" and isinstance(restored.system, RanksTriples)
     baselines = LinkBaselines(
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
         settings.model.embedding_dim if entry(settings.system).vectors else SPECTRAL_WIDTH,
         sides=sides,
-        average="micro" if triples else "macro",
+        average=cast(Any, restored.system).average,
         ks=tuple(settings.evaluation.top_k),
-        auc_negatives=0 if triples else AUC_NEGATIVES,
         seed=settings.training.seed,
         device=settings.acceleration.device,
         **how,
@@ -265,6 +237,7 @@ def rank_run(
     sides = "both" if own and len(queries.relations) > len(graph.relations) else "tails"
     ranked_queries = asked.queries(queries) if asked else queries
     ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
+    average: Average = "macro" if asked else cast(Any, system).average
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
@@ -278,6 +251,6 @@ def rank_run(
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     comparison = compare_to_baselines(
-        rankings["model"], rankings["degree"], rankings["random"], others=others, seed=seed
+        rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
     )
     return RankedRun(rankings, comparison, parts(ranked_queries, rankings, first_nodes(graph), labels), restored.epoch)

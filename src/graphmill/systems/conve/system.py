@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.parts import NodeLabels
-from graphmill.evaluation.ranking.queries import both_sides
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -26,7 +23,7 @@ from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
-from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
+from graphmill.systems.conve.ranking import ConveScorer
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import Compilable, Encoded, Execution, ParameterGroup, Phase, Term
@@ -40,6 +37,7 @@ class ConveSystem(TableSystem[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     algorithm_version = 3
+    average = "micro"
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         super().__init__(graph, settings)
@@ -158,26 +156,14 @@ class ConveSystem(TableSystem[ConvE]):
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """Queries for the tails of every relation, and for the heads as tails of its inverse."""
+        return self.queries_of(split, limit, both_sides)
+
     def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        scorer, queries = self.scorer(model), self.queries_of(split, limit, both_sides)
-        scorer.poll = poll
-        ranking = rank_both_sides(scorer, queries, tuple(self.settings.evaluation.top_k))
-        return self.measured(ranking.micro, final=final)
-
-    def ranking_report(
-        self,
-        model: ConvE,
-        split: str,
-        ks: Sequence[int],
-        poll: Callable[[], None],
-        baselines: Mapping[str, LinkRanking] | None = None,
-        labels: NodeLabels | None = None,
-    ) -> dict[str, Any]:
-        """Metrics over all queries, per side and per relation: :func:`ranking.ranking_report`."""
-        seed = self.settings.training.seed
-        return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, labels=labels, seed=seed)
+        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
+        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
