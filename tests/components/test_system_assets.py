@@ -119,7 +119,7 @@ def test_mistakes_in_a_systems_sections_are_one_sentence(
         project.model(**attributes)
 
 
-# -- triples ---------------------------------------------------------------------------------------------------------
+# -- influence -------------------------------------------------------------------------------------------------------
 
 
 def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:

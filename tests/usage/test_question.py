@@ -130,6 +130,9 @@ def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: Typed
     assert asked[1]["judgements"]["yes"]["hits"]["value"] == 1.0
     links = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements))
     assert links["judged"].tolist() == ["yes", "", ""]
+    shown = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
+    assert "judged" in shown.stdout
+    assert "yes" in shown.stdout
     rest = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements), judged="leave_out")
     assert best["tail_id"] not in rest["tail_id"].tolist()
     assert rest["tail_id"].tolist()[:2] == links["tail_id"].tolist()[1:]

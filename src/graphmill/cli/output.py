@@ -142,7 +142,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 _significant(row["probability"]),
                 _significant(row["usual_rank"]),
                 row["known"],
-                *[row["judged"]] * judged,
+                *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
             for row in own

@@ -35,7 +35,7 @@ class Question(Choice):
 
 
 def read_question(path: str | Path) -> Question:
-    """The question of a YAML file; paths in it are relative to its folder.
+    """The question of a YAML file. Paths in it are relative to its folder, and become absolute.
 
     Raises:
         InputError: the file cannot be read, is no mapping, or its metric is not measured. SettingsError: an unknown or
@@ -53,10 +53,8 @@ def read_question(path: str | Path) -> Question:
         raise InputError(f"the question {path} says nothing: write relations, heads, candidates, split or metric")
     found = parse(Question, values, str(path))
     parse_metric(found.metric, LINK_METRICS)
-    files = {
-        name: str(path.parent / own) for name in ("heads_file", "candidates_file") if (own := getattr(found, name))
-    }
-    return found.model_copy(update=files)
+    files = {name: getattr(found, name) for name in ("heads_file", "candidates_file") if getattr(found, name)}
+    return found.model_copy(update={name: str((path.parent / own).resolve()) for name, own in files.items()})
 
 
 def words_of(settings: Choice, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:

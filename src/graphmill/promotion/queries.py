@@ -70,10 +70,8 @@ def query_values(
     graph, macro = system.graph, bool(question) or system.average == "macro"
     if question:
         queries = AskedRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
-    elif hasattr(system, "ranking_queries"):  # on a graph without reverses, heads are ranked as tails of the inverses
-        queries = system.ranking_queries(split)
     else:
-        queries = link_queries(graph, split)
+        queries = system.ranking_queries(split)
     return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=macro)
 
 

@@ -215,7 +215,7 @@ class Run:
 
         It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
         and then reused. ``settings`` are those of :class:`graphmill.usage.question.RankSettings`, such as
-        ``question="q.yaml"``, whose answer is in ``question.json``.
+        ``question="q.yaml"``, which says its split and whose answer is in ``question.json``.
         """
         import pandas as pd
 
@@ -225,9 +225,7 @@ class Run:
 
         found = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
         figures = found["beside"] if "beside" in found else {who: {"mrr": mrr} for who, mrr in found["mrr"].items()}
-        table = pd.DataFrame(figures)
-        table.index.name = "metric"
-        return table
+        return pd.DataFrame(figures).rename_axis("metric")
 
     def card(self) -> Markdown:
         """The run's card: data, changed settings, figures beside baselines, health, limits, and how the run was made.

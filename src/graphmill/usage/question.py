@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,7 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.figures import agreement, matrix_figures
-from graphmill.predictions.judgements import Judgements, read_judgements
+from graphmill.predictions.judgements import Judged, Judgements, read_judgements
 from graphmill.predictions.question import Question, read_question
 from graphmill.predictions.selection import Asked, Nodes, asked_for
 from graphmill.predictions.top_tails import Candidates
@@ -100,8 +100,12 @@ class AskedRanking:
     def predicted(self, scorer: Scorer, split: str, seed: int, poll: Callable[[], None]) -> dict[str, Any]:
         """Figures of predicted links: ``predicted`` by relation, and ``truth`` and ``judgements`` where there is a list."""
         number, rows = SPLIT_NAMES.index(split), []
+        splits = tuple({0, 1, 2} - {number})
         for asked in self.relations:
-            candidates = self._candidates(asked, scorer, tuple({0, 1, 2} - {number}), poll)
+            judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
+            candidates = Candidates(
+                self.graph, asked.relation, scorer, splits, poll, asked.candidates, judged, leave_judged=True
+            )
             linked = sorted_unique(candidates.keys >> 2) // candidates.count
             heads = asked.heads[in_sorted(asked.heads, sorted_unique(linked))]
             drawn = sampled(heads, max(MOST_ROWS // len(self.relations), 1), "matrix", seed, asked.relation.index)
@@ -123,18 +127,8 @@ class AskedRanking:
         every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
         return [(each, own) for each in every if len((own := judgements.of(each.relation.index)).all)]
 
-    def _candidates(
-        self, asked: Asked, scorer: Scorer, splits: tuple[int, ...], poll: Callable[[], None]
-    ) -> Candidates:
-        judged: Mapping[str, Any] = {}
-        if self.judgements:
-            judged = {"judged": self.judgements.of(asked.relation.index), "leave_judged": True}
-        return Candidates(self.graph, asked.relation, scorer, splits, poll, asked.candidates, **judged)
-
 
 def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> AskedRanking:
     """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
-    question = Question.model_validate({"split": split})
-    if settings.question:
-        question = read_question(root / settings.question)
-    return AskedRanking(graph, settings, question, root)
+    whole = Question.model_validate({"split": split})
+    return AskedRanking(graph, settings, read_question(root / settings.question) if settings.question else whole, root)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, parts
 from graphmill.evaluation.ranking.per_query import values_of
-from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
@@ -40,14 +40,6 @@ from graphmill.verified_files import MANIFEST as EXPORTED
 FILE, ANSWER = "ranking.json", "question.json"
 SPECTRAL_WIDTH = 128
 """Width of the baseline's spectral vectors, if the model has no vectors."""
-
-
-@runtime_checkable
-class AsksLinks(Protocol):
-    """A system that defines its own ranking queries. Other systems are queried for the tails of every relation."""
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """The queries of a split. ``limit``: largest number of queries per relation, 0 for all."""
 
 
 @dataclass(frozen=True)
@@ -231,13 +223,12 @@ def rank_run(
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
     model as they are, others from a cache in a folder beside the run directories.
     """
-    settings, system, graph = restored.job.settings, restored.system, restored.graph
-    own = isinstance(system, AsksLinks) and asked is None
-    queries = cast(AsksLinks, system).ranking_queries(split) if own else link_queries(graph, split)
-    sides = "both" if own and len(queries.relations) > len(graph.relations) else "tails"
+    settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
+    queries = link_queries(graph, split) if asked else system.ranking_queries(split)
+    sides = "both" if len(queries.relations) > len(graph.relations) else "tails"
     ranked_queries = asked.queries(queries) if asked else queries
     ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
-    average: Average = "macro" if asked else cast(Any, system).average
+    average: Average = "macro" if asked else system.average
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()

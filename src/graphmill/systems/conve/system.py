@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -38,6 +36,7 @@ class ConveSystem(TableSystem[ConvE]):
 
     algorithm_version = 3
     average = "micro"
+    ranks_heads = True
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         super().__init__(graph, settings)
@@ -155,15 +154,6 @@ class ConveSystem(TableSystem[ConvE]):
     def scoring(self, model: ConvE) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """Queries for the tails of every relation, and for the heads as tails of its inverse."""
-        return self.queries_of(split, limit, both_sides)
-
-    def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
-        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
-        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
