@@ -61,9 +61,9 @@ def test_ids_are_text_and_nodes_are_users_then_items(tmp_path):
     ("line", "column", "reason"),
     [
         ("u9{0}a{0}3{0}soon", "timestamp", "neither a number nor a date such as 2024-01-31"),
-        ("u9{0}a{0}many{0}3", "rating", "not a finite number"),
+        ("u9{0}a{0}many{0}3", "rating", "not a finite number, nor yes or no"),
         ("u9{0}a{0}3", "", "expected 4 fields, found 3"),
-        ("u9{0}a{0}nan{0}3", "rating", "not a finite number"),
+        ("u9{0}a{0}nan{0}3", "rating", "not a finite number, nor yes or no"),
     ],
 )
 def test_a_bad_line_is_refused_by_number_and_the_others_stay(tmp_path, mark, line, column, reason):

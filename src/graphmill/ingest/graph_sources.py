@@ -150,7 +150,7 @@ class GraphReading:
 
 
 _NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
-            "is_retracted", "qualifier", "qualifiers")  # fmt: skip
+            "is_retracted", "negative", "is_negative", "qualifier", "qualifiers")  # fmt: skip
 """Names of columns that say of a statement that it does not hold (any more)."""
 _TRUE = ("true", "t", "yes", "y", "1", "1.0")
 _NOT = r"^\s*NOT(\||$|\s)"

@@ -26,7 +26,7 @@ from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_mentions import category_of, text_of
 from graphmill.ingest.names import (
     KNOWN_NAMES,
-    as_number,
+    as_liking,
     column_of,
     is_row_number,
     plain,
@@ -42,13 +42,13 @@ from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_t
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
-_AMOUNTS = ("count", "plays", "quantity", "weight")
+_AMOUNTS = ("count", "plays", "quantity", "weight", "menge", "anzahl", "cantidad")
 """Names of weights that are no ratings."""
 _TIME = ("second", "nano", "unit")
 _LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
 """Splits as written; pandas writes 1.0 for 1."""
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "weight": (as_number, "not a finite number"),
+    "weight": (as_liking, "not a finite number, nor yes or no"),
     "timestamp": (parse_time, NO_TIME_THERE),
     "split": (_LABELS.get, "not 0 (train), 1 (valid) or 2 (test)"),
 }

@@ -53,9 +53,10 @@ def guess_columns(
     when = column_of("timestamp", free) or next((plain[n] for n in ("year",) if plain.get(n) in free), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] in free), "")
     if not relation and not when and len(free) == 1 and len(header) == 3 and free[0].lower() not in _EDGE_IDS:
-        named = probe is None or free[0] not in probe.names or probe.holds(probe.names.index(free[0])) == "ids"
+        named = probe is None or free[0] not in probe.names or probe.has_words(probe.names.index(free[0]))
         relation = free[0] if named else ""
-        remarks += [f"column {relation} is taken for the relation"] if named else []
+        numbers = f"has numbers and is not taken for the relation; --columns relation={free[0]} does"
+        remarks.append(f"column {free[0]} {'is taken for the relation' if named else numbers}")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
     found |= {"relation": relation, "display_relation": display, "timestamp": when} | given
     if when and "timestamp" not in given:
@@ -103,6 +104,8 @@ def _found_ends(
 
 def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, str], str]:
     places = [place for place in probe.ids if probe.names[place] in header]
+    if len(words := [place for place in places if probe.has_words(place)]) == 2:
+        places = words
     if len(places) == 3 and len(probe.names) in (3, 4):
         middle = next((p for p in places if plain_name(probe.names[p]) in RELATION_NAMES), None)
         if middle is None:  # the relation is the column whose values are of another kind

@@ -13,12 +13,14 @@ from graphmill.errors import InputError, listed
 
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "customer", "reviewerid", "visitorid",
-             "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id"),
+             "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id",
+             "kunde", "kunden_id", "kundennummer", "nutzer", "nutzer_id", "usuario", "cliente", "utilisateur"),
     "item": ("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid", "asin", "artist_id",
              "artistid", "track_id", "trackid", "product", "sku", "stockcode", "stock_code", "article_id", "isbn",
-             "book_id", "song_id"),
-    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings", "stars", "quantity"),
-    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps"),
+             "book_id", "song_id", "artikel", "artikel_id", "artikelnummer", "produkt", "produkt_id", "producto", "produit"),
+    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings", "stars", "quantity",
+               "liked", "is_liked", "thumb", "thumbs", "vote", "menge", "anzahl", "cantidad"),
+    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps", "datum", "fecha"),
 }  # fmt: skip
 """Names of interactions' columns, in lower case, without a part after a colon (``user_id:token``)."""
 _TIME = re.compile(r".*(_at|_date|_time|_ts|_timestamp)")
@@ -101,6 +103,18 @@ def as_number(text: str) -> float | int | None:
             return None
     limit = float(np.finfo(np.float32).max) if isinstance(value, float) else 2**63 - 1
     return value if -limit <= value <= limit else None
+
+
+_YES_AND_NO = {word: float(likes) for likes, words in (
+    (1, "true t yes y like liked up positive thumbs_up upvote"),
+    (0, "false f no n dislike disliked down negative thumbs_down downvote"),
+) for word in words.split()}  # fmt: skip
+
+
+def as_liking(text: str) -> float | int | None:
+    """A number as :func:`as_number` has it, 1 for a word such as ``true`` or ``up``, 0 for one such as ``no``; or None."""
+    number = as_number(text)
+    return _YES_AND_NO.get(plain_name(text)) if number is None else number
 
 
 def with_point(text: str, delimiter: str) -> str:

@@ -64,6 +64,10 @@ class Probe:
             return "numbers" if fraction or weighs else "ids"
         return "ids"
 
+    def has_words(self, place: int) -> bool:
+        """Whether a column has ids, of which some are no numbers."""
+        return self.holds(place) == "ids" and any(as_number(cell) is None for cell in self.values(place))
+
     def one_kind(self, first: int, second: int) -> bool | None:
         """Whether two columns of ids name nodes of one kind; None: whole numbers, which do not tell."""
         if self.header is not False and numbered_pair([self.names[first], self.names[second]]):
@@ -113,9 +117,10 @@ def stem_of(name: str) -> str:
 def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:
     """Whether the line ``first`` has names for the columns of ``rows``; None: it cannot be told."""
     names = [plain_name(cell) for cell in first]
-    known = [bool(role_of(n) or n in END_WORDS or n in RELATION_NAMES) for n in names]
     columns = [[row[place].strip() for row in rows if len(row) > place and list(row) != list(first)]
                for place in range(len(first))]  # fmt: skip
+    known = [bool(role_of(n) or n in END_WORDS or n in RELATION_NAMES) and cell.strip() not in cells
+             for n, cell, cells in zip(names, first, columns, strict=True)]  # fmt: skip
     stem = stem_of(pair[0]) if (pair := numbered_pair(first)) else ""
     alike = any(plain_name(cell).startswith(stem) for cells in columns for cell in cells)
     if sum(known) >= 2 or (stem and not alike):

@@ -16,6 +16,8 @@ from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(?P<point>\.0+)?|[+-]?[0-9](\.[0-9]+)?(?P<power>[eE]\+[0-9]+)")
+_ROUNDED = re.compile(r"[+-]?[0-9]\.(?P<digits>[0-9]{5,})[eE]\+(?P<power>[0-9]+)")
+"""``1.23457E+15``, as spreadsheets show long numbers: the digits that are left out are lost."""
 SAMPLE_ROWS = 5000
 PREVIEW_ROWS = 100
 
@@ -47,6 +49,8 @@ def whole_number(text: str) -> tuple[str, str]:
         return text, ""
     if not number.is_finite() or number != number.to_integral_value():
         return text, "" if number.is_nan() else "a number with a fraction is no id"
+    if (rounded := _ROUNDED.fullmatch(text.strip())) and len(rounded["digits"]) < int(rounded["power"]):
+        return text, "a number that was rounded when it was written is no id; write ids as whole numbers or text"
     if abs(number) >= 2**53:
         return text, "a decimal number from 2^53 on is no exact id; write ids as whole numbers or text"
     return str(int(number)), ""
