@@ -43,9 +43,9 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
+    from graphmill.predictions.settings import RankSettings
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
-    from graphmill.usage.question import RankSettings
     from graphmill.usage.ranking import rank_any
 
     if split not in ("", "valid", "test"):

@@ -23,7 +23,7 @@ from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.settings import Settings, SettingsT, setting
 
@@ -65,15 +65,9 @@ class ModelChecks(HealthThresholds, RankingThresholds):
 
 
 class ValidationSettings(Settings):
-    """What the validation and the ranking look at besides the vectors and the graph."""
+    """What the validation asset looks at besides the vectors and the graph."""
 
-    labels: LabelSettings = setting(
-        LabelSettings(), "Labels of nodes, for a linear probe of the vectors, and by which the ranking shows figures"
-    )
-    truth: str = setting(
-        "",
-        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
-    )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes, for a linear probe of the vectors")
 
 
 class RecommendationSettings(Settings):
@@ -138,6 +132,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
+    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds

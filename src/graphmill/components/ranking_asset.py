@@ -11,6 +11,7 @@ from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import SettingsError
+from graphmill.predictions.settings import RankingSettings
 
 KINDS = {"links": link_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
@@ -20,11 +21,11 @@ metadata and check results."""
 def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
-    truth, labels = plan.validation.truth, plan.validation.labels
     items = plan.abilities.ranks == "items"
-    if items and truth:
-        raise SettingsError(f"validation.truth is about predicted links, and {plan.system} recommends items: remove it")
-    rank = {} if items else {"truth": truth, "labels": labels.model_dump()}
+    if items and plan.ranking != RankingSettings():
+        raise SettingsError(
+            f"ranking: its settings are for predicted links, and {plan.system} recommends items: remove it"
+        )
     return WorkerAsset(
         part="ranking",
         stage="validation",
@@ -32,7 +33,12 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
         code_version="3",
-        job=lambda step: {"mode": "rank", "run_dir": step.run_dir, "rank": rank},
+        settings=None if items else plan.ranking,
+        job=lambda step: {
+            "mode": "rank",
+            "run_dir": step.run_dir,
+            **({"rank": step.settings.model_dump()} if step.settings else {}),
+        },
         page=_page,
     )
 

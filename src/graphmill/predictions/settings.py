@@ -1,12 +1,35 @@
-"""Settings of a table of predicted links. The Launchpad and the command line use them. Importing it does not import
-torch."""
+"""Settings of a table of predicted links and of a ranking of links. The Launchpad and the command line use them.
+Importing it does not import torch."""
 
 from pathlib import Path
 from typing import Literal
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.predictions.question import Choice, read_question
-from graphmill.settings import setting
+from graphmill.settings import Settings, setting
+
+
+class RankingSettings(Settings):
+    """What a ranking of links shows besides its main figures."""
+
+    truth: str = setting(
+        "",
+        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
+    )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
+
+
+class RankSettings(RankingSettings):
+    """Which links are ranked, if not a whole split."""
+
+    question: str = setting("", "A YAML file with relations, heads, candidates, split and metric; empty: a whole split")
+    judgements: str = setting("", "Table of judged links: head, relation, tail, judgement (yes or no); empty: none")
+    judged: Literal["mark", "leave_out"] = setting(
+        "mark",
+        "Judged links: mark: one judged yes is no wrong answer, and one judged no is not asked for; leave_out: neither is "
+        "asked for or a candidate",
+    )
 
 
 class LinkSettings(Choice):

@@ -21,9 +21,10 @@ from graphmill.evaluation.ranking.per_query import (
 )
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.predictions.question import Question
+from graphmill.predictions.settings import RankSettings
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
-from graphmill.usage.question import AskedRanking, RankSettings
+from graphmill.usage.question import AskedRanking
 
 
 def query_values(

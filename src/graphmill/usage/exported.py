@@ -214,13 +214,13 @@ class Run:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
         It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
-        and then reused. ``settings`` are those of :class:`graphmill.usage.question.RankSettings`, such as
+        and then reused. ``settings`` are those of :class:`graphmill.predictions.settings.RankSettings`, such as
         ``question="q.yaml"``, which says its split and whose answer is in ``question.json``.
         """
         import pandas as pd
 
+        from graphmill.predictions.settings import RankSettings
         from graphmill.settings import parse
-        from graphmill.usage.question import RankSettings
         from graphmill.usage.ranking import rank_any
 
         found = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))

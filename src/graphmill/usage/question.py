@@ -6,12 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.evaluation.ranking.queries import LinkQueries, narrowed
 from graphmill.evaluation.ranking.ranks import Scorer
@@ -22,27 +21,13 @@ from graphmill.predictions.figures import agreement, matrix_figures
 from graphmill.predictions.judgements import Judged, Judgements, read_judgements
 from graphmill.predictions.question import Question, read_question
 from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.settings import RankSettings
 from graphmill.predictions.top_tails import Candidates
 from graphmill.sampling.keyed import sampled
-from graphmill.settings import Settings, setting
 from graphmill.usage.labels import node_labels
 
 MOST_ROWS = 10_000
 """Rows (heads) of the matrices of all relations together that a ranking scores; of larger ones, drawn rows."""
-
-
-class RankSettings(Settings):
-    """What a ranking of links is about, besides a whole split."""
-
-    question: str = setting("", "A YAML file with relations, heads, candidates, split and metric; empty: a whole split")
-    judgements: str = setting("", "Table of judged links: head, relation, tail, judgement (yes or no); empty: none")
-    judged: Literal["mark", "leave_out"] = setting(
-        "mark",
-        "Judged links: mark: one judged yes is no wrong answer, and one judged no is not asked for; leave_out: neither is "
-        "asked for or a candidate",
-    )
-    truth: str = setting("", "Table of judged links with which the model's ranking is compared; empty: none")
-    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from graphmill.evaluation.ranking.parts import NodeLabels, parts
 from graphmill.evaluation.ranking.per_query import values_of
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored
@@ -31,7 +32,7 @@ from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import AskedRanking, RankSettings, asked_ranking
+from graphmill.usage.question import AskedRanking, asked_ranking
 from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf

@@ -82,8 +82,8 @@ def _recommend(job: Job, control: Control) -> Result:
 
 def _rank(job: Job, control: Control) -> Result:
     """``run_dir``, ``split``, ``rank``."""
+    from graphmill.predictions.settings import RankSettings
     from graphmill.settings import parse
-    from graphmill.usage.question import RankSettings
     from graphmill.usage.ranking import rank_any
 
     restored, split = _restored(job, control), job.get("split", "test")
