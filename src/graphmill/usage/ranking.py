@@ -125,7 +125,8 @@ def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mappin
     split = asked.question.split
     about = {**restored.used, "split": split}
     _ = asked.truth  # a file that cannot be used is refused before the work
-    ranked = rank_run(restored, split, asked if alone else None, labels=asked.labels, **how)
+    scorer = system.scorer(restored.model)
+    ranked = rank_run(restored, scorer, split, asked if alone else None, labels=asked.labels, **how)
     compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
     found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
     found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
@@ -133,7 +134,7 @@ def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mappin
         question = {name: value for name, value in asked.question.model_dump().items() if value}
         found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
         report |= {name: found[name] for name in ("question", "answer")}
-    predicted = plain(asked.predicted(system.scorer(restored.model), split, seed, how["poll"]))
+    predicted = plain(asked.predicted(scorer, split, seed, how["poll"]))
     restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
     return {**about, **found, **predicted}
 
@@ -211,7 +212,8 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
 
 def rank_run(
     restored: Restored,
-    split: str = "test",
+    scorer: Scorer,
+    split: str,
     asked: AskedRanking | None = None,
     *,
     labels: NodeLabels | None = None,
@@ -219,7 +221,7 @@ def rank_run(
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> RankedRun:
-    """Rank a run's held-out links, or only the tails that are ``asked`` for.
+    """Rank a run's held-out links by its ``scorer``, or only the tails that are ``asked`` for.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
     model as they are, others from a cache in a folder beside the run directories.
@@ -235,7 +237,7 @@ def rank_run(
         poll()
         return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
 
-    rankings = {"model": ranked_by(system.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
+    rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
     of_model = system.baselines(restored.model)
     others = {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
     how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
