@@ -13,7 +13,7 @@ import dagster as dg
 from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.settings import GraphSettings

@@ -58,8 +58,8 @@ def first_named(names: Sequence[str], wanted: Sequence[str]) -> str:
 
 def column_of(role: str, names: Sequence[str]) -> str:
     """The column whose name is known for ``role`` (user, item, weight, timestamp); empty if there is none."""
-    found = first_named(names, KNOWN_NAMES[role])
-    return found or next((name for name in names if role == "timestamp" and is_time_name(name)), "")
+    named = first_named(names, KNOWN_NAMES[role])
+    return named or next((name for name in names if role == "timestamp" and is_time_name(name)), "")
 
 
 def is_time_name(name: str) -> bool:
@@ -88,8 +88,8 @@ def row_number_note(left_out: Sequence[str]) -> str:
     """A sentence on columns that were left out as row numbers."""
     if not any(left_out):
         return "a column without a name (pandas' row number, or a delimiter at the end of lines) was left out"
-    shown = ", ".join(repr(name) for name in left_out)
-    return f"column {shown} is taken for the row number that pandas writes, and was left out"
+    quoted = ", ".join(repr(name) for name in left_out)
+    return f"column {quoted} is taken for the row number that pandas writes, and was left out"
 
 
 def as_number(text: str) -> float | int | None:
@@ -142,16 +142,16 @@ def positional_roles(
     Raises :class:`InputError` if two columns have the same role, or if another column already has the role of an
     unknown column's position.
     """
-    shown = listed(names)
+    header = listed(names)
     roles = list(known)
     twice = [role for role in roles if role and roles.count(role) > 1]
     if twice:
-        raise InputError(f"{file}: the header ({shown}) names two columns for the {twice[0]}; {remedy}")
+        raise InputError(f"{file}: the header ({header}) names two columns for the {twice[0]}; {remedy}")
     places = [place for place, name in enumerate(names) if known[place] or not is_row_number(name)]
     for number, place in enumerate(places):
         if not roles[place]:
             role = usual[number] if number < len(usual) else ""
             if not role or role in known:
-                raise InputError(f"{file}: what is column {names[place]!r} of the header ({shown})? {remedy}")
+                raise InputError(f"{file}: what is column {names[place]!r} of the header ({header})? {remedy}")
             roles[place] = role
     return roles

@@ -102,16 +102,16 @@ def numbered_pair(names: Sequence[str]) -> tuple[str, str] | None:
     """The two of ``names`` that are one word with 1 and 2, or A and B (``Gene 1``, ``Gene 2``), if it goes no further."""
     known: dict[tuple[str, str], dict[str, str]] = {}
     for name in names:
-        if found := _SIDES.fullmatch(plain_name(name)):
-            known.setdefault((found["stem"], found["rest"]), {}).setdefault(found["side"], name)
+        if sides_of := _SIDES.fullmatch(plain_name(name)):
+            known.setdefault((sides_of["stem"], sides_of["rest"]), {}).setdefault(sides_of["side"], name)
     pairs = [sides for sides in known.values() if set(sides) in ({"1", "2"}, {"a", "b"})]
     return (*pairs[0].values(),) if pairs else None  # type: ignore[return-value]
 
 
 def stem_of(name: str) -> str:
     """The word of a name such as ``Gene 1``; empty if it has none."""
-    found = _SIDES.fullmatch(plain_name(name))
-    return found["stem"].strip("_") if found else ""
+    sides_of = _SIDES.fullmatch(plain_name(name))
+    return sides_of["stem"].strip("_") if sides_of else ""
 
 
 def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:
@@ -130,7 +130,8 @@ def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | No
     if any(cell.strip() and (cell.strip() in cells or cell.strip() in everywhere)
            for cell, cells in zip(first, columns, strict=True)):  # fmt: skip
         return False
-    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers):
+    digits = any(c.isdigit() for cell in first if not is_row_number(cell) for c in cell)
+    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers) and not digits:
         return True
     if any(number and cell.strip() for number, cell in zip(numbers, first, strict=True)):
         return False

@@ -119,17 +119,17 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     low, high = _PLAUSIBLE
     for part in pieces(len(times.unit), times.unit, times.second):
         second, unit = times.second[part], times.unit[part]
-        told = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
-        count += np.bincount(unit[told], minlength=len(UNITS))
-        odd += int((told & (unit != DATE) & ((second < low) | (second > high))).sum())
-    found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
-    numbers = [unit for unit in found if unit != DATE]
-    if len(found) < 2:
-        return 0, [f"timestamps are {UNITS[found[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
+        timed = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
+        count += np.bincount(unit[timed], minlength=len(UNITS))
+        odd += int((timed & (unit != DATE) & ((second < low) | (second > high))).sum())
+    units = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
+    numbers = [unit for unit in units if unit != DATE]
+    if len(units) < 2:
+        return 0, [f"timestamps are {UNITS[units[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
     if odd:
         raise InputError(
-            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {odd:,} numbers "
+            f"{file}: times are {' and '.join(UNITS[u] for u in units)} by their size, but {odd:,} numbers "
             "would be before 1971 or after 2150, so the unit cannot be told; write all times in one unit"
         )
-    listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)
+    listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in units)
     return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]

@@ -28,9 +28,9 @@ def finished_runs(root: Path) -> list[dict[str, Any]]:
     """The exported runs below the project's outputs, the newest first: ``dataset``, ``model``, ``run``, ``when``,
     ``verdict``, ``metrics`` and ``settings``. Runs that cannot be read are left out."""
     exports = [path for kind in (EMBEDDINGS, SCORER) for path in (root / OUTPUTS).glob(f"*/*/*/{kind}/manifest.json")]
-    found = [(path.stat().st_mtime, path.parent) for path in exports]
+    result = [(path.stat().st_mtime, path.parent) for path in exports]
     rows = []
-    for made, export in sorted(found, reverse=True)[:MOST_RUNS]:
+    for made, export in sorted(result, reverse=True)[:MOST_RUNS]:
         run = export.parent
         key = run, max(path.stat().st_mtime for path in (run, export))  # reports are written by renaming
         if key not in _kept:
@@ -53,7 +53,7 @@ def _row(root: Path, run: Path, made: float) -> dict[str, Any]:
         "when": datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "verdict": verdict.to_dict(),
         "metrics": {name: value for name, value in files.metrics.items() if "mistic" not in name},
-        "settings": {name: own for name, (own, _) in files.differences.items()},
+        "settings": {name: each for name, (each, _) in files.differences.items()},
     }
 
 

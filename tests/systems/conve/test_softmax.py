@@ -10,14 +10,14 @@ from torch.nn import functional as F
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import frequency_mrr, system_on
 from tests.systems.conve.test_training import LEARNS, PLAIN
 
 
 def made(graph: TypedGraph, **objective):
     system = system_on(graph, objective={"loss": "softmax", **objective}, acceleration={"batch_size": 10})
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     batch = system.step(system.phases[0], 0, 0)
     return system, model, batch
 

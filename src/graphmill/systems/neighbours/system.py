@@ -20,6 +20,7 @@ from graphmill.evaluation.baselines.neighbours import (
     setting_row,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
@@ -60,8 +61,21 @@ class NeighboursSystem(ClosedFormSystem):
 
     def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
         """The setting that ranks validation links best by the mean MRR of the relations."""
-        arrays, rows_of = self.rows_to_choose(poll)
-        setting, _ = choose(self.edges, self.ranking_queries("valid", TUNING_QUERIES), rows_of, poll=poll)
+        return self.fitted_to(self.ranking_queries("valid", TUNING_QUERIES), poll)
+
+    def fitted_to(
+        self,
+        queries: LinkQueries,
+        poll: Callable[[], None],
+        *,
+        macro: bool = True,
+        products: Callable[[], None] | None = None,
+        progress: Callable[[int], None] = lambda heads: None,
+    ) -> Mapping[str, np.ndarray]:
+        """The arrays, with the setting that ranks ``queries`` best. ``products``: called instead of ``poll`` for each
+        product of the SVD. ``macro``, ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        arrays, rows_of = self.rows_to_choose(products or poll)
+        setting, _ = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
         return {**arrays, "setting": setting_row(setting)}
 
     def setting(self, model: SolvedArrays) -> NeighbourSetting:
