@@ -1,6 +1,7 @@
 """Commands for finished runs and embeddings: metrics, rankings, recommendations, links, neighbours, influence."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,13 +61,8 @@ def rank(
         "labels": {"file": labels},
     }
     asked = parse(RankSettings, values, "rank")
-    terminal = Terminal()
-    try:
-        found = on_its_device(
-            lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[terminal])
-        )
-    finally:
-        terminal.close()
+    with closing(Terminal()) as shown:
+        found = on_its_device(lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[shown]))
     if as_json:
         print_json(ranking_json(found))
         return

@@ -6,7 +6,7 @@ The parts are the same for the card (Markdown) and for the one-page report (HTML
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,11 @@ def card_sections(files: CardFiles) -> list[Section]:
 def card_text(files: CardFiles) -> str:
     """The card as Markdown."""
     return markdown(card_sections(files))
+
+
+def card_of(folder: str | Path, change: Callable[[CardFiles], CardFiles] = lambda files: files) -> Markdown:
+    """The card of a run or version, of its files after a ``change``."""
+    return Markdown(card_text(change(read_card_files(folder))))
 
 
 def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:

@@ -232,23 +232,21 @@ class Run:
 
         It is made from the run's files; the card says what they lack. A notebook shows it as a page.
         """
-        from graphmill.reports.card import Markdown, card_text
-        from graphmill.reports.card_files import read_card_files
+        from graphmill.reports.card import card_of
 
-        return Markdown(card_text(read_card_files(self.path)))
+        return card_of(self.path)
 
     def report(self, out: str | Path = "") -> Markdown:
         """Return the card, with the health computed if no file has it. With ``out``, also write it as one HTML page.
 
         The page includes the pictures: losses, health, ranking, drift.
         """
-        from graphmill.reports.card import Markdown, card_text
-        from graphmill.reports.card_files import read_card_files
+        from graphmill.reports.card import card_of
         from graphmill.reports.report_html import with_health, write_report
 
         if out:
             write_report(self.path, out)
-        return Markdown(card_text(with_health(read_card_files(self.path))))
+        return card_of(self.path, with_health)
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
