@@ -143,8 +143,7 @@ class Run:
         first, second = scorer.links.offsets[number]
         left = np.array([self.row(h, source) for h in heads], np.int64) - first
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
-        found: np.ndarray = scorer.score(number, left, right).numpy()
-        return found
+        return cast("np.ndarray", scorer.score(number, left, right).numpy())
 
     @cached_property
     def scorer(self) -> ExportedScorer | BlendScorer:
@@ -194,8 +193,7 @@ class Run:
         """Read a JSON file of the run directory. Raises :class:`InputError` if it is missing; an export alone has none."""
         from graphmill.training.run_directory import RunDirectory
 
-        found: Mapping[str, Any] = RunDirectory(self.path).read_json(name)
-        return found
+        return cast("Mapping[str, Any]", RunDirectory(self.path).read_json(name))
 
     # -- how good it is ----------------------------------------------------------------------------------------------
 
@@ -213,9 +211,8 @@ class Run:
     def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
-        and then reused. ``settings`` are those of :class:`graphmill.predictions.settings.RankSettings`, such as
-        ``question="q.yaml"``, which says its split and whose answer is in ``question.json``.
+        It writes ``ranking.json``. Baselines that need training are trained once and then reused. ``settings`` are those of
+        :class:`graphmill.predictions.settings.RankSettings`: ``question="q.yaml"`` says its split, into ``question.json``.
         """
         import pandas as pd
 
