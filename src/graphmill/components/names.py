@@ -21,8 +21,6 @@ RESERVED = {
     "graph": "its folder is the dataset's typed graph",
     "features": "its folder is the dataset's feature tables",
     "attributes": "its folder is the dataset's tables of attributes",
-    "auto": "its folder has the runs of which_model",
-    "which": "its asset would be which_model",
     "raw": "its assets would be named as the dataset's files are",
 }
 _REPORTS = "_acceleration"

@@ -143,7 +143,7 @@ class Run:
         first, second = scorer.links.offsets[number]
         left = np.array([self.row(h, source) for h in heads], np.int64) - first
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
-        return cast("np.ndarray", scorer.score(number, left, right).numpy())
+        return scorer.score(number, left, right).numpy()
 
     @cached_property
     def scorer(self) -> ExportedScorer | BlendScorer:
