@@ -104,11 +104,6 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- fitting
 
-    def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
-
     def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
         """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
         validation links. ``poll`` may raise to end it."""
@@ -119,7 +114,7 @@ class BlendSystem(BaseSystem[BlendModule]):
             model.paths.fit(self.paired, seed)
         scorer = self.scorer(model)
         scorer.poll = poll
-        valid = self.queries_of("valid", TUNING_QUERIES)
+        valid = self.ranking_queries("valid", TUNING_QUERIES)
         model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
         if FEATURES in self.names:
             model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
