@@ -105,7 +105,7 @@ def test_a_missing_file_is_named_and_waited_for(source: Path) -> None:
 
 
 def test_the_sensor_is_stopped_and_works_when_asked(source: Path) -> None:
-    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda: {"edges": str(source)}, 60)
+    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda cursor: look(cursor, source), 60)
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
     assert sensor.minimum_interval_seconds == 60
     defs = dg.Definitions(assets=[nodes], sensors=[sensor], jobs=[JOB])

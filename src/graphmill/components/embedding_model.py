@@ -16,7 +16,7 @@ from graphmill.components.fields import Freshness, Schedule, as_settings, resolv
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, require_own_names
+from graphmill.components.names import checked_model_name, partitions_of, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
@@ -192,12 +192,17 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
+            partitions_def=partitions_of(context, self.dataset),
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
+        if plan.search and plan.partitions_def:
+            raise SettingsError(
+                f"search: {plan.dataset} has a graph for each snapshot; remove the section, and search by command"
+            )
         if plan.search:
             search_of(plan)  # parsed here, so that errors are found now
         return plan
@@ -221,8 +226,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
         schedules = []
-        if self.schedule:
-            schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
+        if given := self.schedule:
+            name = f"{prefix}_schedule"
+            schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
         made = dg.Definitions(
             assets=[*assets, *([] if plan.abilities.closed_form else [acceleration_asset(plan).build(plan)])],
             jobs=[job],

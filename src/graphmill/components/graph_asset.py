@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
+from graphmill.components.retention import remove_old
 from graphmill.graph.build import build_graph
 from graphmill.graph.interaction_tables import graph_tables
 from graphmill.graph.sequences import sequence_view
@@ -57,6 +58,7 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
         with user_errors():
+            here = plan.at(context)
             features = {
                 kind: ParquetTable(plan.root / path, remedy=REMEDY).read()
                 for kind, path in tables.get("features", {}).items()
@@ -65,8 +67,9 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
                 nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
-            built = build_graph(nodes, edges, plan.graph, plan.root / plan.graph_path, features, root=plan.root)
-        yield _materialized(plan, built, previous)
+            built = build_graph(nodes, edges, plan.graph, plan.root / here.graph_path, features, root=plan.root)
+            remove_old(context, plan)
+        yield _materialized(here, built, previous)
 
     return graph
 

@@ -30,7 +30,6 @@ from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
 from graphmill.orchestration.page import asset_page, in_words, links
 from graphmill.parquet import write_parquet
@@ -128,17 +127,21 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             for name, key in keys.items()
         },
         ins=raw_inputs,
-        check_specs=[spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()))],
+        partitions_def=plan.partitions_def,
+        check_specs=[
+            spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()), plan.partitions_def)
+        ],
     )
     def tables(context: dg.AssetExecutionContext, **raw: Reference) -> Iterator[dg.MaterializeResult[Any]]:
         previous = {name: PreviousRun(context.instance, key) for name, key in keys.items()}
         with user_errors():
-            for source in plan.sources:
+            here = plan.at(context)
+            for source in here.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
-            result = read_tables(plan.sources, read_aliases(plan.aliases))
-            rejects = _write_rejects(plan, result)
+            result = read_tables(here.sources, read_aliases(plan.aliases))
+            rejects = _write_rejects(here, result)
             found = json.dumps([each.to_dict() for each in result.coverage])
-            write_atomically(plan.root / plan.coverage_path, found.encode())
+            write_atomically(plan.root / here.coverage_path, found.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))
@@ -146,7 +149,7 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "interactions": lambda was: _interactions(plan, result, rejects, was),
             "nodes": lambda was: _nodes(result, was),
             "edges": lambda was: _edges(plan, result, rejects, was),
-            "features": lambda was: _features(plan, result, was),
+            "features": lambda was: _features(here, result, was),
         }
         for name, key in keys.items():
             value, metadata, checks = makers[name](previous[name])
@@ -292,7 +295,7 @@ def _ids_match(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.
 
 
 def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
-    folder = f"{OUTPUTS}/{plan.dataset}/features"
+    folder = f"{plan.folder}/features"
     paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
     for kind, path in paths.items():
         with replacing(plan.root / path) as part:
@@ -313,7 +316,7 @@ def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) ->
 
 
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
-    path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
+    path = f"{plan.folder}/rejects.parquet"
     with replacing(plan.root / path) as part:
         write_parquet(result.rejects, part.file)
     return path

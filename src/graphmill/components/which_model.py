@@ -8,6 +8,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from graphmill.components.names import partitions_of
 from graphmill.components.plan import Reference
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.ingest.sources import checked_name
@@ -32,6 +33,7 @@ class ChoicePlan:
     budget: str
     root: Path
     owners: list[str] = field(default_factory=list)
+    partitions_def: dg.DynamicPartitionsDefinition | None = None
 
     def key(self, part: str) -> dg.AssetKey:
         """``<dataset>/<part>``."""
@@ -49,7 +51,7 @@ class WhichModel(dg.Component, dg.Model, dg.Resolvable):
         """Make the asset."""
         seconds_of(self.budget)
         name = checked_name(self.dataset, "dataset")
-        plan: Any = ChoicePlan(name, self.budget, context.project_root, self.owners)
+        plan: Any = ChoicePlan(name, self.budget, context.project_root, self.owners, partitions_of(context, name))
         return dg.Definitions(assets=[ASSET.build(plan)], resources=shared_resources(context))
 
 

@@ -52,6 +52,11 @@ class Step:
         """The run directory of the export, relative to the project."""
         return str(self.inputs["export"]["run_dir"])
 
+    @property
+    def snapshot(self) -> str:
+        """The name of the snapshot; "" for a dataset without snapshots."""
+        return self.context.partition_key if self.plan.partitions_def else ""
+
     def path(self, name: str) -> Path:
         """A path of the project."""
         return self.plan.root / name

@@ -16,6 +16,7 @@ from graphmill.export.index import index_problem, require_index
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
+from graphmill.ingest.snapshots import order, snapshot_of
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
@@ -44,10 +45,12 @@ def promote_run(
     force: bool = False,
     failed_checks: Sequence[str] = (),
     drift: float | None = None,
+    snapshot: str = "",
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Decide on a run and, if the policy says so, make it the live version.
 
+    ``snapshot``: the name of the snapshot of the run's graph, default: that in the graph's path.
     ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
@@ -72,10 +75,11 @@ def promote_run(
     exported = read_manifest(restored.export_folder)
     if settings.metric:
         check_metric(restored.system, settings.metric)
+    snapshot = snapshot or snapshot_of(restored.graph.path)
     health = _require_health(restored) if person and not force and restored.vectors else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
-        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
+        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         if person and settings.sinks and decision.outcome == "kept":
             raise InputError(
@@ -88,7 +92,7 @@ def promote_run(
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
-            version = store.add(fill_from(restored, settings, health))
+            version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
             if why_not := index_problem(version.about.get("index")):
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
                 return {**found, **kept, "copy": copy_live(store)}
@@ -257,8 +261,10 @@ def _facts(
     failed_checks: Sequence[str],
     drift: float | None,
     person: bool,
+    snapshot: str,
     poll: Callable[[], None],
 ) -> Facts:
+    live = champion.about["snapshot"] if champion else ""
     again = [version for version in store.all() if _same(version, restored, exported if person else {})]
     common: dict[str, Any] = {
         "run": str(restored.run.path),
@@ -268,8 +274,10 @@ def _facts(
         "rolled_back": _rolled_back(store, again),
         "failed_checks": failed_checks,
         "drift": drift,
+        "snapshot": snapshot,
+        "newer": live if snapshot and live and order(snapshot) < order(live) else "",
     }
-    if champion is None or common["is_champion"]:
+    if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
     metric = settings.metric or str(restored.job.settings.evaluation.selection_metric)
     try:
