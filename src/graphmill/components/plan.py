@@ -16,9 +16,10 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.ingest.snapshots import FOLDER, PLACE, SnapshotSettings, at_snapshot, joined, order, snapshot_names
+from graphmill.ingest.snapshots import PLACE, SnapshotSettings, at_snapshot, joined, order, snapshot_names
 from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
@@ -153,7 +154,7 @@ class DatasetPlan:
     @property
     def folder(self) -> str:
         """The folder of the dataset's files, or of the snapshot's, relative to ``root``."""
-        return f"{OUTPUTS}/{self.dataset}" + (f"/{FOLDER}/{self.snapshot}" if self.snapshot else "")
+        return f"{OUTPUTS}/{self.dataset}" + (f"/{SNAPSHOTS}/{self.snapshot}" if self.snapshot else "")
 
     @property
     def coverage_path(self) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan
-from graphmill.ingest.snapshots import FOLDER
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.promotion.versions import Versions
@@ -36,8 +36,8 @@ def remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[str
     for name in gone:
         for run in _runs(outputs, name) - kept:
             shutil.rmtree(plan.root / run, ignore_errors=True)
-        if not any(f"/{FOLDER}/{name}/" in _graph(plan.root / run) for run in kept):
-            shutil.rmtree(outputs / FOLDER / name, ignore_errors=True)
+        if not any(f"/{SNAPSHOTS}/{name}/" in _graph(plan.root / run) for run in kept):
+            shutil.rmtree(outputs / SNAPSHOTS / name, ignore_errors=True)
         for suffix in (".json", ".parquet"):
             for path in outputs.glob(f"*/{name}{suffix}"):
                 path.unlink(missing_ok=True)

@@ -20,8 +20,6 @@ from graphmill.ingest.sources import SourceFile
 from graphmill.settings import Settings, setting
 
 PLACE = "{partition}"
-FOLDER = "snapshots"
-"""The folder of a dataset's snapshots, ``<dataset>/snapshots/<name>``: their graphs and feature tables."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
 
 
@@ -131,8 +129,3 @@ def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
                 raise InputError(f"{shown(part)} has another header than {shown(parts[0])}: give both the same columns")
             file.file.writelines(line + b"\n" for line in chain(() if header else head, content))
             header = head
-
-
-def snapshot_of(graph: Path) -> str:
-    """The name of the snapshot whose graph is in this folder; "" for the graph of a dataset without snapshots."""
-    return graph.parent.name if graph.parent.parent.name == FOLDER else ""

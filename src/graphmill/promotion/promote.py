@@ -16,7 +16,8 @@ from graphmill.export.index import index_problem, require_index
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
-from graphmill.ingest.snapshots import order, snapshot_of
+from graphmill.graph.graph_location import snapshot_of
+from graphmill.ingest.snapshots import order
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
