@@ -20,6 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_sources
 from graphmill.promotion.versions import Versions, version_rows
+from graphmill.serving.runs import finished_runs
 from tests.components.conftest import Project, write_kg
 from tests.components.test_promoted import WorkerHere
 
@@ -167,7 +168,8 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     assert growing.known == ["2024-10", "2024-11", "2024-12"]
     outputs = growing.root / "data/06_models/toy"
     assert not list(outputs.rglob("2024-09*"))
-    assert len(list(outputs.glob("distmult/*/manifest.json"))) == 3
+    assert len(list(outputs.glob("snapshots/*/distmult/*/manifest.json"))) == 3
+    assert {row["dataset"] for row in finished_runs(growing.root)} == {"toy"}, "the service lists them"
     assert not growing.tick().run_requests, "a removed snapshot is not made again, though its file is still there"
 
 

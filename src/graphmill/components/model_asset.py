@@ -67,7 +67,7 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
 
 def _job(step: Step) -> Job:
     """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
-    plan, settings, publish = step.plan, step.settings, step.plan.publish
+    settings, publish = step.settings, step.plan.publish
     if not step.launcher.elsewhere:
         require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
@@ -75,7 +75,7 @@ def _job(step: Step) -> Job:
     if publish and not is_url(publish) and step.path(publish).is_dir():
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
-    return {"settings": settings.model_dump(), "run_root": plan.run_root}
+    return {"settings": settings.model_dump(), "run_root": step.run_root}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:

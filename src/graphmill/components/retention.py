@@ -1,9 +1,6 @@
-"""Removes what old snapshots of a dataset made: graphs, tables, and runs that no kept snapshot has."""
+"""Removes what old snapshots of a dataset made: tables, graphs and runs."""
 
-import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -32,33 +29,11 @@ def remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[str
     live = (Versions(folder).current() for folder in (plan.root / PROMOTED / plan.dataset).glob("*"))
     spared |= {str(version.about.get("snapshot", "")) for version in live if version}
     outputs, gone = plan.root / OUTPUTS / plan.dataset, [name for name in known if name not in spared]
-    kept = {run for name in known if name not in gone for run in _runs(outputs, name)}
     for name in gone:
-        for run in _runs(outputs, name) - kept:
-            shutil.rmtree(plan.root / run, ignore_errors=True)
-        if not any(f"/{SNAPSHOTS}/{name}/" in _graph(plan.root / run) for run in kept):
-            shutil.rmtree(outputs / SNAPSHOTS / name, ignore_errors=True)
+        shutil.rmtree(outputs / SNAPSHOTS / name, ignore_errors=True)
         for suffix in (".json", ".parquet"):
             for path in outputs.glob(f"*/{name}{suffix}"):
                 path.unlink(missing_ok=True)
         instance.delete_dynamic_partition(str(partitions.name), name)
         context.log.info(f"removed snapshot {name}: partitions.keep is {plan.snapshots.keep}")
     return gone
-
-
-def _runs(outputs: Path, snapshot: str) -> set[str]:
-    """The run directories of a snapshot's models, relative to the project."""
-    return {str(_read(path).get("run_dir", "")) for path in outputs.glob(f"*_model/{snapshot}.json")} - {""}
-
-
-def _graph(run: Path) -> str:
-    """The path of the graph on which a run was trained; a run with the data of an older snapshot is reused."""
-    return str(_read(run / "manifest.json").get("data", {}).get("path", ""))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        return found
-    except (OSError, ValueError):
-        return {}

@@ -26,7 +26,7 @@ from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
 from graphmill.reports.verdict import run_verdict
-from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
@@ -206,8 +206,7 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        model = runs.parents[1] if is_of_a_search(runs) else runs
-        return Versions(Path(to) / model.parent.name / model.name)
+        return Versions(Path(to).joinpath(*model_of(runs)))
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is not in a folder 06_models; choose the folder of versions with --to FOLDER")

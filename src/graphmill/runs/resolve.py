@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.graph.graph_location import snapshot_of
 from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
 from graphmill.systems import registry
 from graphmill.training.run_files import RUN_FORMAT
@@ -164,6 +163,5 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
 
 
 def run_root(settings: Any, override: str = "") -> Path:
-    """The folder of this model's runs: ``override``, or a folder of the dataset that is named after the system."""
-    graph = Path(settings.data)
-    return Path(override) if override else graph.parents[2 if snapshot_of(graph) else 0] / settings.system
+    """The folder of this model's runs: ``override``, or a folder beside the graph that is named after the system."""
+    return Path(override) if override else Path(settings.data).parent / settings.system
