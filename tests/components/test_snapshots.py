@@ -82,10 +82,17 @@ class Growing:
         assert current is not None
         return str(current.about["snapshot"])
 
+    def made(self, asset: str, snapshot: str) -> dg.AssetMaterialization:
+        filters = dg.AssetRecordsFilter(dg.AssetKey(["toy", asset]), asset_partitions=[snapshot])
+        found = self.instance.fetch_materializations(filters, limit=1).records[0].asset_materialization
+        assert found is not None
+        return found
+
     def reason(self, snapshot: str) -> str:
-        filters = dg.AssetRecordsFilter(dg.AssetKey(["toy", "distmult_promoted"]), asset_partitions=[snapshot])
-        record = self.instance.fetch_materializations(filters, limit=1).records[0]
-        return str(record.asset_materialization.metadata["reason"].value)
+        return str(self.made("distmult_promoted", snapshot).metadata["reason"].value)
+
+    def data_version(self, snapshot: str) -> str:
+        return self.made("graph", snapshot).tags["dagster/data_version"]
 
 
 Make = Callable[..., Growing]
@@ -154,6 +161,7 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     judged = failed_checks(growing.instance, gating_checks(plan), "2024-10")
     assert not [name for name in judged if "not evaluated" in name], "checks are judged by snapshot"
     assert all("not evaluated" in name for name in failed_checks(growing.instance, gating_checks(plan), "2024-08"))
+    assert len({growing.data_version(name) for name in growing.known}) == 3
     folders = [growing.root / f"data/06_models/toy/snapshots/{name}/graph" for name in growing.known]
     assert len({TypedGraph.open(folder).content_hash for folder in folders}) == 3
 

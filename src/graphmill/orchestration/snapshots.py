@@ -46,8 +46,10 @@ def evaluate_snapshots(
             for each in one.run_requests or ()
         ]
         if one.skip_reason:
-            reasons.append(f"{name}: {one.skip_reason.skip_message}")
+            reasons.append(str(one.skip_reason.skip_message))
     if not requests:
-        return dg.SensorResult(skip_reason="; ".join(reasons) or "there is no snapshot yet", cursor=json.dumps(after))
+        return dg.SensorResult(
+            skip_reason="; ".join(dict.fromkeys(reasons)) or "there is no snapshot yet", cursor=json.dumps(after)
+        )
     added = partitions.build_add_request([str(each.partition_key) for each in requests])
     return dg.SensorResult(run_requests=requests, dynamic_partitions_requests=[added], cursor=json.dumps(after))
