@@ -166,10 +166,9 @@ def _sources() -> str:
     parts.append("\n".join(f"{line} *{', '.join(names)}*." for line, names in shared.items()) + "\n")
     for name, format in FORMATS.items():
         model = format.settings
-        parts.append(f"## Format `{name}`\n")
         own = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
-        parts += [_list(model, own)] if own else []
-        parts += _nested(f"`{name}`", model)
+        if own:
+            parts += [f"## Format `{name}`\n", _list(model, own), *_nested(f"`{name}`", model)]
     return "\n".join(parts)
 
 

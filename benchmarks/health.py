@@ -26,9 +26,8 @@ import pyarrow as pa
 from benchmarks.parts.card import RESULTS, Row, fresh, handed_over, machine, peak_rss, row, write
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Threshold
-from graphmill.evaluation.health.checks import CHECKS
+from graphmill.evaluation.health.checks import CHECKS, HealthThresholds
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.export.embeddings import export_embeddings
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings

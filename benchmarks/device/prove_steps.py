@@ -127,10 +127,10 @@ class Trained:
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
         self.system: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
-        s, execution = job.settings, self.plan.option.execution()
+        s, step_sizes = job.settings, self.plan.option.step_sizes()
         self.engine = Engine(
             self.system, s.training, s.acceleration, s.evaluation,
-            device=device, precision=job.precision, execution=execution, listener=_Notes(),
+            device=device, precision=job.precision, step_sizes=step_sizes, listener=_Notes(),
         )  # fmt: skip
         self.engine._heap = HeapWatch()
 

@@ -26,7 +26,7 @@ from benchmarks.parts import made_up_graphs
 from benchmarks.parts.card import ROOT, Row, row, write
 from graphmill.runs.resolve import merge, resolve
 from graphmill.systems import registry
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
@@ -67,7 +67,7 @@ def rank(name: str, folder: Path) -> None:
     job = resolve(merge({"system": system_name, "data": str(graph.path), "preset": "none", **own}, on), "reduction")
     system = registry.create(system_name, graph, job.settings, job.batching)
     system.to(torch.device("cpu"))
-    model = system.build(Execution()).train()
+    model = system.build(StepSizes()).train()
     phase = system.phases[0]
     optimizer = PhaseOptimizer(job.settings.training, system.parameter_groups(model, phase), torch.device("cpu"))
     whole, added, sent = [], [], []
@@ -75,7 +75,7 @@ def rank(name: str, folder: Path) -> None:
         batch = system.step(phase, 0, number % phase.steps_per_epoch)
         ranks.barrier()
         ranks.seconds, bytes_before, begin = 0.0, ranks.bytes_reduced, time.perf_counter()
-        options = {"execution": Execution(), "precision": Precision("fp32", torch.device("cpu")), "ranks": ranks}
+        options = {"step_sizes": StepSizes(), "precision": Precision("fp32", torch.device("cpu")), "ranks": ranks}
         gradient = compute_gradient(system, model, optimizer.parameters, batch, seed_parts=(0,), **options)  # type: ignore[arg-type]
         if gradient.finite:
             optimizer.step(1e-4)

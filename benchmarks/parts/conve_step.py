@@ -55,7 +55,7 @@ def system_on(name: str) -> Any:
 
 
 def our_steps(count: int, precision: str) -> list[float]:
-    from graphmill.training.contract import Execution
+    from graphmill.training.contract import StepSizes
     from graphmill.training.optimizers import PhaseOptimizer
     from graphmill.training.precision import Precision
     from graphmill.training.processes import Ranks
@@ -63,14 +63,14 @@ def our_steps(count: int, precision: str) -> list[float]:
 
     system = system_on("FB15k-237")
     cpu, phase = torch.device("cpu"), system.phases[0]
-    model = system.build(Execution()).train()
+    model = system.build(StepSizes()).train()
     optimizer = PhaseOptimizer(system.settings.training, system.parameter_groups(model, phase), cpu)
     arithmetic = Precision(precision, cpu)
 
     def step(number: int) -> None:
         batch = system.step(phase, *divmod(number, phase.steps_per_epoch))
         found = compute_gradient(
-            system, model, optimizer.parameters, batch, execution=Execution(), precision=arithmetic, ranks=Ranks(),
+            system, model, optimizer.parameters, batch, step_sizes=StepSizes(), precision=arithmetic, ranks=Ranks(),
             seed_parts=(0, number),
         )  # fmt: skip
         assert found.finite
@@ -129,10 +129,10 @@ def pykeen_steps(count: int) -> list[float]:
 
 
 def our_evaluation() -> list[float]:
-    from graphmill.training.contract import Execution
+    from graphmill.training.contract import StepSizes
 
     system = system_on("FB15k-237")
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     system.evaluate(model, "valid", final=False, poll=lambda: None)  # queries of another split: warms nothing but code
 
     def evaluate(_: int) -> None:

@@ -24,7 +24,7 @@ def data_file(name: str) -> Path:
 
 def knowledge_graph(data: str, folder: Path) -> TypedGraph:
     """Interactions and facts of one of :data:`KNOWLEDGE_SHAPES`."""
-    from graphmill.ingest.user_items import ENTITY, ITEM, USER, edge_table, interaction_edges, node_table, numbers
+    from graphmill.ingest.interactions import ENTITY, ITEM, USER, edge_table, interaction_edges, node_table, numbers
 
     users, items, others, facts, relations, count = KNOWLEDGE_SHAPES[data]
     rng = np.random.default_rng(0)

@@ -149,7 +149,7 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
     from graphmill.ingest.sequence import read_sequence
     from graphmill.runs.resolve import resolve
     from graphmill.systems import registry
-    from graphmill.training.contract import Execution
+    from graphmill.training.contract import StepSizes
     from graphmill.training.engine import Engine
     from graphmill.training.reporting import TrainingListener
 
@@ -183,7 +183,7 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
         s = job.settings
         engine = Engine(
             system, s.training, s.acceleration, s.evaluation, device=torch.device("cpu"), precision="fp32",
-            execution=Execution(), listener=Watch(),
+            step_sizes=StepSizes(), listener=Watch(),
         )  # fmt: skip
         data = system.data.sequences
         items = np.array(

@@ -111,7 +111,7 @@ def train(
             the checkpoint.
     """
     from graphmill.runs.export import export_run, restore
-    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.runs.messages import progress_outlet
     from graphmill.runs.train import train as run_training
     from graphmill.settings import Settings
@@ -141,7 +141,7 @@ def train(
     finally:
         if outlet:
             outlet.close()
-    once_more_on_the_cpu(lambda: export_run(restore(result["run_dir"])), warnings.warn)
+    with_cpu_fallback(lambda: export_run(restore(result["run_dir"])), warnings.warn)
     return Run(result["run_dir"])
 
 
@@ -172,7 +172,7 @@ def choose(
         InputError: the graph has no validation split. TrainingError: no system has finished.
         StoppedError: interrupted; the same call goes on.
     """
-    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.training.signals import StopRequest
     from graphmill.usage.choose import choose as choose_system
 
@@ -182,7 +182,7 @@ def choose(
     with StopRequest() as stop:
         where = str(getattr(graph, "path", graph))
         work = lambda: choose_system(where, budget, root=str(output), overrides=sections, tell=tell, stop=stop)  # noqa: E731
-        return once_more_on_the_cpu(work, warnings.warn)
+        return with_cpu_fallback(work, warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -81,11 +81,11 @@ def array_of(
 
     Raises :class:`InputError` if it is missing, or of another kind or shape.
     """
-    found = arrays.get(name)
-    if found is None:
+    result = arrays.get(name)
+    if result is None:
         raise InputError(f"it has no array {name}")
     wanted = "×".join("n" if size is None else str(size) for size in shape)
-    same = len(found.shape) == len(shape) and all(b in (None, a) for a, b in zip(found.shape, shape, strict=True))
-    if not same or found.dtype.kind != kind:
-        raise InputError(f"its array {name} is {'×'.join(map(str, found.shape))} of {found.dtype}, not {wanted}")
-    return np.ascontiguousarray(found, dtype=np.float32 if kind == "f" else np.int64)
+    same = len(result.shape) == len(shape) and all(b in (None, a) for a, b in zip(result.shape, shape, strict=True))
+    if not same or result.dtype.kind != kind:
+        raise InputError(f"its array {name} is {'×'.join(map(str, result.shape))} of {result.dtype}, not {wanted}")
+    return np.ascontiguousarray(result, dtype=np.float32 if kind == "f" else np.int64)

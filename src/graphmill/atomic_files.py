@@ -75,11 +75,11 @@ class PartFile:
             self.file.flush()
             if self._reserved:
                 self.file.truncate()  # the size may have been an estimate
-            _sync(made)
+            sync(made)
             os.replace(made, target)
         finally:
             self.abort()
-        sync_directory(target.parent)
+        sync(target.parent)
         return target
 
     def abort(self) -> None:
@@ -122,11 +122,6 @@ def write_all(file: IO[bytes], data: bytes | memoryview) -> None:
     view = memoryview(data).cast("B")
     while len(view):
         view = view[file.write(view) :]
-
-
-def sync_directory(path: Path) -> None:
-    """Make renames in ``path`` durable."""
-    _sync(path)
 
 
 def remove_parts(directory: Path) -> None:
@@ -212,7 +207,8 @@ def _remove(part: Path) -> None:
                 (part.parent / name).unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Make what was written to a file, or renamed in a folder, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

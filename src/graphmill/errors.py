@@ -69,9 +69,9 @@ def one_line(error: BaseException) -> str:
 def listed(names: Iterable[str], none: str = "none") -> str:
     """Column names for a message, whatever is in a file's header: the first thirty, each short and without line ends."""
     short = [" ".join(name.split()) for name in names]
-    shown = [name if len(name) <= 60 else f"{name[:60]}…" for name in short[:30]]
+    displayed = [name if len(name) <= 60 else f"{name[:60]}…" for name in short[:30]]
     more = f" and {len(short) - 30:,} more" if len(short) > 30 else ""
-    return ", ".join(shown) + more if shown else none
+    return ", ".join(displayed) + more if displayed else none
 
 
 def require(module: str, package: str, extra: str) -> None:

@@ -62,8 +62,8 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     because the Launchpad shows descriptions but not bounds.
     """
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-    shown = ", ".join(f"{words[k]} {v}" for k, v in bounds.items() if k in words)
-    text = f"{description} ({shown})" if shown else description
+    displayed = ", ".join(f"{words[k]} {v}" for k, v in bounds.items() if k in words)
+    text = f"{description} ({displayed})" if displayed else description
     if isinstance(default, list | dict | Settings):
         bounds["default_factory"] = lambda: default
     else:

@@ -107,10 +107,10 @@ def listed_files(folder: Path) -> tuple[dict[str, dict[str, Any]], str]:
         return {}, ""
     remedy = REMEDIES[kind]
     value = read_sealed(path, f"{path} is missing", remedy)
-    found: dict[str, dict[str, Any]] = {}
+    result: dict[str, dict[str, Any]] = {}
     for part in (value.get("files"), value.get("aligned"), _of(value.get("joined"), "new")):
-        found |= part if isinstance(part, dict) else {}
-    return found, remedy
+        result |= part if isinstance(part, dict) else {}
+    return result, remedy
 
 
 def _of(value: Any, name: str) -> Any:
@@ -125,8 +125,8 @@ def verified_file(folder: Path, name: str) -> Path:
     files, remedy = listed_files(folder)
     if name not in files:
         raise InputError(f"{folder / name} is not listed in the manifest of its folder{remedy and f'; {remedy}'}")
-    if found := damaged_file(folder, {name: files[name]}):
-        raise damaged(*found, remedy)
+    if result := damaged_file(folder, {name: files[name]}):
+        raise damaged(*result, remedy)
     return folder / name
 
 

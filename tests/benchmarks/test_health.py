@@ -7,8 +7,8 @@ import pytest
 from benchmarks.health import calibrate
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.report import HealthReport, health_report
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from tests.evaluation.health import synthetic as cases
 
 SIZE = cases.Size(rows=500, dimensions=48, types=3)

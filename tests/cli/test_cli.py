@@ -184,7 +184,6 @@ def test_neighbours_and_the_python_interface_agree(trained: dict[str, Any]) -> N
         (("validate", "nowhere.parquet"), "nowhere.parquet"),
         (("neighbors", "{run}", "no such node"), "no such node"),
         (("prune", "nowhere"), "not a folder"),
-        (("demo", "chess"), "no sample chain"),
     ],
 )
 def test_a_mistake_is_one_sentence(
@@ -193,14 +192,6 @@ def test_a_mistake_is_one_sentence(
     sentence = mistake(*[a.format(settings=settings, run=trained["run_dir"]) for a in arguments])
     assert words in sentence
     assert "\n" not in sentence
-
-
-@pytest.mark.parametrize("chain", ["music", "chess"])
-def test_demo_says_how_the_other_chains_are_run(chain: str, tmp_path: Path) -> None:
-    sentence = mistake("demo", chain, "--folder", str(tmp_path / "demo"))
-    assert f"no sample chain '{chain}' (there is: biomed)" in sentence
-    assert "(kg_bench, music, watch) run with `make demo CHAIN=...`" in sentence
-    assert not (tmp_path / "demo").exists()
 
 
 def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:

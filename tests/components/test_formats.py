@@ -23,8 +23,16 @@ def kg_files(folder: Path) -> dict:
             {"file": "treats.parquet", "relation": "treats", "tail_type": "disease"},
             {"file": "linked.jsonl", "relation": "linked", "head_type": "disease", "tail_type": "gene"},
         ],
-        "nodes": [{"file": "drugs.csv", "type": "drug", "name_column": "name", "features": ["w"]}],
+        "nodes": [{"file": "drugs.csv", "type": "drug", "name_column": "name"}],
     }
+
+
+FEATURES = {
+    "kg_files": {"path": "data/kg/drugs.csv", "node_type": "drug", "columns": ["w"]},
+    "kgx": {"path": "data/weights.csv", "node_type": "Drug"},
+    "neo4j": {"path": "data/kg/Drug.csv", "node_type": "Drug", "key_column": ":ID(Drug)"},
+}
+"""Files of numbers, of which two are node files as well."""
 
 
 def kgx(folder: Path) -> dict:
@@ -34,7 +42,8 @@ def kgx(folder: Path) -> dict:
     nodes.to_csv(folder / "nodes.tsv", sep="\t", index=False)
     edges = pd.DataFrame(PAIRS, columns=["subject", "object"]).assign(predicate="biolink:treats")
     edges.to_csv(folder / "edges.tsv", sep="\t", index=False)
-    return {"features": ["w"]}
+    nodes[:14][["id", "w"]].to_csv(folder.parent / "weights.csv", index=False)
+    return {}
 
 
 def neo4j(folder: Path) -> dict:
@@ -43,7 +52,7 @@ def neo4j(folder: Path) -> dict:
         pd.DataFrame({f":ID({name})": list(ids), "w:float": 1.0}).to_csv(folder / f"{name}.csv", index=False)
     edges = pd.DataFrame(PAIRS, columns=[":START_ID(Drug)", ":END_ID(Disease)"]).assign(**{":TYPE": "treats"})
     edges.to_csv(folder / "treats.csv", index=False)
-    return {"features": ["w"]}
+    return {}
 
 
 @pytest.mark.parametrize("write", [kg_files, kgx, neo4j])
@@ -51,7 +60,8 @@ def test_a_folder_becomes_a_graph_with_features(project: Project, write) -> None
     folder = project.root / "data" / "kg"
     folder.mkdir(parents=True)
     source = {"name": "kg", "format": write.__name__, "path": "data/kg", **write(folder)}
-    result = project.materialize(project.dataset(sources=[source]))
+    features = {"name": "weights", "format": "node_features", **FEATURES[write.__name__]}
+    result = project.materialize(project.dataset(sources=[source, features]))
     assert result.success, failure(result)
     raw = project.metadata("toy/raw_kg")
     assert raw["first_rows"].records

@@ -98,6 +98,7 @@ def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> 
     ease = ("model", "scorer", "ranking", "recommendations", "drift", "promoted")
     assert names(project.model(system="ease")) == {f"ease_{part}" for part in ease}
     assert not {"knn_acceleration_report", "knn_embeddings"} & names(project.model(system="knn"))
+    assert "blend_acceleration_report" not in names(project.model(system="blend"))
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert {name: one["problems"] for name, one in found.items() if one["problems"]} == {}
     counts = {(name, phase): count for name, one in found.items() for phase, count in one["steps"].items()}
     assert min(counts.values()) >= 6, counts  # two epochs of three, however often it was stopped
-    assert len(found["hgt-softmax"]["phases"]) == len(found["kgat"]["phases"]) == 2
+    assert (len(found["hgt-softmax"]["phases"]), len(found["kgat"]["phases"])) == (1, 2)
     waits = {name: one["a_step"]["waits"] for name, one in found.items()}
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
     if device == "cuda" and precision != "fp16":  # Adagrad's steps are skipped on the device

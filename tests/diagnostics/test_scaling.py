@@ -15,7 +15,7 @@ from graphmill.diagnostics.scaling import estimate_data, estimate_training, laye
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import planning
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.planning import Part, estimate_of, sharded, sharded_bytes
 from tests.training.cases import typed_graph
 
@@ -48,7 +48,7 @@ class TestTheModelOfShards:
         assert own["features of all nodes and their gradient"] == 2 * 10 * 4
         assert own["features of all nodes"] == 10 * 4
         whole, part = (
-            estimate_of(parts, "adam", Execution(checkpointing=True), device="cuda").peak
+            estimate_of(parts, "adam", StepSizes(checkpointing=True), device="cuda").peak
             for parts in (PARTS, sharded(PARTS, 2, nodes=0, widths=[]))
         )
         assert part == whole / 2

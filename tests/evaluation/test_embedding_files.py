@@ -72,7 +72,6 @@ def test_csv_of_an_export_plain_and_gzipped(tmp_path: Path) -> None:
 
 def test_csv_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmill.evaluation.embedding_csv.BLOCK_BYTES", 256)
-    monkeypatch.setattr("graphmill.evaluation.embedding_csv.NUMBERS_BLOCK", 64)
     rng = np.random.default_rng(0)
     wide = rng.standard_normal((50, 6)).astype(np.float32)
     path = tmp_path / "e.csv"

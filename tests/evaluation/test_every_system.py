@@ -18,7 +18,7 @@ from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.systems import registry
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.usage.exported import Run
 from tests.evaluation.planted import (
     NODES,
@@ -91,7 +91,7 @@ def test_a_planted_rule_is_found_and_a_shuffled_split_gives_chance(trained: Trai
     graph = planted_graph(trained.kind, trained.folder / "shuffled", shuffled=True)
     system = registry.create(restored.system.name, graph, restored.job.settings, restored.job.batching)
     system.to(restored.job.device)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     model.load_state_dict(restored.model.state_dict())
     metric, found = evaluated(restored, system, model.eval())
     assert abs(found - expected) < SURE * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"

@@ -39,8 +39,10 @@ def audit_leakage(graph: TypedGraph) -> LeakageReport:
         settings = SplitSettings.model_validate(graph.manifest["settings"]["split"])
         heads, tails, relations, splits = (np.concatenate(part) for part in (src, dst, relation, split))
         keys = [r.key for r in graph.relations]
-        return replace(found, group_links=links_of_held_out(heads, tails, relations, splits, keys, settings))
+        return replace(
+            found, seen_edges={"group_links": links_of_held_out(heads, tails, relations, splits, keys, settings)}
+        )
     times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
     if graph.manifest["report"]["split_source"] in BY_TIME and times:
-        return replace(found, later=later_edges(np.concatenate(times), np.concatenate(split)))
+        return replace(found, seen_edges={"later": later_edges(np.concatenate(times), np.concatenate(split))})
     return found

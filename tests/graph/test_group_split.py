@@ -138,7 +138,7 @@ def test_what_the_graph_does_not_have_is_refused(build, split, error, message):
     ("text", "message"),
     [
         ("id\tarea\nid6\theart\n", "has no column 'group'; it has id, area"),
-        ("id\tgroup\nid6\theart\nid6\tskin\n", "'id6' is in the groups 'heart' and 'skin'"),
+        ("id\tgroup\nid6\theart\nid6\tskin\n", "id 'id6' has the group 'heart' and the group 'skin'"),
         ("id\tgroup\nid6\t\n", "line 2"),
         ("id\tgroup\nMONDO:1\theart\n", "none of its 1 ids is a node of type 'disease'"),
     ],

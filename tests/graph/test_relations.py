@@ -134,7 +134,7 @@ def test_relations_come_in_order_of_appearance_with_their_names_as_they_are(buil
 
 def test_node_types_too_large_for_64_bit_pair_numbers_are_refused():
     one = np.zeros(1, np.int32)
-    draft = RelationDraft(("a", "r", "b"), 2**31, 2**31, one, one, one, None)
+    draft = RelationDraft(("a", "r", "b"), 2**31, 2**31, {"src": one, "dst": one, "display": one})
     with pytest.raises(InputError, match="split the node type"):
         sort_unique(draft)
     assert len(sort_unique(dataclasses.replace(draft, num_source=2**30))) == 1

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.leakage import later_edges
 from graphmill.graph.numbering import read_edges
 from graphmill.graph.settings import SplitSettings
-from graphmill.graph.time_split import split_by_time
 from graphmill.ingest.tables import NO_TIME
 from tests.graph.audit import audit_leakage
 from tests.graph.conftest import triples_of
@@ -103,11 +103,13 @@ def test_on_any_multigraph_pairs_never_straddle_and_the_past_never_knows_the_fut
         [(f"r{r}", h, t) for r, h, t, _ in rows], timestamp=[NO_TIME if t == 0 else t for *_, t in rows]
     )
     try:
-        found = split_by_time(read_edges(table, 7), SplitSettings(method="by_time", valid=valid, test=test))
+        edges, _, about = split_edges(
+            read_edges(table, 7), None, SplitSettings(method="by_time", valid=valid, test=test)
+        )
     except InputError:
         return
-    edges, times = found.edges, found.edges.attributes["timestamp"]
-    assert len(edges.head) + found.later_repeats == len(rows)
+    times = edges.attributes["timestamp"]
+    assert len(edges.head) + about["later_repeats"] == len(rows)
     part_of: dict[frozenset[int], set[int]] = {}
     for head, tail, split in zip(edges.head.tolist(), edges.tail.tolist(), edges.split.tolist(), strict=True):
         part_of.setdefault(frozenset((head, tail)), set()).add(split)

@@ -10,7 +10,7 @@ from torch.func import functional_call, grad, vmap
 from graphmill.influence.dots import paired, pairwise
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.reference import plain_feature_map
 from tests.systems.conve.test_model import lively
@@ -28,7 +28,7 @@ def setup(request, tmp_path_factory: pytest.TempPathFactory):
         "kernel_height": 2,
     }
     system = system_on(graph, model=model_settings, objective={"loss": request.param})
-    return system, lively(system.build(Execution())).double().eval()
+    return system, lively(system.build(StepSizes())).double().eval()
 
 
 class PlainTower(torch.nn.Module):
@@ -45,8 +45,8 @@ class PlainTower(torch.nn.Module):
         return torch.relu(m.output_norm(m.projection(maps)))
 
 
-def reference(system, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
-    """[n, parameters]: gradients of each label's (or row's) loss, one by one through torch.func."""
+def reference(system, model, labels: np.ndarray) -> torch.Tensor:
+    """[n, parameters]: gradients of each label's loss, one by one through torch.func."""
     names = [name for name, _ in model.named_parameters()]
     parameters = {name: p.detach() for name, p in model.named_parameters()}
     held = {f"model.{n}": b for n, b in model.named_buffers()}
@@ -59,12 +59,8 @@ def reference(system, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
     data = system.data
     targets = torch.full((len(labels), data.num_entities), zero, dtype=torch.float64)
     counts = torch.ones_like(targets)  # which entities' terms are in the loss
-    for i, (h, r, t) in enumerate(labels.tolist()):
-        place = np.flatnonzero((data.query_head == h) & (data.query_relation == r))
-        if rows:
-            targets[i, data.positives(place)[1]] = one
-        else:
-            targets[i, t], counts[i] = one, torch.nn.functional.one_hot(torch.tensor(t), data.num_entities)
+    for i, (_, _, t) in enumerate(labels.tolist()):
+        targets[i, t], counts[i] = one, torch.nn.functional.one_hot(torch.tensor(t), data.num_entities)
 
     def loss(parameters, head, relation, target, count):
         x = functional_call(
@@ -90,23 +86,11 @@ def test_dot_products_of_labels_are_those_of_per_example_gradients(setup) -> Non
     system, model = setup
     tracer = system.tracer(model, "fp32")
     train, test = labels_of(system, "train"), labels_of(system, "test")
-    left, right = reference(system, model, train, rows=False), reference(system, model, test, rows=False)
+    left, right = reference(system, model, train), reference(system, model, test)
     mine = pairwise(tracer.label_gradients(train), tracer.label_gradients(test))
     torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
     half = len(train) // 2
     own = paired(tracer.label_gradients(train[:half]), tracer.label_gradients(train[half:]))
-    torch.testing.assert_close(own, (left[:half] * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
-
-
-def test_dot_products_of_whole_rows_with_labels_and_with_themselves(setup) -> None:
-    system, model = setup
-    tracer = system.tracer(model, "fp32")
-    train, test = labels_of(system, "train"), labels_of(system, "test")
-    left, right = reference(system, model, train, rows=True), reference(system, model, test, rows=False)
-    mine = pairwise(tracer.row_gradients(train[:, :2]), tracer.label_gradients(test))
-    torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
-    half = len(train) // 2
-    own = paired(tracer.row_gradients(train[:half, :2]), tracer.row_gradients(train[half:, :2]))
     torch.testing.assert_close(own, (left[:half] * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
 
 
@@ -120,18 +104,14 @@ def test_preconditioned_products(setup) -> None:
     }
     flat = torch.cat([weights[name].flatten() for name, _ in model.named_parameters()])
     scales = {name: tracer.scale_of(name, w) for name, w in weights.items()}
-    right = reference(system, model, test, rows=False)
+    right = reference(system, model, test)
     half = len(train) // 2
-    for rows in (False, True):
-        left = reference(system, model, train, rows=rows)
-        factors = tracer.row_gradients(train[:, :2]) if rows else tracer.label_gradients(train)
-        mine = pairwise(factors, tracer.label_gradients(test), scales)
-        torch.testing.assert_close(mine, (left * flat) @ right.T, rtol=1e-8, atol=1e-10)
-        parts = [
-            tracer.row_gradients(p[:, :2]) if rows else tracer.label_gradients(p) for p in (train[:half], train[half:])
-        ]
-        own = paired(*parts, scales)
-        torch.testing.assert_close(own, (left[:half] * flat * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
+    left = reference(system, model, train)
+    mine = pairwise(tracer.label_gradients(train), tracer.label_gradients(test), scales)
+    torch.testing.assert_close(mine, (left * flat) @ right.T, rtol=1e-8, atol=1e-10)
+    parts = [tracer.label_gradients(part) for part in (train[:half], train[half:])]
+    own = paired(*parts, scales)
+    torch.testing.assert_close(own, (left[:half] * flat * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])

@@ -8,7 +8,7 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.influence.test_dots import labels_of, reference
 from tests.systems.conve.graphs import random_graph, system_on
 from tests.systems.conve.test_model import lively
@@ -20,7 +20,7 @@ RATES = (0.3, 0.1)
 def setup(tmp_path_factory: pytest.TempPathFactory):
     graph = random_graph(Path(tmp_path_factory.mktemp("tracin")) / "graph", entities=8, relations=2, triples=45, seed=5)
     system = system_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
-    models = [lively(system.build(Execution()), seed).double().eval() for seed in (1, 2)]
+    models = [lively(system.build(StepSizes()), seed).double().eval() for seed in (1, 2)]
     checkpoints = [
         TracedCheckpoint(epoch, rate, lambda model=model: (system.tracer(model, "fp32"), None))
         for epoch, (rate, model) in enumerate(zip(RATES, models, strict=True))
@@ -28,9 +28,9 @@ def setup(tmp_path_factory: pytest.TempPathFactory):
     return system, models, checkpoints
 
 
-def triple_gradients(system, model, split: str, *, rows: bool = False) -> torch.Tensor:
+def triple_gradients(system, model, split: str) -> torch.Tensor:
     """A triple's gradient is that of both its labels."""
-    found = reference(system, model, labels_of(system, split), rows=rows)
+    found = reference(system, model, labels_of(system, split))
     return found.view(2, -1, found.shape[1]).sum(0)
 
 
@@ -53,24 +53,12 @@ class TestInfluence:
         assert (found > 0).any()
         assert (found < 0).any()
 
-    def test_rows_share_the_blame_of_all_their_tails(self, setup) -> None:
-        system, models, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        found = influence(system, checkpoints, train, test, Request(unit="row", batch_size=5))
-        wanted = sum(
-            rate * triple_gradients(system, m, "test") @ triple_gradients(system, m, "train", rows=True).T
-            for rate, m in zip(RATES, models, strict=True)
-        )
-        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-8, atol=1e-10)
-
-    @pytest.mark.parametrize("unit", ["label", "row"])
-    def test_self_influence_is_the_squared_norm_of_both_labels_together(self, setup, unit) -> None:
+    def test_self_influence_is_the_squared_norm_of_both_labels_together(self, setup) -> None:
         system, models, checkpoints = setup
         train = system.traced_triples("train")
-        found = self_influence(system, checkpoints, train, Request(unit=unit, batch_size=6))
+        found = self_influence(system, checkpoints, train, Request(batch_size=6))
         wanted = sum(
-            rate * triple_gradients(system, m, "train", rows=unit == "row").square().sum(1)
-            for rate, m in zip(RATES, models, strict=True)
+            rate * triple_gradients(system, m, "train").square().sum(1) for rate, m in zip(RATES, models, strict=True)
         )
         np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-8)
 

@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.interactions import node_table, numbers
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
 from graphmill.ingest.tables import IngestResult
-from graphmill.ingest.user_items import node_table, numbers
 from graphmill.settings import parse
 from tests.ingest.kg_text import row, text
 
@@ -153,7 +153,7 @@ TARGETS: dict[str, Target] = {
         {"e.csv": joined([f"a{n:03},b{n:03}" for n in N]),
          "n.csv": joined([f"{e}{n:03},{e}kind,{n}" for e in "ab" for n in N], "id,kind,w")}, "",
         {"edges": [{"file": "e.csv", "relation": "r", "header": False}],
-         "nodes": [{"file": "n.csv", "type_column": "kind", "features": ["w"]}]},
+         "nodes": [{"file": "n.csv", "type_column": "kind"}]},
         {"e.csv": edges(), "n.csv": nodes("a", "b")}, {"n.csv": 1},
     ),
     "kgx": Target(

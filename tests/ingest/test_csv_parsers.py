@@ -1,13 +1,15 @@
-"""The fast parser and the careful one read the same: rows, lines, and whether there is anything to reject."""
+"""A block read in one go and one read record by record are the same: rows, lines, and rejects."""
+
+import csv
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graphmill.ingest import csv_careful
-from graphmill.ingest.csv_careful import read_carefully
-from graphmill.ingest.csv_parsers import Column, CsvLayout, Doubt, read_fast
+from graphmill.ingest import csv_parsers
+from graphmill.ingest.cells import Column, RowBlock, checked_block
+from graphmill.ingest.csv_parsers import CsvLayout, read_texts
 from graphmill.ingest.records import cut
 
 LAYOUT = CsvLayout(
@@ -34,16 +36,17 @@ files = st.tuples(st.lists(lines, max_size=6), st.sampled_from(["\n", "\r\n"]), 
 )
 
 
-def slow(data: bytes) -> tuple[list, list, list]:
-    """The careful parser, every record of it read singly."""
-    found = list(LAYOUT.records(data, True))
-    lines_of = [5 + data.count(b"\n", 0, r.start) for r in found]
-    rejects: list = []
-    table, where = csv_careful._read_records(data, found, lines_of, LAYOUT, rejects)
-    return table.to_pylist(), where.tolist(), rejects
+def read(data: bytes, first_line: int = 5, regular: bool | None = None) -> RowBlock:
+    """The block; ``regular`` False: read record by record."""
+    whole, quotes = cut(data, b",", True)
+    assert whole == len(data)
+    texts, where, broken = read_texts(data, first_line, quotes if regular is None else regular, LAYOUT)
+    block = checked_block(texts, where, LAYOUT.columns)
+    block.rejects.extend(broken)
+    return block
 
 
-class TestBothParsers:
+class TestBothWays:
     @settings(deadline=None)  # the first call of pyarrow imports pandas
     @given(data=files)
     @example(b"1,a,b,c\r\n\r\n2,b,c,d\r\n")
@@ -52,42 +55,35 @@ class TestBothParsers:
     @example(b"1,\xc2\xa0,b,c\n")
     @example(b"1,\xff,b,c\n")
     @example(b"0xffffffffffffffff,a,b,c\n")
-    def test_the_fast_one_agrees_with_the_careful_one_or_has_doubts(self, data: bytes) -> None:
-        rows, where, rejects = slow(data)
-        end, regular = cut(data, b",", True)
-        assert end == len(data)
-        if not regular:
-            return
-        try:
-            table, found = read_fast(data, 5, LAYOUT)
-        except Doubt:
-            return
-        assert not rejects
-        assert table.schema == LAYOUT.schema
-        assert table.to_pylist() == rows
-        assert (found.tolist() or [5 + i for i in range(len(rows))]) == where
+    @example(b"1,a,b,c\n\n2,b\n3,\xff,b,c\n4,c,d,e\n")
+    def test_a_block_in_one_go_is_that_of_its_records(self, data: bytes) -> None:
+        whole, single = read(data), read(data, regular=False)
+        assert whole.table.to_pylist() == single.table.to_pylist()
+        assert whole.lines.tolist() == single.lines.tolist()
+        assert sorted(whole.rejects) == sorted(single.rejects)
+        assert whole.table.schema.names == ["n", "id", "kind"]
+        found = [*whole.lines.tolist(), *(reject.line for reject in whole.rejects)]
+        assert len(set(found)) == len(found)
 
     @settings(deadline=None)
-    @example(b"1,a,b,c\n\n2,b\n3,\xff,b,c\n4,c,d,e\n")
-    @given(data=st.lists(lines, min_size=1, max_size=6).map(lambda found: ("\n".join(found) + "\n").encode()))
-    def test_narrowing_down_changes_nothing(self, data: bytes) -> None:
-        saved = csv_careful._FEW_RECORDS
-        csv_careful._FEW_RECORDS = 1
-        try:
-            table, where, rejects = read_carefully(data, 5, LAYOUT)
-        finally:
-            csv_careful._FEW_RECORDS = saved
-        assert (table.to_pylist(), where.tolist(), sorted(rejects)) == slow(data)
-        assert table.schema == LAYOUT.schema
+    @given(data=files)
+    def test_rows_are_those_of_the_standard_library(self, data: bytes) -> None:
+        block = read(data)
+        theirs = {}
+        for record in LAYOUT.records(data, True):
+            raw = data[record.start : record.end]
+            if not record.fault and raw.strip(b"\r\n") and b"\r" not in raw.rstrip(b"\r\n"):
+                cells_of = next(csv.reader([raw.decode(errors="surrogateescape")]))
+                theirs[5 + data.count(b"\n", 0, record.start)] = cells_of
+        for line, row in zip(block.lines.tolist(), block.table.to_pylist(), strict=True):
+            if line in theirs:
+                assert [row["id"], row["kind"]] == theirs[line][1:3]
 
-    def test_what_writers_write_raises_no_doubt(self) -> None:
-        data = '1,a,b,c\n2,"a, ""b""",naïve,"x\ny"\n3,c,,\n'.encode()
-        table, where = read_fast(data, 2, LAYOUT)
-        assert table["id"].to_pylist() == ["a", 'a, "b"', "c"]
-        assert where.tolist() == [2, 3, 5]
-
-    def test_one_line_a_row_needs_no_line_numbers(self) -> None:
-        assert len(read_fast(b"1,a,b,c\n2,b,c,d\n", 2, LAYOUT)[1]) == 0
+    def test_quoted_fields_and_line_breaks_are_read_in_one_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(csv_parsers, "_read_singly", None)
+        block = read('1,a,b,c\n2,"a, ""b""",naïve,"x\ny"\n3,c,,\n'.encode(), 2)
+        assert block.table["id"].to_pylist() == ["a", 'a, "b"', "c"]
+        assert block.lines.tolist() == [2, 3, 5]
 
 
 class TestWholeNumbers:
@@ -95,8 +91,8 @@ class TestWholeNumbers:
         ("text", "value"), [("7", 7), ("007", 7), (" 7 ", 7), ("0x1F", 31), ("-0", 0), ("0" * 5000 + "1", 1)]
     )
     def test_are_read(self, text: str, value: int) -> None:
-        table, _, rejects = read_carefully(f"{text},a,b,c\n".encode(), 1, LAYOUT)
-        assert (table["n"].to_pylist(), rejects) == ([value], [])
+        block = read(f"{text},a,b,c\n".encode())
+        assert (block.table["n"].to_pylist(), block.rejects) == ([value], [])
 
     @pytest.mark.parametrize(
         ("text", "reason"),
@@ -112,27 +108,16 @@ class TestWholeNumbers:
         ],
     )
     def test_anything_else_is_rejected(self, text: str, reason: str) -> None:
-        table, _, rejects = read_carefully(f"{text},a,b,c\n".encode(), 1, LAYOUT)
-        assert table.num_rows == 0
-        assert (rejects[0].column, rejects[0].reason, rejects[0].value) == ("n", reason, text[:120])
+        block = read(f"{text},a,b,c\n".encode())
+        assert block.table.num_rows == 0
+        assert (block.rejects[0].column, block.rejects[0].reason, block.rejects[0].value) == ("n", reason, text[:120])
 
 
 @pytest.mark.parametrize(
     "fault", [b"bad", b"1,a\x00,b,c", b"1,\xff,b,c", b"1,a\rb,b,c", b"x,a,b,c", b'1,"a,b,c', b"1,,b,c"]
 )
-def test_a_bad_row_does_not_send_its_whole_block_to_the_careful_parser(
-    monkeypatch: pytest.MonkeyPatch, fault: bytes
-) -> None:
-    singly: list[int] = []
-    original = csv_careful._read_records
-
-    def counting(data: bytes, group: list, *rest: object) -> object:
-        singly.append(len(group))
-        return original(data, group, *rest)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(csv_careful, "_read_records", counting)
+def test_a_bad_row_costs_itself_alone(fault: bytes) -> None:
     good = b"".join(b'%d,a,b,"c, d"\n' % i for i in range(1000))
-    table, where, rejects = read_carefully(good + fault + b"\n" + good, 1, LAYOUT)
-    assert (table.num_rows, len(rejects), rejects[0].line) == (2000, 1, 1001)
-    assert sum(singly) <= 64
-    assert np.array_equal(where, np.delete(np.arange(1, 2002), 1000))
+    block = read(good + fault + b"\n" + good, 1)
+    assert (block.table.num_rows, len(block.rejects), block.rejects[0].line) == (2000, 1, 1001)
+    assert np.array_equal(block.lines, np.delete(np.arange(1, 2002), 1000))

@@ -1,4 +1,4 @@
-"""Node files and edge files: types by rule, features by column, ends that are looked up, and what is refused."""
+"""Node files and edge files: types by rule, ends that are looked up, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
 from graphmill.ingest.kgx import KgxSettings, read_kgx
-from graphmill.ingest.neo4j import Neo4jSettings, read_neo4j
+from graphmill.ingest.neo4j import read_neo4j
 from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
 from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
@@ -34,7 +34,7 @@ def nodes(result: IngestResult) -> list[tuple[str, str]]:
 
 
 TREATS_FILE = {"file": "treats.csv", "relation": "treats", "head_type": "drug", "tail_type": "disease",
-               "columns": {"head": "drug", "tail": "disease"}}  # fmt: skip
+               "columns": {"head_id": "drug", "tail_id": "disease"}}  # fmt: skip
 DRUG_FILE = {"file": "drugs.csv", "type": "drug", "name_column": "label"}
 
 
@@ -46,20 +46,6 @@ class TestKgFiles:
         assert result.nodes["name"].to_pylist() == ["aspirin", "ibuprofen", "unused", "x1", "x2"]
         assert result.counts["listed_nodes_without_edge"] == 1
         assert result.counts["nodes_without_a_row"] == 2
-
-    def test_columns_become_features_of_each_type(self, tmp_path: Path) -> None:
-        folder = files(tmp_path, drugs_csv=DRUGS, treats_csv=TREATS)
-        result = read(folder, edges=[TREATS_FILE], nodes=[DRUG_FILE | {"features": ["weight", "logp"]}])
-        table = result.features["drug"]
-        assert table["node"].to_pylist() == [0, 2]
-        assert table["values"].to_pylist()[0] == pytest.approx([180, 1.2])
-        assert result.counts["nodes_with_blank_features"] == 1
-
-    def test_a_feature_that_is_no_number_is_a_reject(self, tmp_path: Path) -> None:
-        folder = files(tmp_path, drugs_csv=DRUGS.replace("206", "heavy"), treats_csv=TREATS)
-        result = read(folder, edges=[TREATS_FILE], nodes=[DRUG_FILE | {"features": ["weight"]}])
-        (reject,) = result.rejects.to_pylist()
-        assert (reject["line"], reject["column"], reject["value"]) == (3, "weight", "heavy")
 
     def test_an_id_of_several_types_needs_the_type_of_the_end(self, tmp_path: Path) -> None:
         folder = files(tmp_path, drugs_csv=DRUGS, genes_tsv=GENES, links_csv="head,tail\nd1,g1\nd2,g1\n")
@@ -74,7 +60,7 @@ class TestKgFiles:
 
     def test_ids_that_no_file_lists_get_the_missing_type(self, tmp_path: Path) -> None:
         folder = files(tmp_path, treats_csv=TREATS)
-        edge = {"file": "treats.csv", "relation": "treats", "columns": {"head": "drug", "tail": "disease"}}
+        edge = {"file": "treats.csv", "relation": "treats", "columns": {"head_id": "drug", "tail_id": "disease"}}
         assert {kind for kind, _ in nodes(read(folder, edges=[edge], missing_type="thing"))} == {"thing"}
 
     @pytest.mark.parametrize(("rule", "expected"), [("rarest", "b"), ("first", "a"), ("last", "b"), ("joined", "a+b")])
@@ -96,13 +82,11 @@ class TestKgFiles:
         [
             ({"edges": [{"file": "no.csv", "relation": "r"}]}, "no.csv does not exist"),
             ({"edges": [{"file": "treats.csv"}]}, "which columns are head and tail"),
-            ({"edges": [{"file": "treats.csv", "columns": {"head": "drug", "tail": "disease"}}]}, "which relation"),
-            ({"edges": [{"file": "treats.csv", "relation": "r", "columns": {"head": "medicine", "tail": "disease"}}]},
+            ({"edges": [{"file": "treats.csv", "columns": {"head_id": "drug", "tail_id": "disease"}}]}, "which relation"),
+            ({"edges": [{"file": "treats.csv", "relation": "r", "columns": {"head_id": "medicine", "tail_id": "disease"}}]},
              "column medicine is missing; the header has drug, disease"),
             ({"edges": [TREATS_FILE], "nodes": [DRUG_FILE | {"id_column": "code"}]},
              "column code is missing; the header has id, label"),
-            ({"edges": [TREATS_FILE], "nodes": [DRUG_FILE | {"features": ["weight"]}, DRUG_FILE | {"features": ["logp"]}]},
-             "'drug' has features already; give this file's a feature_set"),
         ],
     )  # fmt: skip
     def test_what_cannot_be_read_says_the_way_out(self, tmp_path: Path, settings: dict, message: str) -> None:
@@ -164,15 +148,11 @@ class TestNeo4j:
         assert nodes(result) == [("Drug", "1"), ("Gene", "1")]
         assert result.edges.select(["head", "tail"]).to_pylist() == [{"head": 0, "tail": 1}]
 
-    def test_properties_become_features_and_a_file_without_types_names_its_relation(self, tmp_path: Path) -> None:
+    def test_a_file_without_types_names_its_relation(self, tmp_path: Path) -> None:
         folder = files(
             tmp_path, n_csv="id:ID,mass:float,:LABEL\n1,5,Drug\n2,6,Drug\n", KNOWS_csv=":START_ID,:END_ID\n1,2\n"
         )
-        result = read_neo4j(folder, Neo4jSettings(features=["mass"]))
-        assert result.features["Drug"]["values"].to_pylist() == [[5.0], [6.0]]
-        assert result.edges["relation"].to_pylist() == ["KNOWS"]
-        with pytest.raises(InputError, match="no file of nodes has all of the features size"):
-            read_neo4j(folder, Neo4jSettings(features=["size"]))
+        assert read_neo4j(folder).edges["relation"].to_pylist() == ["KNOWS"]
 
     def test_edges_alone_have_their_spaces_for_types(self, tmp_path: Path) -> None:
         files(tmp_path, r_csv=":START_ID(Drug),:END_ID(Disease),:TYPE\nd,x,TREATS\n")
@@ -222,7 +202,7 @@ class TestNTriples:
 
 def test_edges_have_times_where_a_file_has_them(tmp_path: Path) -> None:
     folder = files(tmp_path, a_csv="head,tail,year\n1,2,2001\n2,3,\n3,1,soon\n", b_csv="head,tail\n1,3\n")
-    columns = {"head": "head", "tail": "tail", "timestamp": "year"}
+    columns = {"head_id": "head", "tail_id": "tail", "timestamp": "year"}
     result = read(
         folder, edges=[{"file": "a.csv", "relation": "r", "columns": columns}, {"file": "b.csv", "relation": "s"}]
     )

@@ -60,7 +60,7 @@ def aliases(folder: Path, text: str) -> str:
     ("text", "message"),
     [
         ("a,b\nb,c\nc,a", "aliases go round in a circle: a → b → c → a"),
-        ("a,b\na,c", "'a' is an alias of 'b' and of 'c'"),
+        ("a,b\na,c", "'a' has the id 'b' and the id 'c'"),
         ("a,", "blank"),
     ],
 )

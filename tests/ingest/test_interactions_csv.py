@@ -63,9 +63,7 @@ def test_the_delimiter_is_guessed(tmp_path, mark):
 
 def test_a_file_without_a_usable_row_says_what_is_wrong_with_the_first(tmp_path):
     path = write(tmp_path, "user,item,date\n1,a,yesterday\n")
-    with pytest.raises(
-        InputError, match=r"1 rows were refused, the first on line 2, date: neither a number .*'yesterday'"
-    ):
+    with pytest.raises(InputError, match=r"1 rows were rejected, the first on line 2, column date: neither a number"):
         read_interactions_csv(path)
 
 

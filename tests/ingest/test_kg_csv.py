@@ -348,7 +348,6 @@ class TestRejects:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("graphmill.ingest.csv_blocks.BLOCK_BYTES", 40_000)
-        monkeypatch.setattr("graphmill.ingest.csv_careful._FEW_RECORDS", 16)
         lines = [row(GENE, f"{i},D{i},drug,n{i},x") for i in range(4, 3000)]
         lines[2000] += ",extra"
         result = read_kg_csv(write(tmp_path, text(*lines)))

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError
-from graphmill.ingest import csv_blocks, csv_careful, kg_assemble
+from graphmill.ingest import csv_blocks, kg_assemble
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 
@@ -73,7 +73,6 @@ def test_it_agrees_with_a_plain_reader(
 ) -> None:
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", block)
     monkeypatch.setattr(csv_blocks, "_HEADER_BYTES", max(block // 2, 40))
-    monkeypatch.setattr(csv_careful, "_FEW_RECORDS", 2)
     monkeypatch.setattr(kg_assemble, "_PENDING_MENTIONS", pending)
     table = [[relation, *head, *tail] for relation, head, tail in found]
     out = io.StringIO()

@@ -125,7 +125,7 @@ def test_an_item_beyond_the_list_is_a_reject_and_its_line_is_kept(tmp_path: Path
     (reject,) = result.rejects.to_pylist()
     assert (reject["line"], reject["reason"], reject["value"]) == (1, "the item is not in item_list.txt", "4")
     assert result.nodes["type"].to_pylist().count("item") == 3
-    assert (result.counts["train"], result.counts["rejects"]) == (3, 1)
+    assert (result.counts["train"], result.counts["rejected_rows"]) == (3, 1)
 
 
 def test_duplicates_within_a_line_are_counted(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_facts_beside_interactions_without_a_split_stay_in_train(tmp_path: Path,
         ({"train": "", "kg_final": ""}, "no train.txt; the format kgat needs it$"),
         ({"train": "x y\n", "test": "", "kg_final": ""}, "no usable line"),
         ({"item_list": "id name\n1 2\n"}, "remap_id"),
-        ({"item_list": "org_id remap_id\na 0\nb 0\n"}, "occurs twice"),
+        ({"item_list": "org_id remap_id\na 0\nb 0\n"}, "remap_id 0 is on line 2, too"),
         ({"item_list": "org_id remap_id\na zero\n"}, "line 2"),
     ],
 )

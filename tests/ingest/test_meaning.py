@@ -62,10 +62,32 @@ def test_a_negative_minimum_keeps_dislikes(tmp_path: Path) -> None:
         _csv(tmp_path, [(u, i, -1, t) for u, i, _, t in LIKED])
 
 
+@pytest.mark.parametrize(("column", "likes", "dislikes"), [("liked", "True", "False"), ("Thumb", "up", "down")])
+def test_words_for_liking_are_weights(tmp_path: Path, column: str, likes: str, dislikes: str) -> None:
+    rows = [(u, i, likes if value > 0 else dislikes) for u, i, value, _ in LIKED]
+    pd.DataFrame(rows, columns=["user", "item", column]).to_csv(tmp_path / "x.csv", index=False)
+    result = read_interactions(tmp_path / "x.csv")
+    assert (result.edges.num_rows, result.counts["below_min_weight"]) == (24, 12)
+
+
+def test_a_column_of_numbers_is_no_relation(tmp_path: Path) -> None:
+    rows = [(f"P{n % 20:02d}", f"P{(7 * n + 1) % 20:02d}", 150 + 37 * n % 800) for n in range(60)]
+    pd.DataFrame(rows, columns=["protein1", "protein2", "combined_score"]).to_csv(tmp_path / "x.csv", index=False)
+    result = read_edges(tmp_path / "x.csv")
+    assert set(result.edges["relation"].to_pylist()) == {"related_to"}
+
+
+def test_ids_that_were_rounded_when_written_are_refused(tmp_path: Path) -> None:
+    rows = [(f"{9_007_199_254_740_000 + n:.10e}", f"i{n % 7}") for n in range(40)]
+    pd.DataFrame(rows, columns=["user_id", "item_id"]).to_csv(tmp_path / "x.csv", index=False)
+    with pytest.raises(InputError, match="rounded when it was written"):
+        read_interactions(tmp_path / "x.csv")
+
+
 STATEMENTS = [(f"d{n}", "treats", f"x{n % 4}", "true" if n < 3 else "false") for n in range(12)]
 
 
-@pytest.mark.parametrize("column", ["negated", "is_deprecated", "obsolete", "negated:boolean"])
+@pytest.mark.parametrize("column", ["negated", "is_deprecated", "is_negative", "negated:boolean"])
 def test_statements_that_do_not_hold_are_left_out(tmp_path: Path, column: str) -> None:
     frame = pd.DataFrame(STATEMENTS, columns=["subject", "predicate", "object", column])
     frame.to_csv(tmp_path / "x.csv", index=False)

@@ -149,7 +149,7 @@ def test_a_blank_header_cell_is_no_part_of_an_edge(tmp_path: Path, text: str) ->
     report = ingest_report(path, "kg_csv")
     assert report.problem == ""
     assert {c["name"]: c["part"] for c in report.columns if "id" in c["part"]} == {
-        "gene": "head id", "disease": "tail id",
+        "gene": "head_id", "disease": "tail_id",
     }  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def source_of(defs: str) -> dict:
 class TestPrimeKg:
     def test_columns_counts_and_kinds(self, tmp_path: Path) -> None:
         found = ingest_report(write(tmp_path, text(*CLEAN)))
-        assert [c["part"] for c in found.columns][:4] == ["relation", "display_relation", "head index", "head id"]
+        assert [c["part"] for c in found.columns][:4] == ["relation", "display_relation", "head_index", "head_id"]
         assert found.columns[3]["example"] == "DB00997"
         assert found.node_types == {"gene/protein": 2, "drug": 1, "disease": 1}
         assert found.relations == {"drug_protein": 2, "protein_protein": 2, "disease_protein": 2}
@@ -63,7 +63,7 @@ class TestOtherEdgeFiles:
     def test_the_guess_is_shown_and_reads_the_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, "Subject;Predicate;Object;Object Category\na;treats;b;disease\n", "edges.csv")
         found = ingest_report(path)
-        assert [c["part"] for c in found.columns] == ["head id", "relation", "tail id", "tail type"]
+        assert [c["part"] for c in found.columns] == ["head_id", "relation", "tail_id", "tail_type"]
         assert found.remarks == [
             "the fields are separated by ';'",
             "there seems to be no column for the type of heads: all are of type node; change it",

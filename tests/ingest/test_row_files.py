@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
+from graphmill.ingest.interactions import node_table, numbers
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
 from graphmill.ingest.report import ingest_report
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.user_items import node_table, numbers
 
 COLUMNS = (Column("id", required=True), Column("kind", "category"), Column("number", "whole"))
 ROWS = [("a", "x", "7"), ("", "x", "8"), ("b", "", "-1"), ("c", "y", "0x10"), ("d", "y", "x"), ("e\0", "y", "1")]

@@ -92,7 +92,7 @@ def graphstorm(folder: Path) -> Written:
         kind = "parquet" if number % 2 else "jsonl"
         frame = pd.DataFrame([(h, t)], columns=["source_id", "dest_id"])
         (folder / f"e{number}.{kind}").write_bytes(parquet(frame) if number % 2 else lines(frame))
-        columns = {"head": "source_id", "tail": "dest_id"}
+        columns = {"head_id": "source_id", "tail_id": "dest_id"}
         edges.append({"file": f"e{number}.{kind}", "relation": r, "columns": columns})
     return (
         "kg_files",

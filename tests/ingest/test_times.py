@@ -75,7 +75,7 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
     assert result.edges["timestamp"].to_pylist() == days
     assert result.counts["times_of_another_unit"] == min(late, 6 - late)
     assert any(note.startswith("timestamps have several units") for note in result.notes)
-    with pytest.raises(InputError, match="have a time of another unit"):
+    with pytest.raises(InputError, match="a time of another unit"):
         read_interactions_csv(path, InteractionsCsvSettings(strict=True))
 
 
@@ -164,7 +164,7 @@ def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, rea
             columns = KgColumns(head_id="head", tail_id="tail", timestamp="time", relation_constant="r",
                                 head_type_constant="n", tail_type_constant="n")  # fmt: skip
             return read_kg_csv(tmp_path / "x.csv", KgCsvSettings(columns=columns))
-        columns = {"head": "head", "tail": "tail", "timestamp": "time"}
+        columns = {"head_id": "head", "tail_id": "tail", "timestamp": "time"}
         return read_kg_files(
             tmp_path,
             KgFilesSettings.model_validate({"edges": [{"file": "x.csv", "relation": "r", "columns": columns}]}),

@@ -7,9 +7,9 @@ from typing import ClassVar
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.ingest.interactions import EDGES_WITH_SPLIT
 from graphmill.ingest.tables import NODES, check_table
 from graphmill.ingest.triples import TriplesSettings, read_triples
-from graphmill.ingest.user_items import EDGES_WITH_SPLIT
 
 
 def write(directory: Path, **files: str) -> Path:
@@ -115,15 +115,15 @@ class TestWithDictionaries:
         ("name", "text", "sentence"),
         [
             ("node_dict", "a\t0\nb\t2\n", "index 1 is missing (line 2 has 2)"),
-            ("node_dict", "a\t0\nb\t0\n", "line 2: index 0 is given to 'b' and, on line 1, to 'a'"),
+            ("node_dict", "a\t0\nb\t0\n", "line 2: index 0 is on line 1, too"),
             ("node_dict", "a\t0\na\t1\n", "line 2: 'a' is on line 1, too"),
-            ("node_dict", "a\t0\nb\n", "line 2: the line has 1 columns, not 2"),
-            ("node_dict", "a\t0\nb\t-1\n", "line 2: index '-1' is not a whole number"),
-            ("node_dict", "a\t0\n\t1\n", "line 2: column 'symbol' is empty"),
+            ("node_dict", "a\t0\nb\n", "line 2: expected 2 fields, found 1"),
+            ("node_dict", "a\t0\nb\t-1\n", "line 2, column index: negative"),
+            ("node_dict", "a\t0\n\t1\n", "line 2, column symbol: blank"),
             ("node_dict", "", "is empty"),
             ("rel_dict", "r\t1\n", "index 0 is missing"),
             ("node_name_dict", "x\t0\ny\t9\n", "line 2: index 9, but there are 2 entities"),
-            ("node_name_dict", "x\t0\ny\t0\n", "line 2: index 0 has a name on line 1"),
+            ("node_name_dict", "x\t0\ny\t0\n", "line 2: index 0 is on line 1"),
         ],
     )
     def test_a_bad_dictionary_is_refused_with_its_line(self, tmp_path: Path, name, text, sentence) -> None:
@@ -172,8 +172,8 @@ class TestOddities:
     def test_they_are_counted_and_said(self, tmp_path: Path) -> None:
         write(tmp_path, train="a\tr\tb\na\tr\tb\nc\tr\tc\n", test="a\tr\tb\nd\tr\ta\n")
         counts = read_triples(tmp_path).counts
-        assert {k: counts[k] for k in ("duplicates", "in_two_splits", "self_loops", "unseen_entities")} == {
-            "duplicates": 1,
+        assert {k: counts[k] for k in ("duplicate_rows", "in_two_splits", "self_loops", "unseen_entities")} == {
+            "duplicate_rows": 2,
             "in_two_splits": 1,
             "self_loops": 1,
             "unseen_entities": 1,

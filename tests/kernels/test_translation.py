@@ -8,7 +8,7 @@ import torch
 
 from graphmill.kernels import translation
 from graphmill.kernels.translation import (
-    RelationEdges,
+    EdgeGroup,
     grouped_projection,
     score_edges_,
     segment_softmax,
@@ -47,7 +47,7 @@ def test_logits_are_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(translation_logits(heads, tails, move, head, tail), wanted)
 
 
-def some_edges(seed: int = 0) -> tuple[RelationEdges, torch.Tensor, torch.Tensor]:
+def some_edges(seed: int = 0) -> tuple[EdgeGroup, torch.Tensor, torch.Tensor]:
     """Relations 2 to 7 of nine over 300 nodes, one of them without edges, one with a hub; heads and tails by edge."""
     rng = np.random.default_rng(seed)
     pairs = []
@@ -62,7 +62,7 @@ def some_edges(seed: int = 0) -> tuple[RelationEdges, torch.Tensor, torch.Tensor
     indptr = np.concatenate(([0], np.cumsum(np.bincount(head_of))))
     edges = rng.permutation(2000)[: len(head)]  # places among all edges
     arrays = (torch.from_numpy(a) for a in (edges, heads % 300, tails % 300, indptr, tail_of))
-    return RelationEdges(2, 7, *bounds, *arrays), torch.from_numpy(head), torch.from_numpy(tail)
+    return EdgeGroup(2, 7, *bounds, *arrays), torch.from_numpy(head), torch.from_numpy(tail)
 
 
 @pytest.mark.parametrize(("depth", "width"), [(64, 64), (20, 33), (7, 3), (16, 64)])

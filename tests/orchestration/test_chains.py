@@ -79,7 +79,7 @@ def test_triples_become_embeddings_rankings_and_influences(run: Any, tmp_path: P
         influence = metadata(instance, "kg_bench", "conve_influence")
         assert (influence["explained_triples"], influence["training_triples"]) == (50, 1493)
         assert re.search(r"\| (drug|gene|disease|condition) \d+ → predicate:\d+ → ", influence["proponents"])
-        assert "data:image/png;base64," in metadata(instance, "kg_bench", "conve_model")["metric_curve"]
+        assert "data:image/png;base64," in metadata(instance, "kg_bench", "conve_model")["loss_curve"]
         report = dg.AssetKey(["kg_bench", "conve_acceleration_report"])
         assert instance.get_latest_materialization_event(report) is None, "it is made on demand"
     assert "kg_bench/conve_influence" in told

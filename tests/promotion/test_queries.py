@@ -9,7 +9,7 @@ import torch
 
 from graphmill.errors import InputError
 from graphmill.promotion.queries import check_metric, query_values
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.training.cases import CASES, Case
 
 
@@ -27,7 +27,7 @@ def built(
     case = FIRST[request.param]
     folder: Path = tmp_path_factory.mktemp(case.system)
     _, system = case.build(case.graph(folder / "graph"))
-    return case, system, system.build(Execution()).eval()
+    return case, system, system.build(StepSizes()).eval()
 
 
 def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, Any, torch.nn.Module]) -> None:

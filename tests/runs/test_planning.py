@@ -23,7 +23,7 @@ from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems.hgt import memory
 from graphmill.systems.hgt.memory import memory_parts
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_of
 from tests.training.cases import CASES, typed_graph
 
@@ -56,8 +56,8 @@ def estimated(values: dict[str, Any]) -> RunEstimate:
     return estimate_run(job, open_graph(job, "x"), "x")
 
 
-def peak(graph: TypedGraph, batching: str, execution: Execution | None = None, **sections: Any) -> int:
-    return estimate_of(parts_of(job_of(graph, **sections), graph, batching), "adamw", execution or Execution()).peak
+def peak(graph: TypedGraph, batching: str, step_sizes: StepSizes | None = None, **sections: Any) -> int:
+    return estimate_of(parts_of(job_of(graph, **sections), graph, batching), "adamw", step_sizes or StepSizes()).peak
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_weights_are_counted_to_the_byte(name: str, tmp_path: Path) -> None:
         pytest.skip("the few numbers that mix streams are left out")
     own = case.graph(tmp_path / "graph")
     job, system = case.build(own)
-    counted = sum(part.bytes(Execution()) for part in parts_of(job, own, job.batching) if part.when == "weights")
+    counted = sum(part.bytes(StepSizes()) for part in parts_of(job, own, job.batching) if part.when == "weights")
     held = sum(p.numel() * p.element_size() for p in case.model(system).parameters())
     # The sequence models' few biases and norms are rounded.
     assert counted == pytest.approx(held, rel=0.02 if case.system in ("sasrec", "tisasrec") else 0.002)
@@ -89,7 +89,7 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
         least = peak(graph, batching, objective=objective)
         for more in ({"hidden_dim": 1024}, {"embedding_dim": 4096}):
             assert peak(graph, batching, objective=objective, model=more) > least, more
-        assert peak(graph, batching, Execution(checkpointing=True), objective=objective) <= least
+        assert peak(graph, batching, StepSizes(checkpointing=True), objective=objective) <= least
     many = [peak(graph, batching, sampling={"edge_sample_size": n}) for n in (1, 100_000)]
     assert many[1] > many[0]
 
@@ -105,7 +105,7 @@ def test_parts_are_added_up_at_the_moment_that_holds_the_most() -> None:
     ]
 
     def numbers(optimizer: str = "adam", chunks: int = 1, checkpointing: bool = False) -> float:
-        return estimate_of(parts, optimizer, Execution(chunks, checkpointing), device="cuda").peak / 4
+        return estimate_of(parts, optimizer, StepSizes(chunks, checkpointing), device="cuda").peak / 4
 
     assert numbers() == 300 + 10 + 1500
     parts[-1] = Part("ranking", "evaluation", 20)
@@ -117,27 +117,27 @@ def test_parts_are_added_up_at_the_moment_that_holds_the_most() -> None:
 
 def test_an_accelerator_holds_no_libraries_and_no_heap() -> None:
     parts = [Part("states", "kept", 10**9, 1), Part("sample", "kept", 10**9, 1, uneven=True)]
-    assert estimate_of(parts, "adam", Execution(), heap="kept", device="cuda").peak == 2 * 10**9
-    on_cpu = estimate_of(parts, "adam", Execution(), heap="kept")
+    assert estimate_of(parts, "adam", StepSizes(), heap="kept", device="cuda").peak == 2 * 10**9
+    on_cpu = estimate_of(parts, "adam", StepSizes(), heap="kept")
     assert on_cpu.peak == sum(on_cpu.parts.values())
     assert on_cpu.parts["libraries"] == LIBRARIES_BYTES
     # Steps of different sizes fragment the heap more, unless their blocks are handed back.
     assert on_cpu.parts["allocator"] == pytest.approx(1.13e9, rel=1e-6)
-    assert estimate_of(parts, "adam", Execution(), heap="returned").parts["allocator"] < 0.1e9
+    assert estimate_of(parts, "adam", StepSizes(), heap="returned").parts["allocator"] < 0.1e9
 
 
 def test_the_remedy_is_that_of_the_largest_part() -> None:
     parts = [Part("table", "weights", 1 << 28, remedy="narrower"), Part("scores", "loss", 3 << 28, remedy="fewer rows")]
-    assert estimate_of(parts, "adam", Execution(), device="cuda").remedy == "narrower"  # with its moments
-    assert estimate_of(parts, "adam", Execution(), device="cuda").parts["table"] == 3 << 30
-    assert "libraries take" in estimate_of([], "adam", Execution()).remedy
+    assert estimate_of(parts, "adam", StepSizes(), device="cuda").remedy == "narrower"  # with its moments
+    assert estimate_of(parts, "adam", StepSizes(), device="cuda").parts["table"] == 3 << 30
+    assert "libraries take" in estimate_of([], "adam", StepSizes()).remedy
 
 
 def test_embeddings_in_larger_chunks_need_more_memory(graph: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     def evaluation(rows: int) -> float:
         monkeypatch.setattr(memory, "INFERENCE_ROWS", rows)
         parts = parts_of(job_of(graph), graph, "full")
-        return sum(part.bytes(Execution()) for part in parts if part.when == "evaluation")
+        return sum(part.bytes(StepSizes()) for part in parts if part.when == "evaluation")
 
     few, more, all_rows = evaluation(1), evaluation(4), evaluation(10**9)
     assert few < more < all_rows < 3 * few + 2**20
@@ -206,7 +206,7 @@ def test_without_a_budget_and_with_room_a_run_is_as_asked_for(
     monkeypatch.setattr(planning, "free_memory", lambda device: 64 * GIB)
     plan = plan_run(job_of(graph), graph, "x")
     assert plan.batching == "full"
-    assert plan.option.execution().sizes() == {"micro_batches": 4, "checkpointing": False}
+    assert plan.option.step_sizes().sizes() == {"micro_batches": 4, "checkpointing": False}
     assert "64" in plan.reason or "fits" in plan.reason
 
 
@@ -332,7 +332,7 @@ def test_the_origins_graphs_fit_a_small_machine(graph: TypedGraph, device: str) 
     def needed(counts: list[int], relations: int, edges: int, batching: str) -> int:
         spread: Any = Spread(counts, relations, edges)
         parts = memory_parts(spread, settings, Setup(batching, "fp32", torch.device(device)))
-        return estimate_of(parts, "adamw", Execution(), heap="kept", device=device).peak
+        return estimate_of(parts, "adamw", StepSizes(), heap="kept", device=device).peak
 
     # Its graph: 66,903 nodes of five types, some 200,000 edges of thirty types. macOS lets the GPU have about two thirds of
     # the memory. The document says that the full graph does not fit 8 GiB; ours does.
@@ -348,7 +348,7 @@ def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_
     def step(device: str, heads: int) -> float:
         settings = job_of(graph, model={"hidden_dim": 256, "num_heads": heads}).settings
         parts = memory_parts(spread, settings, Setup("full", "fp32", torch.device(device)))
-        return sum(part.bytes(Execution()) for part in parts if part.when in ("kept", "backward"))
+        return sum(part.bytes(StepSizes()) for part in parts if part.when in ("kept", "backward"))
 
     more_heads = step("mps", 8) - step("mps", 4)
     assert more_heads >= 2 * 4_000_000 * 4 * 4
@@ -379,11 +379,11 @@ def test_the_rungs_of_the_plan_are_those_of_the_engine(
     graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prepared = prepare(small(graph, batching="full", micro_batches=3), "x", root=str(tmp_path))
-    assert prepared.plan.option.execution().sizes() == {"micro_batches": 3, "checkpointing": False}
+    assert prepared.plan.option.step_sizes().sizes() == {"micro_batches": 3, "checkpointing": False}
     rungs = list(options(prepared.job, graph, "full", planning._heaps(prepared.job)))
     monkeypatch.setattr(planning, "free_memory", lambda device: rungs[-1].estimate.peak)
     fitted = prepare(small(graph, batching="full", micro_batches=3), "x", root=str(tmp_path))
-    sizes = fitted.plan.option.execution().sizes()
+    sizes = fitted.plan.option.step_sizes().sizes()
     assert sizes == {"micro_batches": rungs[-1].micro_batches, "checkpointing": rungs[-1].checkpointing}
     # Chunks and checkpointing are no part of what a training is.
     assert fitted.fingerprint == prepared.fingerprint

@@ -21,7 +21,7 @@ from graphmill.ingest.sequence import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
-from graphmill.training.contract import Execution, System
+from graphmill.training.contract import StepSizes, System
 from graphmill.training.engine import Engine
 from graphmill.training.reporting import TrainingListener
 from tests.systems.conve.graphs import random_graph
@@ -176,10 +176,10 @@ class Case:
         return job, system
 
     def model(
-        self, system: System, dtype: torch.dtype = torch.float32, execution: Execution | None = None
+        self, system: System, dtype: torch.dtype = torch.float32, step_sizes: StepSizes | None = None
     ) -> torch.nn.Module:
         """A fresh model in ``dtype``, in train mode."""
-        return system.build(execution or Execution()).to(dtype).train()
+        return system.build(step_sizes or StepSizes()).to(dtype).train()
 
 
 _HGT = {
@@ -343,7 +343,7 @@ def trained(job: Job, system: System) -> Engine:
         s.evaluation,
         device=torch.device("cpu"),
         precision="fp32",
-        execution=Execution(),
+        step_sizes=StepSizes(),
         listener=TrainingListener(),
     )
     engine.fit()

@@ -20,7 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import train as worker
 from graphmill.runs.resolve import resolve
 from graphmill.systems import registry
-from graphmill.training.contract import Encoded, Execution, StepBatch, System
+from graphmill.training.contract import Encoded, StepBatch, StepSizes, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.replicas import require_equal_replicas
@@ -32,7 +32,7 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     job = resolve(values, "rank_program")
     system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
     system.to(torch.device("cpu"))
-    model = system.build(Execution()).double().train()
+    model = system.build(StepSizes()).double().train()
     named, out = dict(model.named_parameters()), {}
     for phase in system.phases:
         names = [n for g in system.parameter_groups(model, phase) for n in g.names]
@@ -45,7 +45,7 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             model,
             [named[n] for n in names],
             batch,
-            execution=Execution(micro_batches=2),
+            step_sizes=StepSizes(micro_batches=2),
             precision=Precision("fp32", torch.device("cpu")),
             ranks=ranks,
             seed_parts=(0, phase.name, 1, 2),
@@ -84,7 +84,7 @@ def evaluations(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     job = resolve(values, "rank_program")
     system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
     system.to(torch.device("cpu"))
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     share = Share(ranks.rank, ranks.world, ranks.sum_array)
     with torch.no_grad():
         alone = system.evaluate(model, "valid", final=True, poll=lambda: None)
@@ -97,7 +97,7 @@ def drift(values: dict[str, Any], ranks: Ranks) -> list[str]:
     """What is said of equal replicas, and of one whose last parameter differs by one bit on the last rank."""
     job = resolve(values, "rank_program")
     system = registry.create(job.settings.system, TypedGraph.open(job.settings.data), job.settings, job.batching)
-    model, said = system.build(Execution()), []
+    model, said = system.build(StepSizes()), []
     for flipped in (False, True):
         name, last = list(model.named_parameters())[-1]
         if flipped and ranks.rank == ranks.world - 1:

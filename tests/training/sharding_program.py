@@ -25,7 +25,7 @@ from graphmill.runs import train as worker
 from graphmill.runs.resolve import resolve
 from graphmill.systems import registry
 from graphmill.training import engine, sharding
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.step import compute_gradient
@@ -38,7 +38,7 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     if ranks.world > 1:
         system.shard(ranks)
     system.to(torch.device("cpu"))
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     if system.shards is not None:
         system.shards.cut(model)
     model = model.double().train()
@@ -55,7 +55,7 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
                 model,
                 [named[n] for n in names],
                 system.step(phase, 1, 2),
-                execution=Execution(micro_batches=2),
+                step_sizes=StepSizes(micro_batches=2),
                 precision=Precision("fp32", torch.device("cpu")),
                 ranks=ranks,
                 seed_parts=(0, phase.name, 1, 2),
@@ -143,7 +143,7 @@ def in_float64() -> None:
     def creating(*arguments: Any) -> Any:
         system: Any = create(*arguments)
         build, evaluate = system.build, system.evaluate
-        system.build = lambda execution: build(execution).double()
+        system.build = lambda step_sizes: build(step_sizes).double()
         if system.name == "hgt":  # which scores vectors of fp32 with its decoder
             system.evaluate = lambda model, *split, **more: evaluate(deepcopy(model).float(), *split, **more)
         return system

@@ -18,7 +18,7 @@ from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.planning import estimate_run
 from graphmill.runs.train import train
 from graphmill.systems.closed_form import ClosedFormSystem
-from graphmill.training.contract import Execution, SolvedSystem
+from graphmill.training.contract import SolvedSystem, StepSizes
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
@@ -59,7 +59,7 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert isinstance(found.system, SolvedSystem)
     job, system = ALL[name].build(graph)
     assert isinstance(system, ClosedFormSystem)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     system.solve(model, lambda: None)
     for array in system.ARRAYS:
         np.testing.assert_array_equal(found.model.array(array), model.array(array), err_msg=array)

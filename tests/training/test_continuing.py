@@ -145,7 +145,7 @@ def test_new_sizes_of_the_step_hold_on_a_resume(values: dict[str, Any], tmp_path
     more = merge(values, {"training": {"epochs": 4}, "acceleration": {"micro_batches": 7}})
     result = run(more, tmp_path)
     state = CheckpointStore(Path(result["run_dir"]) / "checkpoints").load().snapshot.state
-    assert state["execution"]["reached"]["micro_batches"] == 7
+    assert state["step_sizes"]["reached"]["micro_batches"] == 7
 
 
 def test_older_runs_go_and_the_good_one_stays(
@@ -201,9 +201,9 @@ def test_init_from_takes_vectors_by_node_id(
     warm = merge(values, {"data": str(other.path), "training": {"init_from": first["run_dir"], "seed": 9}})
     prepared = prepare(warm, "test", root=str(tmp_path / "second"))
     assert prepared.warm_start is not None
-    from graphmill.training.contract import Execution
+    from graphmill.training.contract import StepSizes
 
-    model = prepared.system.build(Execution())
+    model = prepared.system.build(StepSizes())
     fresh = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     prepared.warm_start.applied_to(prepared.system)(model)
     old = CheckpointStore(Path(first["run_dir"]) / "checkpoints").load("best").snapshot.tensors

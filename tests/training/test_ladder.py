@@ -11,7 +11,7 @@ import torch
 
 from graphmill.errors import OutOfMemoryError, ResourceError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Execution, ParameterGroup
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, ParameterGroup, StepSizes
 from graphmill.training.ladder import in_smaller_blocks, shrink, with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.settings import TrainingSettings
@@ -26,20 +26,20 @@ class Steps:
 
     def __init__(
         self,
-        fits: Callable[[Execution], bool],
+        fits: Callable[[StepSizes], bool],
         error: Exception | None = None,
-        where: Callable[[Execution], str] = lambda e: LOSS,
+        where: Callable[[StepSizes], str] = lambda e: LOSS,
     ) -> None:
         self.fits, self.error, self.where = fits, error or RuntimeError(REFUSAL), where
-        self.execution = Execution()
+        self.step_sizes = StepSizes()
         self.attempts: list[tuple[int | bool, ...]] = []
         self.cleared = 0
         self.notes: list[str] = []
 
     def attempt(self) -> str:
-        self.attempts.append(tuple(self.execution.sizes().values()))
-        self.execution.at = self.where(self.execution)
-        if not self.fits(self.execution):
+        self.attempts.append(tuple(self.step_sizes.sizes().values()))
+        self.step_sizes.at = self.where(self.step_sizes)
+        if not self.fits(self.step_sizes):
             raise self.error
         return "a gradient"
 
@@ -49,7 +49,7 @@ class Steps:
     def climb(self, *, repeatable: bool = True) -> str:
         return with_ladder(
             self.attempt,
-            execution=self.execution,
+            step_sizes=self.step_sizes,
             clear=self.clear,
             note=self.notes.append,
             remedy="Reduce something",
@@ -58,17 +58,17 @@ class Steps:
 
 
 def test_what_fits_takes_no_rung() -> None:
-    steps = Steps(lambda execution: True)
+    steps = Steps(lambda step_sizes: True)
     assert steps.climb() == "a gradient"
-    assert (steps.cleared, steps.notes, steps.execution.history) == (0, [], [])
+    assert (steps.cleared, steps.notes, steps.step_sizes.history) == (0, [], [])
 
 
 def test_the_loss_is_cut_first_and_then_layers_are_recomputed_in_as_few_chunks_as_there_were() -> None:
-    steps = Steps(lambda execution: execution.checkpointing)
+    steps = Steps(lambda step_sizes: step_sizes.checkpointing)
     assert steps.climb() == "a gradient"
     assert steps.attempts == [(1, False), (8, False), (64, False), (1, True)]
     assert steps.cleared == 3, "what was half done is cleared before every repetition"
-    assert steps.execution.history == ["loss in 1 chunks, gradient checkpointing on"]
+    assert steps.step_sizes.history == ["loss in 1 chunks, gradient checkpointing on"]
     assert steps.notes == [
         f"out of memory in the loss ({REFUSAL.splitlines()[0]}): going on with loss in 1 chunks, gradient checkpointing on; "
         "the gradient stays the same"
@@ -76,14 +76,14 @@ def test_the_loss_is_cut_first_and_then_layers_are_recomputed_in_as_few_chunks_a
 
 
 def test_chunks_are_not_tried_where_the_encoding_takes_the_memory() -> None:
-    steps = Steps(lambda execution: execution.checkpointing, where=lambda e: ENCODING)
+    steps = Steps(lambda step_sizes: step_sizes.checkpointing, where=lambda e: ENCODING)
     assert steps.climb() == "a gradient"
     assert steps.attempts == [(1, False), (1, True)]
 
 
 def test_the_loss_may_come_after_the_encoding() -> None:
     steps = Steps(
-        lambda execution: execution.checkpointing and execution.micro_batches > 1,
+        lambda step_sizes: step_sizes.checkpointing and step_sizes.micro_batches > 1,
         where=lambda e: LOSS if e.checkpointing else ENCODING,
     )
     assert steps.climb() == "a gradient"
@@ -91,32 +91,32 @@ def test_the_loss_may_come_after_the_encoding() -> None:
 
 
 def test_a_model_without_layers_has_chunks_alone_to_try() -> None:
-    steps = Steps(lambda execution: False)
-    steps.execution.can_checkpoint = False
+    steps = Steps(lambda step_sizes: False)
+    steps.step_sizes.can_checkpoint = False
     with pytest.raises(OutOfMemoryError):
         steps.climb()
     assert steps.attempts == [(1, False), (8, False), (64, False)]
-    steps.execution.micro_batches = 4
-    assert shrink(steps.execution, most_micro_batches=4) is None
+    steps.step_sizes.micro_batches = 4
+    assert shrink(steps.step_sizes, most_micro_batches=4) is None
 
 
 @pytest.mark.parametrize("where", [LOSS, ENCODING, GRADIENTS])
 def test_what_did_not_help_is_taken_back_after_a_handful_of_attempts(where: str) -> None:
-    steps = Steps(lambda execution: False, where=lambda e: where)
+    steps = Steps(lambda step_sizes: False, where=lambda e: where)
     with pytest.raises(OutOfMemoryError, match=f"out of memory \\(in {where}: "):
         steps.climb()
     assert len(steps.attempts) == {LOSS: 6, ENCODING: 2, GRADIENTS: 1}[where]
-    assert (steps.execution.sizes(), steps.execution.history) == (Execution().sizes(), [])
+    assert (steps.step_sizes.sizes(), steps.step_sizes.history) == (StepSizes().sizes(), [])
 
 
 def test_a_rung_that_the_settings_took_is_not_taken_again() -> None:
-    execution = Execution(micro_batches=4, checkpointing=True)
-    assert shrink(execution, most_micro_batches=4) is None
-    assert execution.history == []
+    step_sizes = StepSizes(micro_batches=4, checkpointing=True)
+    assert shrink(step_sizes, most_micro_batches=4) is None
+    assert step_sizes.history == []
 
 
 def test_the_end_says_what_was_tried_and_may_be_attempted_again() -> None:
-    steps = Steps(lambda execution: False)
+    steps = Steps(lambda step_sizes: False)
     with pytest.raises(OutOfMemoryError) as caught:
         steps.climb()
     assert isinstance(caught.value, ResourceError)
@@ -132,12 +132,12 @@ def test_the_end_says_what_was_tried_and_may_be_attempted_again() -> None:
 
 
 def test_where_it_must_not_shrink_the_first_failure_is_the_end() -> None:
-    steps = Steps(lambda execution: False)
+    steps = Steps(lambda step_sizes: False)
     with pytest.raises(OutOfMemoryError) as caught:
         steps.climb(repeatable=False)
     assert "tried: nothing (the processes had begun to add up). Reduce " in str(caught.value)
     assert len(steps.attempts) == 1
-    assert steps.execution.sizes() == Execution().sizes()
+    assert steps.step_sizes.sizes() == StepSizes().sizes()
 
 
 class TestWithoutASmallerForm:
@@ -160,13 +160,13 @@ class TestWithoutASmallerForm:
 
 
 def test_an_interpreter_without_memory_says_nothing_and_is_understood() -> None:
-    steps = Steps(lambda execution: execution.micro_batches == 8, MemoryError())
+    steps = Steps(lambda step_sizes: step_sizes.micro_batches == 8, MemoryError())
     assert steps.climb() == "a gradient"
     assert steps.notes[0].startswith("out of memory in the loss (MemoryError): going on with loss in 8 chunks; ")
 
 
 def test_other_errors_pass() -> None:
-    steps = Steps(lambda execution: False, RuntimeError("shapes do not fit"))
+    steps = Steps(lambda step_sizes: False, RuntimeError("shapes do not fit"))
     with pytest.raises(RuntimeError, match="shapes do not fit"):
         steps.climb()
     assert (len(steps.attempts), steps.cleared) == (1, 0)
@@ -200,7 +200,7 @@ def test_recomputing_layers_gives_the_same_training_bit_for_bit(
     assert result["shrunk"] == ["loss in 3 chunks, gradient checkpointing on"]
     assert any("gradient checkpointing on" in note for note in result["notes"])
     found = outcome(result)
-    reached = [each.state.pop("execution")["reached"] for each in (plain, found)]
+    reached = [each.state.pop("step_sizes")["reached"] for each in (plain, found)]
     assert [each["checkpointing"] for each in reached] == [False, True]
     assert_same(found, plain)
 

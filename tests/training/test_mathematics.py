@@ -7,7 +7,7 @@ import torch
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.registry import SYSTEMS
-from graphmill.training.contract import Encoded, Execution, System
+from graphmill.training.contract import Encoded, StepSizes, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import clip_, compute_gradient
@@ -19,7 +19,7 @@ CPU = torch.device("cpu")
 def gradient_of(
     system: System,
     model: torch.nn.Module,
-    execution: Execution | None = None,
+    step_sizes: StepSizes | None = None,
     *,
     epoch: int = 1,
     index: int = 2,
@@ -37,7 +37,7 @@ def gradient_of(
             model,
             [named[n] for n in names],
             system.step(phase, epoch, index),
-            execution=execution or Execution(),
+            step_sizes=step_sizes or StepSizes(),
             precision=Precision("fp32", CPU),
             ranks=ranks or Ranks(),
             seed_parts=(0, phase.name, epoch, index),
@@ -65,7 +65,7 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, Ty
     _, system = own.build(graph, model=own.extra.get("no_chunk_dropout", {}))
     model = own.model(system, torch.float64)
     whole, losses = gradient_of(system, model)
-    parts, part_losses = gradient_of(system, model, Execution(micro_batches=chunks))
+    parts, part_losses = gradient_of(system, model, StepSizes(micro_batches=chunks))
     assert_equal(whole, parts, 1e-10)
     for name, value in losses.items():
         assert part_losses[name] == pytest.approx(value, rel=1e-12)
@@ -99,7 +99,7 @@ def test_gradient_checkpointing_is_bit_equal_dropout_included(case: tuple[Case, 
     _, plain_system = own.build(graph)
     _, recomputing = own.build(graph, acceleration={"gradient_checkpointing": True})
     plain, _ = gradient_of(plain_system, own.model(plain_system))
-    recomputed, _ = gradient_of(recomputing, own.model(recomputing, execution=Execution(checkpointing=True)))
+    recomputed, _ = gradient_of(recomputing, own.model(recomputing, step_sizes=StepSizes(checkpointing=True)))
     for name, gradient in plain.items():
         assert torch.equal(gradient, recomputed[name]), name
 
@@ -176,7 +176,7 @@ def test_clipping_bites_after_unscaling(case: tuple[Case, TypedGraph]) -> None:
         model,
         parameters,
         system.step(phase, 0, 0),
-        execution=Execution(),
+        step_sizes=StepSizes(),
         precision=precision,
         ranks=Ranks(),
         seed_parts=(0, phase.name, 0, 0),

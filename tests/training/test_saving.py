@@ -37,13 +37,13 @@ def store(tmp_path: Path) -> SlowStore:
 def train_on(saver: Saver) -> None:
     for _ in range(1000):
         time.sleep(0.01)
-        saver.look()
+        saver.raise_failure()
 
 
 def test_what_is_written_is_what_was_there_when_it_was_asked_for(store: SlowStore) -> None:
     saver, weights = Saver(store, torch.device("mps")), torch.ones(5)
     saver.save(Snapshot({"w": weights, "tied": weights}, {}), step=1, **DETAILS)
-    saver.look()  # is still being written: nothing to say
+    saver.raise_failure()  # is still being written: nothing to say
     weights.zero_()
     store.may.set()
     saver.wait()

@@ -15,7 +15,7 @@ from graphmill.graph.histories import Histories
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.fold_in import FoldIn, Folding
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.usage.exported import Run
 from tests.training.cases import CASES
 
@@ -159,7 +159,7 @@ def test_nothing_unknown_is_recommended_and_nobody_unknown_gets_a_list(case: str
     graph = own.graph(tmp_path / "whole")
     relation = next(r for r in graph.relations if r.name == "interacted")
     _, system = own.build(graph)
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     kind = graph.node_type(relation.target)
     known = np.asarray(system.candidates if case == "sasrec" else system.candidates())  # type: ignore[attr-defined]
     lost, kept = known[-1], known[:-1]

@@ -99,20 +99,10 @@ class TestTestMode:
         assert [p.name for p in (tmp_path / "cut").iterdir() if p.name.startswith(".")] == []
 
 
-class TestVariants:
-    def test_the_last_layer_sees_only_triples_that_share_an_answer(self, run_dir: str, tmp_path: Path) -> None:
-        settings = InfluenceSettings(max_test_triples=4, variant="last_layer_same_tail_only")
-        for record in trace_influence(run_dir, settings, out=tmp_path)["results"]:
-            ends = {record["test_head"], record["test_tail"]}
-            listed = record["top_influences"] + record["top_opponents"]
-            assert listed
-            assert all({row["train_head"], row["train_tail"]} & ends for row in listed)
-
-    def test_it_is_refused_for_a_softmax_which_every_answer_shares(self, sample: TypedGraph, tmp_path: Path) -> None:
+class TestLosses:
+    def test_a_softmax_is_traced_like_any_loss(self, sample: TypedGraph, tmp_path: Path) -> None:
         few = {"data": str(sample.path), "objective": {"loss": "softmax"}, "training": {"epochs": 2}}
         run = train(SETTINGS | few, "test", root=str(tmp_path / "runs"))["run_dir"]
-        with pytest.raises(SettingsError, match="is not for a run by objective"):
-            trace_influence(run, InfluenceSettings(variant="last_layer_same_tail_only"), out=tmp_path / "out")
         found = trace_influence(run, InfluenceSettings(max_test_triples=2), out=tmp_path / "out")
         assert all(record["top_influences"] for record in found["results"])
 
@@ -151,19 +141,9 @@ class TestSelfMode:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        ("values", "sentence"),
-        [
-            ({"mode": "single"}, r"needs triple: \[head, relation, tail\]"),
-            (
-                {"variant": "last_layer_same_tail_only", "layers": ["projection"]},
-                "layers are chosen for variant: exact",
-            ),
-        ],
-    )
-    def test_settings_that_contradict_each_other(self, values, sentence) -> None:
-        with pytest.raises(SettingsError, match=sentence):
-            parse(InfluenceSettings, values, "test")
+    def test_a_single_explanation_needs_its_triple(self) -> None:
+        with pytest.raises(SettingsError, match=r"needs triple: \[head, relation, tail\]"):
+            parse(InfluenceSettings, {"mode": "single"}, "test")
 
     def test_a_system_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
         restored = module.restore(run_dir)

@@ -105,26 +105,26 @@ def explain(
     from graphmill.explain.explanation import ExplainSettings
     from graphmill.usage.explain import explain_link
 
-    asked = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
-    found = on_its_device(
-        lambda: explain_link(restored_run(run, checkpoint), head, relation, tail, asked, verify=verify)
+    requested = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
+    result = on_its_device(
+        lambda: explain_link(restored_run(run, checkpoint), head, relation, tail, requested, verify=verify)
     )
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
         return
-    title = f"{found.head} –{found.relation}– {found.tail}: score {number(found.score)}"
-    rows = [[e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}"] for e in found.edges]
-    print_table(f"{title}; {found.method}", ["from", "relation", "to", "share"], rows)
-    if found.paths:
-        rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in found.paths]
+    title = f"{result.head} –{result.relation}– {result.tail}: score {number(result.score)}"
+    rows = [[e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}"] for e in result.edges]
+    print_table(f"{title}; {result.method}", ["from", "relation", "to", "share"], rows)
+    if result.paths:
+        rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in result.paths]
         print_table("Paths, the strongest first", ["path", "strength"], rows)
-    if found.parts:
-        print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in found.parts.items()])
-    if not found.whole:
+    if result.parts:
+        print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in result.parts.items()])
+    if not result.whole:
         print("The neighbourhood is larger than what was looked at; --max-edges and --neighbors look at more.")
-    if found.deletion:
-        listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
+    if result.deletion:
+        listed, others = result.deletion["without_the_listed_edges"], result.deletion["without_as_many_others"]
         print(
-            f"Without the {found.deletion['edges']} edges that speak for it its score is {number(listed)}; without as many "
+            f"Without the {result.deletion['edges']} edges that speak for it its score is {number(listed)}; without as many "
             f"others around the two nodes {number(others)}."
         )

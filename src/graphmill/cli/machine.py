@@ -1,4 +1,4 @@
-"""Commands about this machine and its stored runs, and the demonstration."""
+"""Commands about this machine and its stored runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import PROJECT, Json, app
-from graphmill.cli.output import on_its_device, print_json, print_table
+from graphmill.cli.output import print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -37,13 +37,13 @@ def doctor(
     from graphmill.diagnostics.doctor import examine
     from graphmill.project.examination import examine_project
 
-    found = examine(processes) if project is None else examine_project(project)
+    result = examine(processes) if project is None else examine_project(project)
     if as_json:
-        print_json([vars(f) for f in found])
+        print_json([vars(f) for f in result])
     else:
         title = "This machine" if project is None else str(project)
-        print_table(title, ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found])
-    if any(not f.ok and (f.required or project is not None) for f in found):
+        print_table(title, ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in result])
+    if any(not f.ok and (f.required or project is not None) for f in result):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
@@ -53,26 +53,14 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
     from graphmill.diagnostics.compare_devices import compare
     from graphmill.runs.resolve import read_settings
 
-    found = compare(read_settings(settings), str(settings))
+    result = compare(read_settings(settings), str(settings))
     if as_json:
-        print_json(found.to_dict())
+        print_json(result.to_dict())
     else:
-        if found.results:
-            print_table("Devices", ["", *found.devices, "agree"], found.rows())
-        print(found.sentence)
-        if found.advice:
-            print(f"So: {found.advice}")
-    if not found.agree:
+        if result.results:
+            print_table("Devices", ["", *result.devices, "agree"], result.rows())
+        print(result.sentence)
+        if result.advice:
+            print(f"So: {result.advice}")
+    if not result.agree:
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-@app.command(rich_help_panel=PROJECT)
-def demo(
-    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
-    folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
-) -> None:
-    """Run a sample chain without Dagster, and print a table of the results."""
-    from graphmill.cli.demo import run_demo
-
-    rows = on_its_device(lambda: run_demo(chain, folder))
-    print_table(f"The {chain} chain", ["what", "value"], rows)

@@ -31,11 +31,11 @@ def on_its_device(work: Callable[[], T]) -> T:
     """
     import click
 
-    from graphmill.runs.fallback import once_more_on_the_cpu
+    from graphmill.runs.fallback import with_cpu_fallback
 
     command = click.get_current_context(silent=True)
     with progress(f"graphmill {command.info_name if command else ''}".strip()):
-        return once_more_on_the_cpu(work, lambda text: print(f"note: {text}", file=sys.stderr))
+        return with_cpu_fallback(work, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def say_when_compiling() -> None:

@@ -28,11 +28,11 @@ def search(
     """
     from graphmill.evaluation.json_values import plain
 
-    found = _by_file(settings, set_ or [], output)
+    result = _by_file(settings, set_ or [], output)
     if as_json:
-        print_json(plain(asdict(found)))
+        print_json(plain(asdict(result)))
         return
-    _show(found)
+    _show(result)
 
 
 def _by_file(settings: Path, set_: list[str], output: str) -> Any:
@@ -52,18 +52,20 @@ def _by_file(settings: Path, set_: list[str], output: str) -> Any:
         terminal.close()
 
 
-def _show(found: Any) -> None:
+def _show(result: Any) -> None:
     from graphmill.search.leaderboard import COLUMNS
 
-    print_table(f"Trials by validation {found.metric}", COLUMNS, found.rows())
-    if found.importance:
-        print("what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in found.importance.items()))
-    print(f"{len(found.entries)} finished, {found.pruned} ended early, {found.failed} failed, in {found.seconds:.0f} s")
-    shown = {name: value for name, value in found.test.items() if "mistic" not in name}
-    print("the winner on the test: " + ", ".join(f"{name} {value:.4f}" for name, value in list(shown.items())[:6]))
-    beside = {who: value for who, value in found.beside.get("figures", {}).items() if value is not None}
-    if len(beside) > 1:
-        told = ", ".join(f"{who} {value:.4f}" for who, value in beside.items())
-        print(f"beside the baselines, test {found.beside['metric']}: {told}")
-    print(f"its settings: {found.folder}/best.yaml")
-    print(f"to make it live: graphmill promote {shlex.quote(str(found.best.runs[0]))}")
+    print_table(f"Trials by validation {result.metric}", COLUMNS, result.rows())
+    if result.importance:
+        print("what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importance.items()))
+    print(
+        f"{len(result.entries)} finished, {result.pruned} ended early, {result.failed} failed, in {result.seconds:.0f} s"
+    )
+    displayed = {name: value for name, value in result.test.items() if "mistic" not in name}
+    print("the winner on the test: " + ", ".join(f"{name} {value:.4f}" for name, value in list(displayed.items())[:6]))
+    extra = {who: value for who, value in result.beside.get("figures", {}).items() if value is not None}
+    if len(extra) > 1:
+        reported = ", ".join(f"{who} {value:.4f}" for who, value in extra.items())
+        print(f"beside the baselines, test {result.beside['metric']}: {reported}")
+    print(f"its settings: {result.folder}/best.yaml")
+    print(f"to make it live: graphmill promote {shlex.quote(str(result.best.runs[0]))}")

@@ -26,11 +26,11 @@ def track(
     from graphmill.settings import parse
     from graphmill.training.settings import TrackerSettings
 
-    asked = overrides(set_ or [])
-    if unknown := sorted(asked.keys() - {"tracker"}):
+    requested = overrides(set_ or [])
+    if unknown := sorted(requested.keys() - {"tracker"}):
         raise InputError(f"--set {unknown[0]}: only settings of the tracker can be given here")
     for run in runs:
-        settings = parse(TrackerSettings, {**tracker_of(run).model_dump(), **asked.get("tracker", {})}, "tracker")
+        settings = parse(TrackerSettings, {**tracker_of(run).model_dump(), **requested.get("tracker", {})}, "tracker")
         if settings.writer == "none":
             raise InputError(f"{run} has no tracker: name one, such as --set tracker.writer=mlflow")
         require_tracker(settings)

@@ -77,22 +77,22 @@ def estimate(
         print_table(f"{settings}: what its graph takes", ["", "memory", "fits", "disk"], data.rows())
         print(data.sentence)
         return
-    found = estimate_training(merge(read_settings(settings), overrides(set_ or [])), str(settings))
-    run = found.run
+    result = estimate_training(merge(read_settings(settings), overrides(set_ or [])), str(settings))
+    run = result.run
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
     else:
         print_table(f"{settings}: what a training takes", ["", *run.columns], run.rows())
-        if found.shards:
+        if result.shards:
             columns = ["workers", "peak memory of each", "sent by each a step"]
-            print_table("full batching, sharded by rows", columns, found.rows)
+            print_table("full batching, sharded by rows", columns, result.rows)
         print(run.sentence)
         if run.seconds_per_step:
             print(
                 f"A step takes {run.seconds_per_step:.3g} s here (measured), the {run.steps:,} steps of the training "
                 f"{duration(run.steps * run.seconds_per_step)}, without evaluations and export."
             )
-        print(found.advice)
+        print(result.advice)
     if run.chosen is None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -106,13 +106,13 @@ def evaluate(
     """Measure a run's checkpoint on the held-out splits, with every metric."""
     from graphmill.runs.export import evaluate_run
 
-    found = on_its_device(lambda: evaluate_run(restored_run(run, checkpoint)))
+    result = on_its_device(lambda: evaluate_run(restored_run(run, checkpoint)))
     if as_json:
-        print_json(found)
+        print_json(result)
         return
-    rows = [[name, number(found["valid"].get(name)), number(value)] for name, value in found["test"].items()]
-    caution = ", chosen on test: optimistic" if found["selected_on"] == "test" else ""
-    print_table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
+    rows = [[name, number(result["valid"].get(name)), number(value)] for name, value in result["test"].items()]
+    caution = ", chosen on test: optimistic" if result["selected_on"] == "test" else ""
+    print_table(f"{run} at epoch {result['epoch']}{caution}", ["metric", "valid", "test"], rows)
 
 
 def _choose(values: dict[str, Any], budget: str, root: str, *, as_json: bool) -> None:
@@ -127,15 +127,17 @@ def _choose(values: dict[str, Any], budget: str, root: str, *, as_json: bool) ->
         print(line, file=sys.stderr, flush=True)
 
     with StopRequest() as stop:
-        found = on_its_device(lambda: choose(graph, budget, root=root, overrides=values, tell=tell, stop=stop))
+        result = on_its_device(lambda: choose(graph, budget, root=root, overrides=values, tell=tell, stop=stop))
     if as_json:
-        print_json(found.to_json())
+        print_json(result.to_json())
         return
-    print_table(f"{graph} by {found.metric} on {found.queries:,} validation queries", list(found.columns), found.rows())
-    print(found.sentence)
-    test = {name: value for name, value in found.test.items() if name in (found.metric, "mrr")}
+    print_table(
+        f"{graph} by {result.metric} on {result.queries:,} validation queries", list(result.columns), result.rows()
+    )
+    print(result.sentence)
+    test = {name: value for name, value in result.test.items() if name in (result.metric, "mrr")}
     print("on the test, read for it alone: " + ", ".join(f"{name} {value:.4f}" for name, value in test.items()))
-    print(f"to make it live: graphmill promote {shlex.quote(found.run)}")
+    print(f"to make it live: graphmill promote {shlex.quote(result.run)}")
 
 
 def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:

@@ -13,7 +13,6 @@ class Abilities:
     ``vectors``: it has a vector of every node.
     ``ranks``: the targets of its held-out ranking. ``scores_links``: it scores links, so that new ones can be listed;
     ``scores_items``: it scores items for users; ``traces``: its predictions can be traced to training triples.
-    ``closed_form``: one step without gradients computes the model, so no acceleration can be compared.
     """
 
     vectors: bool
@@ -21,7 +20,6 @@ class Abilities:
     scores_links: bool
     scores_items: bool
     traces: bool
-    closed_form: bool
 
 
 def abilities_of(system: str) -> Abilities:
@@ -33,5 +31,4 @@ def abilities_of(system: str) -> Abilities:
         scores_links=not known.recommends,
         scores_items=known.recommends,
         traces=known.traces,
-        closed_form=known.closed_form,
     )

@@ -40,6 +40,7 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.search.space import parse_search
 from graphmill.settings import Settings
+from graphmill.systems.base import ClosedFormSettings
 from graphmill.systems.registry import SYSTEMS, choose_preset
 from graphmill.training.machine import this_machine
 
@@ -230,7 +231,10 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             name = f"{prefix}_schedule"
             schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
         made = dg.Definitions(
-            assets=[*assets, *([] if plan.abilities.closed_form else [acceleration_asset(plan).build(plan)])],
+            assets=[
+                *assets,
+                *([] if isinstance(plan.settings, ClosedFormSettings) else [acceleration_asset(plan).build(plan)]),
+            ],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),

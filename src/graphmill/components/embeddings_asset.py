@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
-from graphmill.evaluation.health.quick import quick_health
-from graphmill.evaluation.health.row_figures import row_figures
+from graphmill.evaluation.health.figures import quick_health, row_figures
 from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.files import shown

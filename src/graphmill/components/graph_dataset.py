@@ -103,7 +103,11 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             looked_at = [*(source.path for source in sources), *([self.aliases] if self.aliases else [])]
             sensors.append(
                 file_sensor(
-                    f"{name}_files", refresh, looked_at, lambda at: _look(plan, at), self.watch.interval_seconds
+                    f"{name}_files",
+                    refresh,
+                    looked_at,
+                    lambda cursor: _evaluate(plan, cursor),
+                    self.watch.interval_seconds,
                 )
             )
         if is_first_dataset(context):
@@ -111,7 +115,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 
-def _look(plan: DatasetPlan, cursor: str | None) -> dg.SensorResult:
+def _evaluate(plan: DatasetPlan, cursor: str | None) -> dg.SensorResult:
     """One tick of the sensor of the files."""
     if plan.snapshots is None or plan.partitions_def is None:
         return evaluate(cursor, plan.files)

@@ -8,7 +8,7 @@ import dagster as dg
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.markdown import escaped, number
-from graphmill.evaluation.pictures.reliability import reliability_diagram
+from graphmill.evaluation.pictures.comparisons import reliability_diagram
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
 from graphmill.predictions.columns import COLUMNS, EXPLAINED

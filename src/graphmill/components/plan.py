@@ -13,7 +13,7 @@ import dagster as dg
 from graphmill.components.abilities import Abilities, abilities_of
 from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.graph_location import SNAPSHOTS
@@ -143,13 +143,13 @@ class DatasetPlan:
     def files(self, snapshot: str = "") -> dict[str, str]:
         """Every file of every source, by a unique name; of a snapshot, those of which it is made."""
         names = self.up_to(snapshot) if self.snapshots and self.snapshots.mode == "append" else [snapshot]
-        found = {"aliases": self.aliases} if self.aliases else {}
+        result = {"aliases": self.aliases} if self.aliases else {}
         for name in names:
             for source in self.sources:
                 files = (at_snapshot(source, name) if name else source).files().items()
                 mark = f"@{name}" if PLACE in source.location else ""
-                found |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
-        return found
+                result |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
+        return result
 
     @property
     def folder(self) -> str:

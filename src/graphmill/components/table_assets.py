@@ -214,7 +214,6 @@ def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
 
 def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
     table = interactions_table(result)
-    counts = {"rejected_rows" if name == "rejects" else name: value for name, value in result.counts.items()}
     evaluated, users = evaluated_users(table)
     summary = (
         f"{table.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
@@ -222,7 +221,7 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
     )
     given = [name for name in ("position", "timestamp", "weight", "split") if name in table.column_names]
     metadata = {
-        **asset_page(summary, plotted=PLOTTED, others=counts, previous=previous),
+        **asset_page(summary, plotted=PLOTTED, others=result.counts, previous=previous),
         **table_metadata(table, INTERACTION_COLUMNS),
         **_odd(result, rejects),
         "first_rows": records(table.select(["user_id", "item_id", *given]).slice(0, 10).to_pylist()),
@@ -239,7 +238,17 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
     return table, metadata, checks
 
 
-PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
+PLOTTED = (
+    "rows",
+    "edges",
+    "relations",
+    "interactions",
+    "users",
+    "items",
+    "rejected_rows",
+    "duplicate_rows",
+    "self_loops",
+)
 """Numbers to plot over several deliveries of the files."""
 OF_INTERACTIONS = ("rows", "interactions", "users", "items")
 """Counts that the page of the interactions shows, if a dataset has interactions and other edges."""

@@ -15,12 +15,10 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.health.check import Group, Verdict
-from graphmill.evaluation.health.checks import CHECKS, GROUPS
+from graphmill.evaluation.health.check import Group, Verdict, setting_names
+from graphmill.evaluation.health.checks import CHECKS, GROUPS, HealthThresholds
 from graphmill.evaluation.health.figures import TypeFigures
-from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links

@@ -136,7 +136,7 @@ class AccelerationReport:
 def acceleration_report(
     values: Mapping[str, Any],
     where: str,
-    asked: AccelerationReportSettings | None = None,
+    options: AccelerationReportSettings | None = None,
     *,
     out: str | Path = "",
     outlets: Sequence[Outlet] = (),
@@ -146,9 +146,9 @@ def acceleration_report(
 
     A first epoch of the baseline is not counted, because it may compile kernels.
 
-    ``values``: a settings mapping as for ``train``; ``asked.baseline`` is merged over it. The baseline also gets
-    :data:`BASELINE` for all settings that ``asked.baseline`` does not name. The accelerated configuration gets
-    ``asked.accelerated`` instead. No configuration changes the number of epochs. ``out``: a directory for :data:`FILE`,
+    ``values``: a settings mapping as for ``train``; ``options.baseline`` is merged over it. The baseline also gets
+    :data:`BASELINE` for all settings that ``options.baseline`` does not name. The accelerated configuration gets
+    ``options.accelerated`` instead. No configuration changes the number of epochs. ``out``: a directory for :data:`FILE`,
     which is written after each row. If the same report was interrupted, it resumes after the rows in the file.
     ``outlets`` receive each epoch of each configuration.
 
@@ -156,18 +156,18 @@ def acceleration_report(
         SettingsError: the settings are wrong, or a single setting is not written as section.name=value.
         StoppedError: ``stop`` was requested; the rows so far are in ``out``.
     """
-    asked = asked or AccelerationReportSettings()
-    studied = _joined(asked.baseline)
+    options = options or AccelerationReportSettings()
+    studied = _joined(options.baseline)
     values = merge(values, studied)
     parse_settings(values, where)
     limits: dict[str, Any] = {
-        "training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""},
+        "training": {"epochs": options.epochs, "patience_epochs": 0, "init_from": ""},
         "acceleration": {"resume": "never"},
     }
     short = merge(values, limits)
-    accelerated = merge(_own(short), _joined(asked.accelerated))
+    accelerated = merge(_own(short), _joined(options.accelerated))
     configurations: dict[str, dict[str, Any]] = {"baseline": {}, "accelerated": accelerated}
-    configurations |= {text: _parsed(text) for text in asked.singles}
+    configurations |= {text: _parsed(text) for text in options.singles}
     base = merge(merge(merge(values, BASELINE), studied), limits)
     book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
     if not book.rows:
@@ -175,12 +175,12 @@ def acceleration_report(
     for number, (name, changes) in enumerate(configurations.items()):
         if name in book.rows:
             continue
-        tell = _teller(outlets, name, number, len(configurations), asked.epochs)
+        tell = _teller(outlets, name, number, len(configurations), options.epochs)
         book.add(
             _measure(name, merge(merge(base, changes), limits), changes, where, tell, stop),
             done=number + 1 == len(configurations),
         )
-    return AccelerationReport(asked.epochs, list(book.rows.values()))
+    return AccelerationReport(options.epochs, list(book.rows.values()))
 
 
 def read_report(path: Path) -> AccelerationReport:

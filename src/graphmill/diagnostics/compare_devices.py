@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.evaluation.health.neighbours import neighbour_overlap
+from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.fallback import failure_of
 from graphmill.runs.resolve import merge
@@ -20,7 +20,6 @@ from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.exported import Run
 
 METRIC_TOLERANCE = 0.05
-K = 10
 
 
 @dataclass
@@ -105,7 +104,7 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
     verdict = "agree" if agree else "DISAGREE"
     sentence = (
         f"{' and '.join(devices)} {verdict}: largest difference of a test metric {largest:.4f} (allowed "
-        f"{METRIC_TOLERANCE}), {K} nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
+        f"{METRIC_TOLERANCE}), 10 nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
         f"loss traces within {difference:.2%}"
     )
     advice = _advice(devices[1], agree, [run["seconds_per_step"] for run in runs[:2]])
@@ -136,6 +135,5 @@ def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, roo
 
 
 def _overlap(a: str, b: str) -> float:
-    left, right = Run(a).embeddings, Run(b).embeddings
-    keys = [[f"{side.type_names[t]}|{i}" for t, i in zip(side.types, side.ids, strict=True)] for side in (left, right)]
-    return neighbour_overlap(left.vectors, right.vectors, np.array(keys[0]), np.array(keys[1]), k=K).mean
+    """The mean share of a node's ten nearest neighbours that two runs have in common."""
+    return drift_figures(Run(a).embeddings, Run(b).embeddings).overall.overlap_10

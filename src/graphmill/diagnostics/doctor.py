@@ -41,9 +41,9 @@ def examine(processes: int = 0) -> list[Finding]:
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     none = "no C++ compiler, which acceleration.compile alone would need; it is off unless you ask for it"
     out.append(Finding("compile on the CPU", compiler is not None, compiler or none))
-    there = importlib.util.find_spec("numba") is not None
-    said = "numba is installed" if there else "pip install graphmill[numba] to have them"
-    out.append(Finding("fast CPU kernels", there, said))
+    existing = importlib.util.find_spec("numba") is not None
+    said = "numba is installed" if existing else "pip install graphmill[numba] to have them"
+    out.append(Finding("fast CPU kernels", existing, said))
     out.append(_writable(Path.cwd()))
     if processes:
         out.append(_all_reduce(processes))
@@ -109,7 +109,7 @@ def _all_reduce(processes: int) -> Finding:
         program.write_text(_PROGRAM, encoding="utf-8")
         command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
         try:
-            done = subprocess.run(
+            completed = subprocess.run(
                 [*command, str(program)],
                 capture_output=True,
                 text=True,
@@ -121,6 +121,6 @@ def _all_reduce(processes: int) -> Finding:
             return Finding(
                 f"{processes} processes", False, "no answer within 120 s; is loopback blocked?", required=True
             )
-    ok = done.returncode == 0 and "ALL-REDUCE OK" in done.stdout
-    detail = done.stdout.strip().splitlines()[-1] if ok else done.stderr.strip()[-400:]
+    ok = completed.returncode == 0 and "ALL-REDUCE OK" in completed.stdout
+    detail = completed.stdout.strip().splitlines()[-1] if ok else completed.stderr.strip()[-400:]
     return Finding(f"{processes} processes", ok, detail, required=True)

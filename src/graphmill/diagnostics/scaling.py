@@ -60,7 +60,7 @@ def shards_of(job: Job, graph: TypedGraph, run: RunEstimate) -> list[Shard]:
     for workers in WORKERS:
         own = sharded(parts, workers, graph.num_nodes, widths)
         optimizer, device = job.settings.training.OPTIMIZER, job.device.type
-        peak = estimate_of(own, optimizer, least.execution(), heap=heap, device=device).peak
+        peak = estimate_of(own, optimizer, least.step_sizes(), heap=heap, device=device).peak
         out.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
     return out
 
@@ -186,8 +186,8 @@ def estimate_data(path: str) -> DataEstimate:
     format = FORMATS[formats[0]]
     files = [path]
     if format.files is not None:
-        found = format.files(path, parse(format.settings, {}, path))
-        files = [str(file) for role, file in found.items() if format.is_data(role)]
+        result = format.files(path, parse(format.settings, {}, path))
+        files = [str(file) for role, file in result.items() if format.is_data(role)]
     size, settings = size_of(files), GraphSettings.model_validate(dict(format.graph))
     reading, build = (
         int(_A_ROW * size.rows + _OF_TEXT * size.text),

@@ -107,8 +107,8 @@ def _require_whole(path: Path) -> None:
     except InputError:
         return  # the caller named a file, not the folder: a manifest that cannot be read says nothing about it
     files = {name: listed[name] for name in (path.name, path.with_suffix(".ids.txt").name) if name in listed}
-    if found := damaged_file(path.parent, files):
-        raise damaged(*found, remedy)
+    if result := damaged_file(path.parent, files):
+        raise damaged(*result, remedy)
 
 
 def _read_parquet(path: Path) -> Embeddings:
@@ -133,12 +133,12 @@ def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddi
     for block in blocks:
         if block.num_rows:
             _require_ids(path, block, row)
-            found = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
+            result = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
             if not rows:
-                vectors.append(found)
+                vectors.append(result)
             else:
-                vectors = vectors or [np.empty((rows, found.shape[1]), dtype=np.float32)]
-                vectors[0][row : row + len(found)] = found
+                vectors = vectors or [np.empty((rows, result.shape[1]), dtype=np.float32)]
+                vectors[0][row : row + len(result)] = result
             parts.append(block.drop_columns(["embedding"]))
             row += block.num_rows
     if not parts:

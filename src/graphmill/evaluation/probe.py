@@ -147,7 +147,7 @@ def probe(labels: Labels, spaces: Mapping[str, Float32], seed: int = 0) -> Probe
     fold = _folds(wanted, labels.kind, seed)
     predicted = {CHANCE: np.broadcast_to(wanted.mean(axis=0), wanted.shape)}
     predicted |= {name: _predicted(np.asarray(space, np.float32)[rows], wanted, fold) for name, space in spaces.items()}
-    gains = {name: _gains(labels.kind, found, wanted) for name, found in predicted.items()}
+    gains = {name: _gains(labels.kind, result, wanted) for name, result in predicted.items()}
     nothing = np.zeros(len(rows))
     return Probe(
         labels.kind, METRICS[labels.kind], len(rows), classes, len(labels.values) - len(known), len(known) - len(rows),
@@ -182,29 +182,29 @@ def _predicted(space: Float32, wanted: NDArray[np.float64], fold: NDArray[np.int
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    found = np.empty_like(wanted)
+    result = np.empty_like(wanted)
     for number in range(FOLDS):
         train, test = fold != number, fold == number
         reduced = [PCA(min(WIDEST, int(train.sum()) - 1), random_state=0)] if space.shape[1] > WIDEST else []
         model = make_pipeline(StandardScaler(), *reduced, RidgeCV(_PENALTIES))
         model.fit(space[train].astype(np.float64), wanted[train])
-        found[test] = model.predict(space[test].astype(np.float64)).reshape(-1, wanted.shape[1])
-    return found
+        result[test] = model.predict(space[test].astype(np.float64)).reshape(-1, wanted.shape[1])
+    return result
 
 
-def _gains(kind: Kind, found: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
+def _gains(kind: Kind, result: NDArray[np.float64], wanted: NDArray[np.float64]) -> NDArray[np.float64]:
     """The metric of each node; its mean over nodes is that of all."""
     if kind == "number":
-        errors, spread = (found - wanted)[:, 0] ** 2, (wanted - wanted.mean())[:, 0] ** 2
+        errors, spread = (result - wanted)[:, 0] ** 2, (wanted - wanted.mean())[:, 0] ** 2
         return (spread - errors) / spread.mean()
     if kind == "class":
-        return (found.argmax(axis=1) == wanted.argmax(axis=1)).astype(np.float64)
-    true = np.take_along_axis(wanted, np.argsort(-found, axis=1, kind="stable"), axis=1)
+        return (result.argmax(axis=1) == wanted.argmax(axis=1)).astype(np.float64)
+    true = np.take_along_axis(wanted, np.argsort(-result, axis=1, kind="stable"), axis=1)
     precision = np.cumsum(true, axis=1) / np.arange(1, true.shape[1] + 1)
     gain: NDArray[np.float64] = (precision * true).sum(axis=1) / true.sum(axis=1)
     return gain
 
 
 def _estimate(first: NDArray[np.float64], second: NDArray[np.float64], seed: int) -> Estimate:
-    found = paired_bootstrap(first, second, seed=seed)
-    return Estimate(found.difference, found.low, found.high)
+    result = paired_bootstrap(first, second, seed=seed)
+    return Estimate(result.difference, result.low, result.high)

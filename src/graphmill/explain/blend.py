@@ -9,8 +9,7 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
-from graphmill.explain.pairs import NeighbourhoodShares, PathShares
-from graphmill.explain.sums import SpectralShares
+from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
 from graphmill.systems.blend.part import Part, Similarities
 from graphmill.systems.blend.paths import Paths
@@ -44,8 +43,8 @@ class BlendExplainer(LinkExplainer):
             if not amount:
                 continue
             if name in self.shares:
-                own, found = self.shares[name].of_link(relation, head, tail, amount)
-                parts, shares = parts | own, shares + found
+                own, result = self.shares[name].of_link(relation, head, tail, amount)
+                parts, shares = parts | own, shares + result
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
         return parts, shares, True

@@ -45,7 +45,7 @@ class ExplainSettings(Settings):
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EdgeShare:
     """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, and its ``share``."""
 
     pair: int
@@ -71,8 +71,8 @@ class Explanation:
     tail: int
     score: float
     parts: dict[str, float]
-    evidence: tuple[Evidence, ...]
-    against: tuple[Evidence, ...]
+    evidence: tuple[EdgeShare, ...]
+    against: tuple[EdgeShare, ...]
     paths: tuple[tuple[Path, tuple[str, ...]], ...]
     edges: int
     other: float
@@ -175,8 +175,8 @@ class LinkExplainer(ABC):
             whole,
         )
 
-    def _evidence(self, pair: int, share: float) -> Evidence:
-        return Evidence(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
+    def _evidence(self, pair: int, share: float) -> EdgeShare:
+        return EdgeShare(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
 
 
 def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -198,4 +198,4 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
         here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
         for pair in np.unique(here).tolist():
             names[pair][relation.name] = None
-    return {pair: tuple(found) for pair, found in names.items()}
+    return {pair: tuple(result) for pair, result in names.items()}

@@ -53,5 +53,5 @@ def explain_links(
         SettingsError: the system's scores cannot be explained by edges.
     """
     explainer = explainer_of(system, model, settings)
-    found = [explainer.explain(relation, int(h), int(t)) for h, t in zip(heads, tails, strict=True)]
-    return explainer.named(found)
+    result = [explainer.explain(relation, int(h), int(t)) for h, t in zip(heads, tails, strict=True)]
+    return explainer.named(result)

@@ -102,7 +102,7 @@ def _messages(
 ) -> list[Tensor | None]:
     heads = layer.num_heads
     width = layer.out_dim // heads
-    found: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
+    result: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
     queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
     for r, (source_type, target_type) in enumerate(relations):
         own = hood.layer_edges(number, r, target_type)
@@ -114,16 +114,16 @@ def _messages(
         keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
         values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
         logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
-        found[target_type].append((logits, values[src] * mask[pair][:, None, None], dst))
+        result[target_type].append((logits, values[src] * mask[pair][:, None, None], dst))
     out: list[Tensor | None] = []
     for t, rows in enumerate(receivers):
         if not layer.is_target[t]:
             out.append(None)
             continue
-        if not found[t]:
+        if not result[t]:
             out.append(rows.new_zeros(len(rows), layer.out_dim))
             continue
-        logits, values, dst = (torch.cat(parts) for parts in zip(*found[t], strict=True))
+        logits, values, dst = (torch.cat(parts) for parts in zip(*result[t], strict=True))
         highest = logits.new_full((len(rows), heads), -math.inf)
         highest = highest.scatter_reduce(0, dst[:, None].expand_as(logits), logits.detach(), "amax")
         weights = (logits - highest[dst]).exp()

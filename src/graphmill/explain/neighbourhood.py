@@ -76,29 +76,31 @@ def neighbourhood(
         reached: list[list[np.ndarray]] = [[] for _ in nodes]
         for number, edges in enumerate(relations):
             t = edges.target_type
-            found, at = open_edges(edges, frontier[t], _NONE)
+            result, at = open_edges(edges, frontier[t], _NONE)
             if len(at) and np.bincount(at).max() > fanout:
                 whole = False
-                found, at = pick(edges, frontier[t], fanout, key_of("explain", hop, number), _NONE)
-            if len(found) > left:
-                whole, found, at = False, found[:left], at[:left]
-            left -= len(found)
-            source = np.asarray(edges.src[found], dtype=np.int64)
-            parts[number].append((source, at + before[t], np.asarray(edges.pair[found], dtype=np.int64)))
+                result, at = pick(edges, frontier[t], fanout, key_of("explain", hop, number), _NONE)
+            if len(result) > left:
+                whole, result, at = False, result[:left], at[:left]
+            left -= len(result)
+            source = np.asarray(edges.src[result], dtype=np.int64)
+            parts[number].append((source, at + before[t], np.asarray(edges.pair[result], dtype=np.int64)))
             reached[edges.source_type].append(source)
         for t, found_rows in enumerate(reached):
             if found_rows:
                 rows = np.concatenate(found_rows)
                 add(t, sorted_unique(rows[place[t][rows] < 0]))
         counts.append([len(rows) for rows in nodes])
-    joined = [[np.concatenate([part[i] for part in own] or [np.zeros(0, np.int64)]) for i in range(3)] for own in parts]
-    pairs = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(own[2] for own in joined)]))
+    joined = [
+        [np.concatenate([part[i] for part in each] or [np.zeros(0, np.int64)]) for i in range(3)] for each in parts
+    ]
+    pairs = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(each[2] for each in joined)]))
     return Neighbourhood(
         tuple(nodes),
         np.array(counts[:0:-1], np.int64),
-        tuple(place[edges.source_type][own[0]] for edges, own in zip(relations, joined, strict=True)),
-        tuple(own[1] for own in joined),
-        tuple(np.searchsorted(pairs, own[2]) for own in joined),
+        tuple(place[edges.source_type][each[0]] for edges, each in zip(relations, joined, strict=True)),
+        tuple(each[1] for each in joined),
+        tuple(np.searchsorted(pairs, each[2]) for each in joined),
         pairs,
         whole,
     )

@@ -9,8 +9,7 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, rows_of_links
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
-from graphmill.explain.pairs import NeighbourhoodShares
-from graphmill.explain.sums import SpectralShares
+from graphmill.explain.shares import NeighbourhoodShares, SpectralShares
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.neighbours.system import SpectralSystem
 

@@ -35,13 +35,13 @@ def strongest_paths(
     last: dict[int, list[int]] = {}
     for node, pair in around.get(tail, ()):
         last.setdefault(node, []).append(pair)
-    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    result: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for middle, first in around.get(head, ()):
-        found += [((head, middle, tail), (first, end)) for end in last.get(middle, ())]
+        result += [((head, middle, tail), (first, end)) for end in last.get(middle, ())]
         for other, second in around.get(middle, ()):
             if other not in (head, tail):
-                found += [((head, middle, other, tail), (first, second, end)) for end in last.get(other, ())]
-    paths = [Path(nodes, pairs, min(shares[pair] for pair in pairs)) for nodes, pairs in found]
+                result += [((head, middle, other, tail), (first, second, end)) for end in last.get(other, ())]
+    paths = [Path(nodes, pairs, min(shares[pair] for pair in pairs)) for nodes, pairs in result]
     return sorted(paths, key=lambda path: (-path.strength, len(path.nodes), path.nodes))[:count]
 
 

@@ -52,12 +52,12 @@ def explain_propagation(
 ) -> Propagated:
     """Explain the score of a link: ``relation`` of the graph, ``head`` and ``tail`` rows of the node table."""
     messages = system.messages
-    number, asked = messages.number_of(relation), np.array([messages.number_of(relation)])
+    number, requested = messages.number_of(relation), np.array([messages.number_of(relation)])
     local = np.array([head - messages.source_offset[number]])
-    layers = system.layers(asked, local)
+    layers = system.layers(requested, local)
     weights = [torch.from_numpy(layer.weight).to(model.query).requires_grad_() for layer in layers]
     at = tail - int(messages.target_offset[number])
-    score = system.scores(model, asked, local, layers, weights=weights)[0, at]
+    score = system.scores(model, requested, local, layers, weights=weights)[0, at]
     gradients = torch.autograd.grad(score, weights, allow_unused=True)
     shares = [
         np.zeros(len(w)) if g is None else (w * g).detach().cpu().double().numpy()
@@ -75,7 +75,7 @@ def explain_propagation(
     kinds: list[set[int]] = [set() for _ in pairs]
     for pair, kind in set(zip(place.tolist(), r.tolist(), strict=True)):
         kinds[pair].add(kind)
-    popularity = float(model.popularity[number].detach()) * float(messages.log_degree(asked)[0, at])
+    popularity = float(model.popularity[number].detach()) * float(messages.log_degree(requested)[0, at])
     return Propagated(
         float(score.detach()),
         popularity,
@@ -112,17 +112,17 @@ def _strongest(
     rows = np.flatnonzero(layers[-1].node == tail)
     if not most or not len(rows):
         return []
-    found: list[tuple[float, int, tuple[int, ...], tuple[int, ...]]] = [(0.0, int(rows[0]), (tail,), ())]
+    result: list[tuple[float, int, tuple[int, ...], tuple[int, ...]]] = [(0.0, int(rows[0]), (tail,), ())]
     for number in range(len(layers) - 1, -1, -1):
         layer, share = layers[number], shares[number]
         nodes = layers[number - 1].node if number else np.array([head], np.int32)
-        wanted = np.array([row for _, row, _, _ in found])
+        wanted = np.array([row for _, row, _, _ in result])
         into = np.flatnonzero(np.isin(layer.target, wanted))
         by_row: dict[int, list[int]] = {}
         for edge in into.tolist():
             by_row.setdefault(int(layer.target[edge]), []).append(edge)
         longer = []
-        for strength, row, path, kinds in found:
+        for strength, row, path, kinds in result:
             if (stayed := int(layer.previous[row])) >= 0:
                 longer.append((strength, stayed, path, kinds))
             for edge in by_row.get(row, ()):
@@ -131,8 +131,8 @@ def _strongest(
                     continue
                 step = (int(nodes[source]), *path), (int(layer.relation[edge]), *kinds)
                 longer.append((strength + float(share[edge]), source, *step))
-        found = sorted(longer, key=lambda each: -each[0])[:BEAM]
-    whole = [PropagatedPath(path, kinds, strength) for strength, _, path, kinds in found if path[0] == head and kinds]
+        result = sorted(longer, key=lambda each: -each[0])[:BEAM]
+    whole = [PropagatedPath(path, kinds, strength) for strength, _, path, kinds in result if path[0] == head and kinds]
     return _distinct(whole)[:most]
 
 

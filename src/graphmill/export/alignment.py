@@ -60,8 +60,8 @@ def read_reference(folder: Path, space: str) -> Reference:
 
 def manifest_alignment(folder: Path) -> dict[str, Any]:
     """The alignment in an export's manifest; {} if it was not aligned."""
-    found = read_manifest(folder).get("alignment") or {}
-    return dict(found) if "problem" not in found else {}
+    result = read_manifest(folder).get("alignment") or {}
+    return dict(result) if "problem" not in result else {}
 
 
 def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes: pa.Table) -> Alignment:
@@ -81,8 +81,8 @@ def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes:
     def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in blocks:
             own = rows[block.start : block.start + len(block.vectors)]
-            there = own >= 0
-            yield block.vectors[there], np.asarray(known.vectors)[own[there]]
+            existing = own >= 0
+            yield block.vectors[existing], np.asarray(known.vectors)[own[existing]]
 
     return Alignment(reference.space, shared, fit_rotation(pairs(), dim))
 

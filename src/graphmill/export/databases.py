@@ -90,8 +90,8 @@ def _vss() -> str:
     """The argument of LOAD: the package's file for this version of DuckDB, or the extension's name."""
     import duckdb
 
-    found = importlib.util.find_spec("duckdb_extension_vss")
-    for folder in (found.submodule_search_locations or []) if found else []:
+    result = importlib.util.find_spec("duckdb_extension_vss")
+    for folder in (result.submodule_search_locations or []) if result else []:
         file = Path(folder) / "extensions" / f"v{duckdb.__version__}" / "vss.duckdb_extension"
         if file.is_file():
             return "'" + str(file).replace("'", "''") + "'"

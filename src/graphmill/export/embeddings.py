@@ -60,7 +60,7 @@ def _export(
     directory: Path,
     formats: ExportSettings,
     about: dict[str, Any],
-    beside: Mapping[str, Mapping[str, np.ndarray]],
+    extra: Mapping[str, Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[FileWriter] = []
@@ -73,7 +73,7 @@ def _export(
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
         # Files of an earlier export would belong to another model.
         (directory / SCORING).unlink(missing_ok=True)
-        for name, arrays in beside.items():
+        for name, arrays in extra.items():
             own = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
             save_safetensors(directory / name, own, "numpy")
         for writer in writers:
@@ -90,7 +90,7 @@ def _export(
         "dim": dim,
         "files": {
             path.name: describe_file(path)
-            for path in [*(path for w in writers for path in w.paths), *(directory / name for name in beside)]
+            for path in [*(path for w in writers for path in w.paths), *(directory / name for name in extra)]
         },
         **about,
     }

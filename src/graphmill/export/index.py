@@ -54,27 +54,27 @@ class Vectors:
 
     def unit(self, rows: Int64) -> Float32:
         """The rows at length 1 (float32, rows × d)."""
-        found: Float32 = self.values[rows] * self._inverse[rows, None]
-        return found
+        result: Float32 = self.values[rows] * self._inverse[rows, None]
+        return result
 
     def cosines(self, queries: Float32, start: int = 0, stop: int | None = None) -> Float32:
         """Cosines of unit ``queries`` (q × d) with the rows from ``start`` to ``stop``; −inf for a row without a
         direction."""
         part = slice(start, stop)
-        found: Float32 = (queries @ self.values[part].T) * self._inverse[part]
-        found[:, ~self.usable[part]] = -np.inf
-        return found
+        result: Float32 = (queries @ self.values[part].T) * self._inverse[part]
+        result[:, ~self.usable[part]] = -np.inf
+        return result
 
     def nearest(self, row: int, k: int, among: NDArray[np.bool_] | None = None) -> tuple[Int64, Float32]:
         """The ``k`` nearest rows to a row, without itself, nearest first, by exact search. Ties are in row order.
 
         ``among`` bool (n): only these rows. Returns fewer rows if there are fewer.
         """
-        found = self.cosines(self.unit(np.array([row])))[0]
-        found[row] = -np.inf
+        result = self.cosines(self.unit(np.array([row])))[0]
+        result[row] = -np.inf
         if among is not None:
-            found[~among] = -np.inf
-        return _best(np.arange(len(found)), found, k)
+            result[~among] = -np.inf
+        return _best(np.arange(len(result)), result, k)
 
     def proposed(self, row: int, k: int, propose: Propose) -> tuple[Int64, Float32]:
         """The ``k`` nearest of the rows that an index proposes, in the form of :meth:`nearest`."""
@@ -123,13 +123,13 @@ def write_index(kind: Kind, vectors: Vectors, folder: Path) -> dict[str, Any]:
     path = folder / index_file(kind)
     _write(vectors.unit(np.arange(len(vectors.values))), path)
     seconds = time.perf_counter() - begun
-    found, breadth = 0.0, BREADTHS[0]
+    result, breadth = 0.0, BREADTHS[0]
     for breadth in BREADTHS:
-        found = recall(vectors, read_index(kind, path, vectors, breadth))
-        if found >= REQUIRED_RECALL + ROOM:
+        result = recall(vectors, read_index(kind, path, vectors, breadth))
+        if result >= REQUIRED_RECALL + ROOM:
             break
     count = min(QUERIES, int(vectors.usable.sum()))
-    return {"kind": kind, "recall_at_10": found, "queries": count, "breadth": breadth, "seconds": round(seconds, 3)}
+    return {"kind": kind, "recall_at_10": result, "queries": count, "breadth": breadth, "seconds": round(seconds, 3)}
 
 
 def read_index(kind: Kind, path: Path, vectors: Vectors, breadth: int) -> Propose:
@@ -156,8 +156,8 @@ def read_index(kind: Kind, path: Path, vectors: Vectors, breadth: int) -> Propos
 
     def propose(queries: Float32, k: int) -> Int64:
         chosen = faiss.SearchParametersHNSW(efSearch=max(breadth, k))
-        found: Int64 = index.search(np.ascontiguousarray(queries), k, params=chosen)[1]
-        return found
+        result: Int64 = index.search(np.ascontiguousarray(queries), k, params=chosen)[1]
+        return result
 
     return propose
 
@@ -216,8 +216,8 @@ def index_problem(index: Mapping[str, Any] | None) -> str:
 
 def index_sentence(index: Mapping[str, Any]) -> str:
     """A description such as ``faiss finds 0.987 of the 10 nearest (500 queries, looking at 64)``."""
-    found = f"{index['kind']} finds {index['recall_at_10']:.3f} of the 10 nearest"
-    return f"{found} ({index['queries']:,} queries, looking at {index['breadth']})"
+    result = f"{index['kind']} finds {index['recall_at_10']:.3f} of the 10 nearest"
+    return f"{result} ({index['queries']:,} queries, looking at {index['breadth']})"
 
 
 def _empty(width: int) -> Any:

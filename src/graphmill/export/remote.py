@@ -107,13 +107,15 @@ def copy_folder(source: Path, target: str, last: str) -> int:
     with _reaching(target, "read"):
         system, inner = fsspec.url_to_fs(target)
         system.invalidate_cache()
-        there = {name: info["size"] for name, info in system.find(inner, detail=True).items()}
-        there = {name.removeprefix(system._strip_protocol(inner)).strip("/"): size for name, size in there.items()}
+        existing = {name: info["size"] for name, info in system.find(inner, detail=True).items()}
+        existing = {
+            name.removeprefix(system._strip_protocol(inner)).strip("/"): size for name, size in existing.items()
+        }
     files = [path for path in sorted(source.rglob("*")) if path.is_file() and not path.is_symlink()]
     names = {str(path.relative_to(source)): path for path in files if not path.name.endswith(_NOT_COPIED)}
     wanted = [
         name for name, path in names.items()
-        if there.get(name) != path.stat().st_size or path.stat().st_size < SMALL_BYTES
+        if existing.get(name) != path.stat().st_size or path.stat().st_size < SMALL_BYTES
     ]  # fmt: skip
     for name in sorted(wanted, key=lambda name: name == last):
         copy_file(names[name], f"{target.rstrip('/')}/{name}")
@@ -134,10 +136,10 @@ def read_pointer(target: str) -> dict[str, Any]:
         with _reaching(target, "read"):
             system, inner = fsspec.url_to_fs(f"{target.rstrip('/')}/{POINTER}")
             system.invalidate_cache()
-            found = json.loads(system.cat_file(inner))
+            result = json.loads(system.cat_file(inner))
     except InputError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return result if isinstance(result, dict) else {}
 
 
 def remove_folder(target: str) -> None:
@@ -185,8 +187,8 @@ def fetched(url: str) -> Path:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 system.get_file(name, str(path))
             files, remedy = listed_files(whole)
-            if found := damaged_file(whole, files):
-                raise InputError(f"{shown(folder)}/{found[0].name} is damaged: {found[1]}; {remedy}")
+            if result := damaged_file(whole, files):
+                raise InputError(f"{shown(folder)}/{result[0].name} is damaged: {result[1]}; {remedy}")
             shutil.rmtree(local, ignore_errors=True)
             os.replace(whole, local)
     return local

@@ -27,7 +27,7 @@ def check_target(target: str) -> None:
         )
 
 
-def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[str, Any]:
+def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> dict[str, Any]:
     """Write vectors with their nodes to ``target``, replacing its content atomically.
 
     ``root``: the folder to which a file's path is relative. Returns target, rows, and a note.
@@ -37,16 +37,16 @@ def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[s
         ResourceError: the disk is full, or the database cannot be reached or refuses.
     """
     check_target(target)
-    rows, dim = found.vectors.shape
-    types = np.array(found.type_names, dtype=object)[found.types]
+    rows, dim = embeddings.vectors.shape
+    types = np.array(embeddings.type_names, dtype=object)[embeddings.types]
     with writing(root / target if root else Path(target)):
         writer = _writer(target, rows, dim, root)
         try:
             for start in range(0, rows, BLOCK):
                 part = slice(start, start + BLOCK)
-                columns = {"index": found.index[part], "id": found.ids[part], "name": found.names[part]}
+                columns = {"index": embeddings.index[part], "id": embeddings.ids[part], "name": embeddings.names[part]}
                 nodes = pa.table({**columns, "type": pa.array(types[part], pa.string())})
-                writer.write(nodes, np.asarray(found.vectors[part], dtype=np.float32))
+                writer.write(nodes, np.asarray(embeddings.vectors[part], dtype=np.float32))
             writer.commit()
         except BaseException:
             writer.abort()

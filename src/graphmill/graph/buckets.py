@@ -42,9 +42,9 @@ class Buckets:
     def get(self, number: int) -> Columns:
         """The rows of one bucket, in memory."""
         place = slice(int(self.first[number]), int(self.end[number]))
-        found = {name: np.array(column[place]) for name, column in self._columns.items()}
+        bucket_rows = {name: np.array(column[place]) for name, column in self._columns.items()}
         let_go(*self._columns.values())
-        return found
+        return bucket_rows
 
     def replace(self, number: int, rows: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the rows of one bucket by ``rows``, which must not be more than before."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,16 +13,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError, ResourceError, listed
-from graphmill.graph import group_split, time_split
+from graphmill.graph import group_split
+from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
-from graphmill.graph.grouping import EdgeParts, EdgePieces, WholeEdges, group_edges, written
-from graphmill.graph.interaction_split import split_interactions
+from graphmill.graph.grouping import EdgePieces, group_edges, written
 from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out
-from graphmill.graph.numbering import IntArray, categories, included_types, numbering_of, read_edges
+from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
-from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -45,7 +44,7 @@ class _Rows:
     """The rows of the edges table with their split. ``source``: where the split is from; ``excluded``: number of rows
     already left out; ``about``: what the report says of the split."""
 
-    parts: EdgeParts
+    parts: Iterable[EdgeColumns]
     source: str
     excluded: int = 0
     about: dict[str, Any] = field(default_factory=dict)
@@ -93,8 +92,9 @@ def build_graph(
     type_of_row, known_types = categories(nodes, "type", "nodes")
     wanted, node_rank = included_types(type_of_row, known_types, settings)
     if _streams(edges, settings):
-        pieces_of_table = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")
-        rows = _Rows(pieces_of_table, "given" if pieces_of_table.has_split else "drawn")
+        redraw = settings.split.given == "redraw"
+        given = "split" in edges.column_names and not redraw
+        rows = _Rows(EdgePieces(edges, len(nodes), redraw=redraw), "given" if given else "drawn")
     else:
         rows = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
     touched, excluded = np.zeros(len(nodes), bool), rows.excluded
@@ -107,7 +107,7 @@ def build_graph(
     ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
     pairs = Pairs(ends, numbering.num_nodes)
     table = node_table(nodes, numbering)
-    if not rows.parts.has_split:
+    if "split" not in arrays:
         keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
         of_pair, split = draw_splits(pairs, keys, settings.split), ColumnWriter(np.uint8)
         for place in pieces(len(pairs.of_edge), pairs.of_edge):
@@ -147,21 +147,16 @@ def _split_in_memory(
     """
     type_of_row, known_types, node_rank = types
     columns = read_edges(edges, len(nodes))
-    if settings.split.given == "redraw":
-        columns = replace(columns, split=None)
-    columns, source = split_interactions(columns, nodes, settings.split)
-    if columns.split is None and leaves_one_out(settings.split.method, columns):
-        columns, source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
-    rows, about = len(columns.head), dict[str, Any]()
+    rows = len(columns.head)
     columns = columns.take((node_rank[columns.head] >= 0) & (node_rank[columns.tail] >= 0))
     excluded = rows - len(columns.head)
-    if columns.split is None and len(columns.head) and settings.split.method == time_split.METHOD:
-        by_time = time_split.split_by_time(columns, settings.split)
-        columns, about, source = by_time.edges, by_time.to_dict(), time_split.METHOD
-    elif columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
+    if settings.split.given == "redraw":
+        columns = replace(columns, split=None)
+    columns, source, about = split_edges(columns, nodes, settings.split)
+    if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
         columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
         about, source = {"groups": groups}, group_split.METHOD
-    return _Rows(WholeEdges(columns), source, excluded, about)
+    return _Rows([columns], source, excluded, about)
 
 
 def _texts(table: pa.Table, name: str) -> Iterator[str]:
@@ -176,10 +171,12 @@ def _audit(
     split = arrays["split"]
     report = pairs.audit(split)
     if source in BY_TIME:
-        return replace(report, later=later_edges(arrays["timestamp"], split))
+        return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
     if source == group_split.METHOD:
         relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
         src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))
         keys = [facts.key for facts in ends.facts]
-        return replace(report, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
+        return replace(
+            report, seen_edges={"group_links": links_of_held_out(src, dst, relation, split, keys, settings.split)}
+        )
     return report

@@ -1,4 +1,4 @@
-"""Finds the users who share the most training items. It works in blocks, without a users × users matrix."""
+"""Counts what two rows of a pattern share (users their items, nodes their neighbours), without a rows × rows matrix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import scipy.sparse
 from graphmill.graph.interactions import CsrPattern
 
 BLOCK_PRODUCTS = 4_000_000
-"""Largest number of products (shared items, counted with repetition) in one block of users."""
+"""Largest number of products (shared columns, counted with repetition) in one block of rows: up to 60 bytes each."""
 
 
 def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[CsrPattern, npt.NDArray[np.int64]]:
@@ -21,20 +21,12 @@ def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[
     or none. Returns the neighbours, whose ``columns`` are *not* ascending, and int64 [E]: the number of columns that
     each shares.
 
-    It computes the sparse product R·Rᵀ in blocks of rows. Memory is up to 60 bytes for each of ``BLOCK_PRODUCTS``
-    products, or for the products of one row if they are more.
+    Memory is up to 60 bytes for each of ``BLOCK_PRODUCTS`` products, or for the products of one row if they are more.
     """
     size = len(rows.counts)
-    left = scipy.sparse.csr_matrix(
-        (np.ones(len(rows), np.int32), rows.columns, rows.indptr), (size, len(by_column.counts))
-    )
-    right = scipy.sparse.csr_matrix(
-        (np.ones(len(by_column), np.int32), by_column.columns, by_column.indptr), left.shape[::-1]
-    )
-    work = left @ by_column.counts
     counts, columns, shared = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
-    for first, end in row_blocks(work, BLOCK_PRODUCTS):
-        block = (left[first:end] @ right).tocoo()
+    for first, products in shared_counts(rows, by_column):
+        end, block = first + products.shape[0], products.tocoo()
         other = block.col != block.row + first
         row, column, count = block.row[other], block.col[other].astype(np.int64), block.data[other].astype(np.int64)
         # One key that sorts by row, then by most shared, then by number: sorting integers is many times faster than
@@ -52,10 +44,22 @@ def top_co_occurrence(rows: CsrPattern, by_column: CsrPattern, k: int) -> tuple[
     return CsrPattern(indptr, np.concatenate(columns)), np.concatenate(shared)
 
 
+def shared_counts(rows: CsrPattern, by_column: CsrPattern) -> Iterator[tuple[int, scipy.sparse.csr_matrix]]:
+    """Blocks of the product R·Rᵀ, int32 [rows of the block, R]: the numbers of columns that two rows share, and the number
+    of each block's first row. ``by_column`` is the transpose."""
+    shape = len(rows.counts), len(by_column.counts)
+    left = scipy.sparse.csr_matrix((np.ones(len(rows), np.int32), rows.columns, rows.indptr), shape)
+    right = scipy.sparse.csr_matrix(
+        (np.ones(len(by_column), np.int32), by_column.columns, by_column.indptr), shape[::-1]
+    )
+    for first, end in row_blocks(left @ by_column.counts, BLOCK_PRODUCTS):
+        yield first, left[first:end] @ right
+
+
 def row_blocks(work: npt.NDArray[np.int64], most: int) -> Iterator[tuple[int, int]]:
     """Ranges of rows, in order, with at most ``most`` of ``work`` in total (or a single row)."""
-    done, first = np.concatenate(([0], np.cumsum(work))), 0
+    total, first = np.concatenate(([0], np.cumsum(work))), 0
     while first < len(work):
-        end = max(int(np.searchsorted(done, done[first] + most, side="right")) - 1, first + 1)
+        end = max(int(np.searchsorted(total, total[first] + most, side="right")) - 1, first + 1)
         yield first, end
         first = end

@@ -51,8 +51,8 @@ def align_features(
             )
         other = np.flatnonzero(type_of_row[rows] != known.index(name))
         if len(other):
-            found = known[type_of_row[rows[other[0]]]]
-            raise InputError(f"features of {key!r}, row {other[0]}: node {rows[other[0]]} has type {found!r}")
+            other_type = known[type_of_row[rows[other[0]]]]
+            raise InputError(f"features of {key!r}, row {other[0]}: node {rows[other[0]]} has type {other_type!r}")
         in_order = np.sort(rows)
         twice = in_order[1:][in_order[1:] == in_order[:-1]]
         if len(twice):

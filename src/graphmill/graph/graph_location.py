@@ -50,10 +50,10 @@ def commit_of(folder: Path) -> dict[str, str]:
         folder = folder.parent
     command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+        described = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {"commit": found.stdout.strip()} if found.returncode == 0 and found.stdout.strip() else {}
+    return {"commit": described.stdout.strip()} if described.returncode == 0 and described.stdout.strip() else {}
 
 
 def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed") -> TypedGraph:
@@ -67,10 +67,10 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
     """
     wanted, replaced = str(data["content_hash"]), None
     for place in _places(run.resolve(), Path(str(data["path"]))):
-        found = _hash_of(place)
-        if found == wanted:
+        content = _hash_of(place)
+        if content == wanted:
             return TypedGraph.open(place, verify)
-        replaced = replaced or (place if found else None)
+        replaced = replaced or (place if content else None)
     if replaced is not None:
         raise InputError(
             f"{replaced} is no longer the graph that {run} was trained on; rebuild that graph, or train again"

@@ -21,11 +21,10 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
-from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.id_columns import text_mapping
 from graphmill.ingest.oddities import spellings
 
 METHOD = "by_group"
-_COLUMNS = ("id", "group")
 
 
 def split_by_group(
@@ -85,11 +84,11 @@ def split_by_group(
     return replace(edges, split=split), report
 
 
-def _known(setting: str, asked: Sequence[str], there: Sequence[str]) -> None:
-    missing = [name for name in asked if name not in there]
+def _known(setting: str, wanted: Sequence[str], known: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in known]
     if missing:
         raise SettingsError(
-            f"split.{setting}: there is no {', '.join(map(repr, missing))}; there are {', '.join(map(repr, sorted(there)))}"
+            f"split.{setting}: there is no {', '.join(map(repr, missing))}; there are {', '.join(map(repr, sorted(known)))}"
         )
 
 
@@ -107,32 +106,21 @@ def _groups(
     if not settings.group_file:
         group[rows] = np.arange(len(rows))
         return group, ids, 0
-    found = _read(root / settings.group_file)
-    labels = list(dict.fromkeys(found.values()))
+    group_of = text_mapping(root / settings.group_file, "id", "group", "Groups are")
+    labels = list(dict.fromkeys(group_of.values()))
     if twice := spellings(labels):
         raise InputError(
             f"{settings.group_file}: the groups {' and '.join(map(repr, twice[0]))} differ only by case or blanks; write "
             "one group in one way, or links of a held-out group stay in training"
         )
     number = {label: place for place, label in enumerate(labels)}
-    group[rows] = [number[found[name]] if name in found else -1 for name in ids]
+    group[rows] = [number[group_of[name]] if name in group_of else -1 for name in ids]
     if (group[rows] < 0).all():
         raise InputError(
-            f"{settings.group_file}: none of its {len(found):,} ids is a node of type {settings.group_type!r} "
-            f"(such as {ids[0]!r}; the file has {next(iter(found))!r})"
+            f"{settings.group_file}: none of its {len(group_of):,} ids is a node of type {settings.group_type!r} "
+            f"(such as {ids[0]!r}; the file has {next(iter(group_of))!r})"
         )
-    return group, labels, len(found.keys() - set(ids))
-
-
-def _read(path: Path) -> dict[str, str]:
-    """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row without an id or a group."""
-    found: dict[str, str] = {}
-    for row in text_columns(path, _COLUMNS, "Groups are").to_pylist():
-        if found.setdefault(row["id"], row["group"]) != row["group"]:
-            raise InputError(
-                f"{path.name}: {row['id']!r} is in the groups {found[row['id']]!r} and {row['group']!r}; give it one"
-            )
-    return found
+    return group, labels, len(group_of.keys() - set(ids))
 
 
 def _parts(
@@ -147,12 +135,12 @@ def _parts(
     part = np.full(len(labels), TRAIN, np.uint8)
     if settings.test_groups or settings.valid_groups:
         number = {label: place for place, label in enumerate(labels)}
-        for setting, asked, code in (
+        for setting, named, code in (
             ("valid_groups", settings.valid_groups, VALID),
             ("test_groups", settings.test_groups, TEST),
         ):
-            _known(setting, asked, labels)
-            part[[number[label] for label in asked]] = code
+            _known(setting, named, labels)
+            part[[number[label] for label in named]] = code
         return part
     ends = np.concatenate((group[edges.head[chosen]], group[edges.tail[chosen]]))
     links = np.bincount(ends[ends >= 0], minlength=len(labels))

@@ -6,9 +6,9 @@ functions of :mod:`graphmill.graph.relations` process each bucket. Memory holds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from graphmill.graph.relations import (
     RelationFacts,
     by_relation,
     concatenate,
-    draft_of,
     facts_of,
     held_in,
     inverse_key,
@@ -35,29 +34,6 @@ from graphmill.ingest import disk
 from graphmill.ingest.disk import ColumnWriter, pieces
 
 _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
-
-
-class EdgeParts(Protocol):
-    """The edges of a graph in parts: codes of relations and display relations are the same in all parts.
-
-    ``attributes``: the optional columns that there are; ``has_split``: whether there is a split.
-    """
-
-    attributes: list[str]
-    has_split: bool
-
-    def __iter__(self) -> Iterator[EdgeColumns]: ...
-
-
-class WholeEdges:
-    """Edges that are in memory, as one part."""
-
-    def __init__(self, edges: EdgeColumns) -> None:
-        self._edges = edges
-        self.attributes, self.has_split = list(edges.attributes), edges.split is not None
-
-    def __iter__(self) -> Iterator[EdgeColumns]:
-        yield self._edges
 
 
 class EdgePieces:
@@ -79,8 +55,6 @@ class EdgePieces:
                 for text in categories(part, name, "edges")[1]:
                     known.setdefault(text, len(known))
         self.names = list(self._rank["relation"])
-        self.attributes = [name for name in ATTRIBUTES if name in edges.column_names]
-        self.has_split = "split" in edges.column_names and not redraw
 
     def _parts(self) -> Iterator[tuple[int, pa.Table]]:
         for part in pieces(self._edges.num_rows, *self._arrays):
@@ -89,13 +63,13 @@ class EdgePieces:
     def __iter__(self) -> Iterator[EdgeColumns]:
         """Codes of relations and display relations are in the order of first appearance in the whole table."""
         for first, part in self._parts():
-            found = read_edges(part, self._rows, first)
+            columns = read_edges(part, self._rows, first)
             codes = {}
             for name, known in self._rank.items():
-                own, texts = categories(part, name, "edges")
-                codes[name] = np.array([known[text] for text in texts], np.int32)[own]
-            split, display = None if self._redraw else found.split, codes.get("display_relation")
-            yield replace(found, relation=codes["relation"], relation_names=self.names, display=display, split=split)
+                codes_of_part, texts = categories(part, name, "edges")
+                codes[name] = np.array([known[text] for text in texts], np.int32)[codes_of_part]
+            split, display = None if self._redraw else columns.split, codes.get("display_relation")
+            yield replace(columns, relation=codes["relation"], relation_names=self.names, display=display, split=split)
 
 
 @dataclass
@@ -114,7 +88,7 @@ class Grouped:
     def draft(self, key: Key, number: int, rows: dict[str, npt.NDArray[Any]], added: int = 0) -> RelationDraft:
         """The rows of a bucket as a :class:`RelationDraft`."""
         counts, duplicates = self.numbering.counts, 0 if added else self.duplicates.get(number, 0)
-        return draft_of(key, counts[key[0]], counts[key[2]], rows, added, duplicates)
+        return RelationDraft(key, counts[key[0]], counts[key[2]], rows, added, duplicates)
 
     def places(self, key: Key) -> Iterator[int]:
         """The buckets of a relation, in ascending order of destinations."""
@@ -124,19 +98,22 @@ class Grouped:
         """The edges of the relation ``key``, bucket by bucket. ``inverse``: only the reverses, as a relation of their
         own."""
         for number in self.places(key):
-            own = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
+            held_draft = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
             if self.reverses is None or mirror_of(key) not in self.given:
-                assert own is not None
-                yield own
+                assert held_draft is not None
+                yield held_draft
                 continue
             rows = self.reverses.get(number)
             extra = self.draft(key, number, rows, len(rows["src"]))
-            if own is not None:
-                extra = _picked(extra, ~held_in(extra.sort_key(), own.sort_key()))
-            if own is None or len(extra):
-                yield sort_unique(extra if own is None or not len(own) else concatenate(own, extra))
+            if held_draft is not None:
+                kept = np.flatnonzero(~held_in(extra.sort_key(), held_draft.sort_key()))
+                extra = replace(extra.take(kept), added=len(kept))
+            if held_draft is None or len(extra):
+                yield sort_unique(
+                    extra if held_draft is None or not len(held_draft) else concatenate(held_draft, extra)
+                )
             else:
-                yield own
+                yield held_draft
 
     def directed(self, key: Key) -> bool:
         """Whether some edge in the mirror relation of ``key`` has no reverse in the table."""
@@ -148,12 +125,11 @@ class Grouped:
         return False
 
 
-def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
-    return replace(draft.take(np.flatnonzero(keep)), added=int(keep.sum()))
-
-
-def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSettings) -> Grouped:
+def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: GraphSettings) -> Grouped:
     """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
+
+    ``parts``: the edges in parts, which are read several times; codes of relations and display relations are the same in
+    all.
 
     Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept. With
     ``parallel_edges: merge`` the display_relation is not compared.
@@ -162,25 +138,26 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
     counts = numbering.counts
     given: list[Key] = []
     ranges: dict[Key, Ranges] = {}
-    for key, local in _by_relation(columns, numbering):
+    for key, local in _by_relation(parts, numbering):
         if key not in given:
             given.append(key)
         for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
             ranges.setdefault(of, Ranges(counts[of[2]])).count(local[end])
     first: dict[Key, int] = {}
     sizes: list[npt.NDArray[np.int64]] = []
-    for key, found in ranges.items():
-        found.cut(disk.BUCKET)
+    for key, of_key in ranges.items():
+        of_key.cut(disk.BUCKET)
         first[key] = sum(len(each) for each in sizes)
-        sizes.append(found.sizes)
-    stored = _STORED | ({"split": np.uint8} if columns.has_split else {})
-    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in columns.attributes}
+        sizes.append(of_key.sizes)
+    part = next(iter(parts))
+    stored = _STORED | ({} if part.split is None else {"split": np.uint8})
+    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in part.attributes}
     all_sizes = np.concatenate(sizes)
     grouped = Grouped(
         numbering, given, ranges, first, Buckets(all_sizes, stored), Buckets(all_sizes, stored) if reverse else None, {},
         stored,
     )  # fmt: skip
-    for key, local in _by_relation(columns, numbering):
+    for key, local in _by_relation(parts, numbering):
         local["display"] = local["display"] * (not merged)
         grouped.edges.put(first[key] + ranges[key].of(local["dst"]), local)
     for key in given:
@@ -190,14 +167,16 @@ def group_edges(columns: EdgeParts, numbering: Numbering, settings: GraphSetting
             grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:
                 mirror = mirror_of(key)
-                rows = draft.arrays | {"src": draft.dst, "dst": draft.src}
-                grouped.reverses.put(first[mirror] + ranges[mirror].of(draft.src), rows)
+                dst, src = draft.arrays["dst"], draft.arrays["src"]
+                grouped.reverses.put(first[mirror] + ranges[mirror].of(src), draft.arrays | {"src": dst, "dst": src})
     return grouped
 
 
-def _by_relation(columns: EdgeParts, numbering: Numbering) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
+def _by_relation(
+    parts: Iterable[EdgeColumns], numbering: Numbering
+) -> Iterator[tuple[Key, dict[str, npt.NDArray[Any]]]]:
     """The edges of each piece that are in the graph, by relation."""
-    for part in columns:
+    for part in parts:
         inside = (numbering.of_row[part.head] >= 0) & (numbering.of_row[part.tail] >= 0)
         yield from by_relation(part.take(inside), numbering)
 

@@ -64,18 +64,24 @@ def graph_tables(
 
 def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Separate the interactions from all other edges."""
-    own = pc.equal(edges["relation"].cast(pa.string()), RELATION)
-    return edges.filter(own).combine_chunks(), edges.filter(pc.invert(own)).combine_chunks()
+    of_users = pc.equal(edges["relation"].cast(pa.string()), RELATION)
+    return edges.filter(of_users).combine_chunks(), edges.filter(pc.invert(of_users)).combine_chunks()
 
 
 def _nodes(table: pa.Table) -> pa.Table:
-    users, items = _ids(table["head"], table["user_id"]), _ids(table["tail"], table["item_id"])
-    ids = pa.concat_arrays([users, items.slice(len(users))])
+    """The users and items, each in the order of their numbers."""
+    users, items = (
+        table.group_by(end, use_threads=False)
+        .aggregate([(name, "first")])
+        .sort_by(end)[f"{name}_first"]
+        .combine_chunks()
+        for end, name in (("head", "user_id"), ("tail", "item_id"))
+    )
+    ids = pa.concat_arrays([users, items])
     kinds = pa.DictionaryArray.from_arrays(
         pa.array((np.arange(len(ids)) >= len(users)).astype(np.int32)), pa.array([USER, ITEM])
     )
-    source = table["source"].combine_chunks()
-    first = source.take(pa.array(np.zeros(len(ids), np.int64)))
+    first = table["source"].combine_chunks().take(pa.array(np.zeros(len(ids), np.int64)))
     return pa.table({"index": pa.array(np.arange(len(ids))), "id": ids, "type": kinds, "name": ids, "source": first})
 
 
@@ -97,14 +103,6 @@ def popular_items(table: pa.Table, count: int = 20) -> list[dict[str, Any]]:
     return [
         {"item": row["values"], "interactions": row["counts"], "share": round(row["counts"] / total, 4)} for row in best
     ]
-
-
-def _ids(numbers: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
-    """Ids by number: entry n is the id of the number n (empty below the smallest number)."""
-    codes = numbers.to_numpy()
-    where = np.full(int(codes.max()) + 1, -1, np.int64)
-    where[codes[::-1]] = np.arange(len(codes))[::-1]  # the first row of each number
-    return pc.if_else(pa.array(where >= 0), ids.combine_chunks().take(pa.array(np.maximum(where, 0))), "")
 
 
 def evaluated_users(table: pa.Table) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Reads the interactions of a typed graph for recommenders: the items of each user by split, and the items' features.
 
 The relation between users and items is read as compressed rows. ``knowledge`` reads facts about items.
-``interaction_split`` splits the interactions when the graph is built.
+``edge_splits`` splits the interactions when the graph is built.
 """
 
 from __future__ import annotations
@@ -176,13 +176,13 @@ def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows:
 
 def interaction_relation(graph: TypedGraph) -> Relation:
     """The relation from users to items. Raises :class:`InputError` if there is not exactly one."""
-    found = [
+    between = [
         r for r in graph.relations if r.name == RELATION and r.source != r.target and r.edges and not r.added_reverse
     ]
-    if len(found) != 1:
+    if len(between) != 1:
         has = ", ".join(" | ".join(r.key) for r in graph.relations)
         raise InputError(
-            f"{graph.path} has {len(found)} relations {RELATION!r} from users to items, expected one (relations: {has}); "
+            f"{graph.path} has {len(between)} relations {RELATION!r} from users to items, expected one (relations: {has}); "
             "build it from interactions: the formats mmrec, kgat, interactions_csv or sequence"
         )
-    return found[0]
+    return between[0]

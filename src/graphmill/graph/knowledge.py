@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
-from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import RELATION
 
@@ -47,10 +46,7 @@ def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
                 f"{graph.path}: the relation {' | '.join(relation.key)} holds {relation.added_edges} added reverses "
                 "beside its own edges, so that facts have no direction; build the graph with add_reverse: never"
             )
-        edges = graph.edges(relation)
-        train = np.asarray(edges.split) == TRAIN
-        head = np.asarray(edges.src)[train] + np.int64(graph.node_type(relation.source).offset)
-        tail = np.asarray(edges.dst)[train] + np.int64(graph.node_type(relation.target).offset)
+        head, tail = graph.training_edges(relation, everywhere=True)
         number = numbers.setdefault(relation.name, len(numbers))
         parts.append(np.stack([np.full(len(head), number), head, tail]))
     relation_of, heads, tails = np.unique(np.concatenate(parts, axis=1), axis=1)

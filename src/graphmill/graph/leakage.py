@@ -8,7 +8,7 @@ time, a training edge that is as new as a held-out edge also counts as a leak.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,14 +69,13 @@ BY_TIME = ("by_time", "global_time")
 class LeakageReport:
     """The three overlaps of :data:`COMPARISONS`.
 
-    ``later`` (split by time): for each comparison, the number of seen edges that are not older than the oldest held-out
-    edge. ``group_links`` (split by groups): the number of seen edges of the chosen relations at nodes that have
-    held-out ones.
+    ``seen_edges``: for each comparison, the number of seen edges that the split's method forbids. "later" (split by time):
+    those that are not older than the oldest held-out edge. "group_links" (split by groups): those of the chosen relations
+    at nodes that have held-out ones.
     """
 
     overlaps: tuple[Overlap, ...]
-    later: tuple[int, ...] = ()
-    group_links: tuple[int, ...] = ()
+    seen_edges: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def leaked_pairs(self) -> int:
@@ -86,40 +85,14 @@ class LeakageReport:
     @property
     def clean(self) -> bool:
         """Whether no pair occurs in more than one split, and no edge is newer than allowed."""
-        return self.leaked_pairs == 0 and not any(self.later) and not any(self.group_links)
+        return self.leaked_pairs == 0 and not any(map(any, self.seen_edges.values()))
 
     def to_dict(self) -> dict[str, Any]:
         """All counts as plain values."""
-        found: dict[str, Any] = {
-            "leaked_pairs": self.leaked_pairs,
-            "overlaps": [overlap.to_dict() for overlap in self.overlaps],
-        }
-        for name in ("later", "group_links"):
-            counts = zip(COMPARISONS, getattr(self, name), strict=False)
-            if by_parts := {f"{SPLIT_NAMES[seen]} against {SPLIT_NAMES[held]}": n for (held, seen), n in counts}:
-                found[name] = by_parts
-        return found
-
-    def summary(self) -> str:
-        """One sentence for people."""
-        if self.clean:
-            return "No node pair occurs in more than one split."
-        parts = [
-            f"{o.leaked:,} of {o.edges:,} {o.held_out} edges have their node pair in {o.seen} "
-            f"({o.reversed:,} reversed, {o.duplicates:,} repeated, {o.other_relation:,} under another relation)"
-            for o in self.overlaps
-            if o.leaked
-        ]
-        for counts, words in (
-            (self.later, "as new as the {} edges"),
-            (self.group_links, "of nodes whose links {} asks for"),
-        ):
-            parts += [
-                f"{count:,} {SPLIT_NAMES[seen]} edges are {words.format(SPLIT_NAMES[held_out])}"
-                for (held_out, seen), count in zip(COMPARISONS, counts, strict=False)
-                if count
-            ]
-        return "; ".join(parts) + "."
+        overlaps = [overlap.to_dict() for overlap in self.overlaps]
+        names = [f"{SPLIT_NAMES[seen]} against {SPLIT_NAMES[held]}" for held, seen in COMPARISONS]
+        others = {what: dict(zip(names, counts, strict=True)) for what, counts in self.seen_edges.items()}
+        return {"leaked_pairs": self.leaked_pairs, "overlaps": overlaps, **others}
 
 
 def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) -> tuple[int, ...]:
@@ -127,11 +100,11 @@ def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) ->
 
     ``times`` int64 (E,), :data:`graphmill.ingest.tables.NO_TIME` for none.
     """
-    found = []
+    numbers = []
     for held_out, seen in COMPARISONS:
         held = times[split == held_out]
-        found.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
-    return tuple(found)
+        numbers.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
+    return tuple(numbers)
 
 
 def links_of_held_out(
@@ -150,15 +123,15 @@ def links_of_held_out(
     """
     node = np.full(len(src), -1, np.int64)
     for number, (source, name, target) in enumerate(keys):
-        own = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
-        if own and (source == settings.group_type) != (target == settings.group_type):
+        chosen = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
+        if chosen and (source == settings.group_type) != (target == settings.group_type):
             rows = relation == number
             node[rows] = (src if source == settings.group_type else dst)[rows]
-    found = []
+    numbers = []
     for held_out, seen in COMPARISONS:
         held = sorted_unique(node[(split == held_out) & (node >= 0)])
-        found.append(int(in_sorted(node[(split == seen) & (node >= 0)], held).sum()))
-    return tuple(found)
+        numbers.append(int(in_sorted(node[(split == seen) & (node >= 0)], held).sum()))
+    return tuple(numbers)
 
 
 def audit_edges(

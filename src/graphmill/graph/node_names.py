@@ -34,8 +34,8 @@ _FORMS: tuple[Callable[[str], str], ...] = (str, composed, folded, unaccented)
 def matching(text: str, words: Sequence[str]) -> list[str]:
     """The ``words`` that are ``text``, in the first form of text in which there are any."""
     for form in _FORMS:
-        if found := [word for word in words if form(word) == form(text)]:
-            return found
+        if matches := [word for word in words if form(word) == form(text)]:
+            return matches
     return []
 
 

@@ -90,11 +90,11 @@ def _lowest_of_each(
             held, candidates = sum(wanted[number]), int(free_of[number])
             share = (held + slack * (6 * held**0.5 + 16)) / max(candidates, 1)
             bound[number] = _EVERY if share >= 1 else int(share * 2**64)
-        found = []
+        near_of = []
         for part in pieces(len(rank), rank):
             near = np.flatnonzero(free[part] & (rank[part] < bound[stratum[part]]))
-            found.append((stratum[part][near], rank[part][near], part.start + near))
-        of, ranks, place = (np.concatenate(column) for column in zip(*found, strict=True))
+            near_of.append((stratum[part][near], rank[part][near], part.start + near))
+        of, ranks, place = (np.concatenate(column) for column in zip(*near_of, strict=True))
         place = place[np.lexsort((ranks, of))]
         ends = np.cumsum(np.bincount(of, minlength=strata + 1))
         again = []

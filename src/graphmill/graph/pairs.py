@@ -75,13 +75,13 @@ class Pairs:
     def audit(self, split: npt.NDArray[np.uint8]) -> LeakageReport:
         """:func:`graphmill.graph.leakage.audit_edges` for these edges with the splits ``split`` (E,)."""
         names = [facts.name for facts in self.edges.facts]
-        found = []
+        overlaps_of = []
         for number in range(len(self._ranges)):
             rows = self._by_low.get(number)
             relation = (np.searchsorted(self.edges.bounds, rows["edge"], side="right") - 1).astype(np.int32)
-            found.append(audit_edges(rows["src"], rows["dst"], relation, split[rows["edge"]], names).overlaps)
+            overlaps_of.append(audit_edges(rows["src"], rows["dst"], relation, split[rows["edge"]], names).overlaps)
             disk.let_go(split)
-        return LeakageReport(tuple(_joined(parts, names) for parts in zip(*found, strict=True)))
+        return LeakageReport(tuple(_joined(parts, names) for parts in zip(*overlaps_of, strict=True)))
 
     def of_relations(self, numbers: Sequence[int], usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         """The distinct usable pairs of some relations: a mask (P,), or their ascending numbers if they are few."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -41,61 +41,41 @@ def mirror_of(key: Key) -> Key:
 class RelationDraft:
     """The edges of one relation while the graph is being built.
 
-    Arrays (E,) are sorted by (dst, src), node numbers are local to their type. ``display`` distinguishes parallel edges
-    and is not stored. ``split`` is None until it is drawn. ``added``: number of edges that are reverses not in the
-    table. ``duplicates``: number of rows of the table that were left out because they repeat another.
+    ``arrays`` (E,) by name, sorted by (dst, src): ``src`` and ``dst`` int32, node numbers that are local to their type;
+    ``display`` int32, which distinguishes parallel edges and is not stored; ``split`` uint8, once it is drawn; and the
+    attributes. ``added``: number of edges that are reverses not in the table. ``duplicates``: number of rows of the table
+    that were left out because they repeat another.
     """
 
     key: Key
     num_source: int
     num_target: int
-    src: npt.NDArray[np.int32]
-    dst: npt.NDArray[np.int32]
-    display: npt.NDArray[np.int32]
-    split: npt.NDArray[np.uint8] | None
-    attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    arrays: Arrays
     added: int = 0
     duplicates: int = 0
 
     def __len__(self) -> int:
-        return len(self.src)
-
-    @property
-    def arrays(self) -> Arrays:
-        """All arrays by name, without a split that is not drawn yet."""
-        split = {} if self.split is None else {"split": self.split}
-        return {"src": self.src, "dst": self.dst, "display": self.display, **split, **self.attributes}
+        return len(self.arrays["src"])
 
     def self_loops(self) -> int:
         """Number of edges from a node to itself."""
-        return int((self.src == self.dst).sum()) if self.key[0] == self.key[2] else 0
+        return int((self.arrays["src"] == self.arrays["dst"]).sum()) if self.key[0] == self.key[2] else 0
 
     def parallel(self) -> int:
         """Number of edges beyond the first from one node to another (within a split, if one is given)."""
         key = self.sort_key()
         same = key[1:] == key[:-1]
-        if self.split is not None:
-            same &= self.split[1:] == self.split[:-1]
+        if "split" in self.arrays:
+            same &= self.arrays["split"][1:] == self.arrays["split"][:-1]
         return int(same.sum())
 
     def sort_key(self) -> npt.NDArray[np.int64]:
         """(E,) int64, ascending: dst · num_source + src."""
-        return self.dst * np.int64(self.num_source) + self.src
+        return self.arrays["dst"] * np.int64(self.num_source) + self.arrays["src"]
 
     def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
         """The edges with the numbers ``order``, in that order."""
-        rows = {name: values[order] for name, values in self.arrays.items()}
-        return draft_of(self.key, self.num_source, self.num_target, rows, self.added, self.duplicates)
-
-
-def draft_of(
-    key: Key, num_source: int, num_target: int, arrays: Arrays, added: int = 0, duplicates: int = 0
-) -> RelationDraft:
-    """The draft with these :attr:`RelationDraft.arrays`."""
-    rest = dict(arrays)
-    src, dst, display = (rest.pop(name) for name in ("src", "dst", "display"))
-    split = rest.pop("split", None)
-    return RelationDraft(key, num_source, num_target, src, dst, display, split, rest, added, duplicates)
+        return replace(self, arrays={name: values[order] for name, values in self.arrays.items()})
 
 
 @dataclass(frozen=True)
@@ -150,7 +130,7 @@ def sort_unique(draft: RelationDraft) -> RelationDraft:
 
     Raises :class:`InputError` if the two node types are so large that a pair of nodes does not fit a 64-bit number.
     """
-    kinds = int(draft.display.max(initial=0)) + 1
+    kinds = int(draft.arrays["display"].max(initial=0)) + 1
     if draft.num_source * draft.num_target * 3 * kinds > _LARGEST_KEY:
         raise InputError(
             f"relation {draft.key}: {draft.num_source} × {draft.num_target} nodes are more than the format can "
@@ -158,10 +138,10 @@ def sort_unique(draft: RelationDraft) -> RelationDraft:
         )
     key = draft.sort_key()
     key *= 3
-    if draft.split is not None:
-        key += draft.split
+    if "split" in draft.arrays:
+        key += draft.arrays["split"]
     key *= kinds
-    key += draft.display
+    key += draft.arrays["display"]
     if np.all(key[1:] > key[:-1]):
         return draft
     order = np.argsort(key, kind="stable")
@@ -194,4 +174,4 @@ def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -
 def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
     """The edges of two drafts of one relation, not sorted."""
     rows = {name: np.concatenate((values, b.arrays[name])) for name, values in a.arrays.items()}
-    return draft_of(a.key, a.num_source, a.num_target, rows, a.added + b.added, a.duplicates)
+    return replace(a, arrays=rows, added=a.added + b.added)

@@ -1,7 +1,7 @@
 """Reads the interactions of a typed graph as sequences: the items of each user in order, with times and split.
 
 The relation must have ``position`` or ``timestamp``. The module also gives the histories that training and evaluation
-may see. ``sequence_split`` splits sequences when the graph is built.
+may see. ``edge_splits`` splits sequences when the graph is built.
 """
 
 from __future__ import annotations
@@ -127,17 +127,17 @@ def sequence_view(graph: TypedGraph) -> Sequences:
 
 
 def _relation(graph: TypedGraph) -> Relation:
-    found = []
+    ordered_relations = []
     for relation in graph.relations:
         edges = graph.edges(relation)
         timed, position = edges.timestamp is not None, edges.position
         ordered = timed if position is None else bool((np.asarray(position) != NO_PLACE).any())
         if ordered and not relation.added_reverse and relation.source != relation.target:
-            found.append(relation)
-    if len(found) != 1:
-        has = ", ".join(" | ".join(r.key) for r in found) or "none"
+            ordered_relations.append(relation)
+    if len(ordered_relations) != 1:
+        has = ", ".join(" | ".join(r.key) for r in ordered_relations) or "none"
         raise InputError(
             f"{graph.path} has no single relation of interactions in order (relations with positions or times: {has}); "
             "build it from the format sequence, or interactions_csv with a timestamp column"
         )
-    return found[0]
+    return ordered_relations[0]

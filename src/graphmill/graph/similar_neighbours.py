@@ -16,7 +16,7 @@ Side = Literal["both", "source", "target"]
 
 
 def similar(
-    own: sp.csr_matrix, theirs: sp.csr_matrix, links: sp.csr_matrix, heads: np.ndarray, side: Side = "both"
+    sources: sp.csr_matrix, theirs: sp.csr_matrix, links: sp.csr_matrix, heads: np.ndarray, side: Side = "both"
 ) -> dict[Side, np.ndarray]:
     """Scores of all targets, float32 [B, targets], by "source", by "target", or by both, as ``side`` says.
 
@@ -25,18 +25,18 @@ def similar(
     targets; their dot products are the similarities. ``links`` float32 [sources, targets]: 1 for a known link.
     ``heads``: rows of ``own``.
     """
-    found: dict[Side, np.ndarray] = {}
-    turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
+    scores: dict[Side, np.ndarray] = {}
+    turned = {"source": sources.T.tocsr(), "target": theirs.T.tocsr()}
     for name in ("source", "target") if side == "both" else (side,):
         out = np.zeros((len(heads), theirs.shape[0]), np.float32)
-        for part in blocks(len(heads), max(own.shape[0], theirs.shape[0])):
+        for part in blocks(len(heads), max(sources.shape[0], theirs.shape[0])):
             mine = heads[part]
             if name == "source":
-                out[part] = ((own[mine] @ turned["source"]) @ links).toarray()
+                out[part] = ((sources[mine] @ turned["source"]) @ links).toarray()
             else:
                 out[part] = ((links[mine] @ theirs) @ turned["target"]).toarray()
-        found[name] = out
-    return found
+        scores[name] = out
+    return scores
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:

@@ -28,5 +28,5 @@ def in_sorted(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
     if not len(ordered):
         return np.zeros(values.shape, bool)
     place = np.searchsorted(ordered, values)
-    found: NDArray[np.bool_] = ordered[np.minimum(place, len(ordered) - 1)] == values
-    return found
+    member: NDArray[np.bool_] = ordered[np.minimum(place, len(ordered) - 1)] == values
+    return member

@@ -50,15 +50,12 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
 
     If the graph does not hold a relation's edges in both directions, the relation is read in both.
     """
-    offset = {t.name: t.offset for t in graph.node_types}
-    found = []
+    edges_of = []
     for place, relation in enumerate(graph.relations):
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == TRAIN
-        source = np.asarray(edges.src)[train] + np.int64(offset[relation.source])
-        target = np.asarray(edges.dst)[train] + np.int64(offset[relation.target])
-        found.append((place, source, target, np.asarray(edges.pair)[train]))
-    return _of_edges(found, graph.num_nodes)
+        edges = graph.edges(relation)
+        pair = np.asarray(edges.pair)[np.asarray(edges.split) == TRAIN]
+        edges_of.append((place, *graph.training_edges(relation, everywhere=True), pair))
+    return _of_edges(edges_of, graph.num_nodes)
 
 
 def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
@@ -66,21 +63,21 @@ def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
     have no row.
     """
     sizes = [max(a + m.shape[0], b + m.shape[1]) for m, (a, b) in zip(links.outgoing, links.offsets, strict=True)]
-    found = [(n, source, target, np.zeros(len(source), np.int32)) for n, source, target in links.edges()]
-    return _of_edges(found, max(sizes, default=0))
+    edges_of = [(n, source, target, np.zeros(len(source), np.int32)) for n, source, target in links.edges()]
+    return _of_edges(edges_of, max(sizes, default=0))
 
 
-def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
+def _of_edges(edges_of: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
     """``found``: for every relation its number, the sources and targets of its edges (among ``count`` nodes), and their
     pairs."""
-    relations = len(found)
-    there = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
-    for place, source, target, pair in found[:]:
-        if len(source) and not in_sorted(target * count + source, there).all():
-            found.append((relations + place, target, source, pair))
+    relations = len(edges_of)
+    held = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in edges_of)]))
+    for place, source, target, pair in edges_of[:]:
+        if len(source) and not in_sorted(target * count + source, held).all():
+            edges_of.append((relations + place, target, source, pair))
     none = np.zeros(0, np.int64)
-    rows = np.concatenate([none, *(s for _, s, _, _ in found)])
-    column = np.concatenate([none, *(t + p * count for p, _, t, _ in found)])
+    rows = np.concatenate([none, *(s for _, s, _, _ in edges_of)])
+    column = np.concatenate([none, *(t + p * count for p, _, t, _ in edges_of)])
     used = sorted_unique(column)
     column = np.searchsorted(used, column)
     # Sorted by row and column, the order of CSR; repeated edges count once.
@@ -88,7 +85,7 @@ def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count
     row, column = np.divmod(key, max(len(used), 1))
     degree = np.bincount(column, minlength=len(used))
     weights = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)
-    pairs = np.concatenate([none, *(p for _, _, _, p in found)])[first].astype(np.int32)
+    pairs = np.concatenate([none, *(p for _, _, _, p in edges_of)])[first].astype(np.int32)
     matrix = sp.csr_matrix((weights[column], (row, column)), (count, len(used)))
     return Neighbourhoods(matrix, pairs, used, weights)
 
@@ -115,8 +112,8 @@ def factors(
     vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
     kept = min(width, *matrix.shape)
     if kept:
-        left, found, _ = randomized_svd(_polled(matrix, poll), kept, n_iter=_ITERATIONS, random_state=seed)
-        vectors[:, :kept], values[:kept] = left * found, found
+        left, singular, _ = randomized_svd(_polled(matrix, poll), kept, n_iter=_ITERATIONS, random_state=seed)
+        vectors[:, :kept], values[:kept] = left * singular, singular
     return vectors, values
 
 

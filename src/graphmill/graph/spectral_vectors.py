@@ -77,5 +77,5 @@ def _kept(rows: sp.csr_matrix, columns: np.ndarray) -> float:
 def shortened(vectors: np.ndarray) -> np.ndarray:
     """Rows of length √(l / (l + :data:`SHORTENING`)) instead of l, which differ less in length."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    found: np.ndarray = vectors / np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6).astype(np.float32)
-    return found
+    rescaled: np.ndarray = vectors / np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6).astype(np.float32)
+    return rescaled

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from graphmill.atomic_files import sync
 from graphmill.errors import InputError, RunLockedError
-from graphmill.verified_files import MANIFEST, Verify, damaged_file, describe_file, remember
+from graphmill.verified_files import MANIFEST, Verify, damaged, damaged_file, describe_file, read_json_file, remember
 
 FORMAT = "graphmill.graph"
 VERSION = 1
@@ -32,6 +32,7 @@ _NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
 
 
 PRESENT = "_present"
+_REMEDY = "build the graph again from its tables"
 
 
 def features_file(type_number: int, name: str = "", ending: str = "") -> str:
@@ -43,7 +44,7 @@ def features_file(type_number: int, name: str = "", ending: str = "") -> str:
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
     """Write ``name`` as NPY; it is synced to disk when this returns."""
     np.save(directory / name, np.ascontiguousarray(values), allow_pickle=False)
-    _sync(directory / name)
+    sync(directory / name)
 
 
 def write_table(directory: Path, name: str, table: pa.Table) -> None:
@@ -52,7 +53,7 @@ def write_table(directory: Path, name: str, table: pa.Table) -> None:
     path = directory / name
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
-    _sync(path)
+    sync(path)
 
 
 def read_array(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
@@ -60,9 +61,9 @@ def read_array(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[An
     try:
         values = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise _damaged(path, str(error)) from None
+        raise damaged(path, str(error), _REMEDY) from None
     if values.dtype != np.dtype(dtype) or values.shape != shape:
-        raise _damaged(path, f"it holds {values.dtype}{list(values.shape)}; expected {dtype}{list(shape)}")
+        raise damaged(path, f"it holds {values.dtype}{list(values.shape)}; expected {dtype}{list(shape)}", _REMEDY)
     return values.view(np.ndarray)
 
 
@@ -71,7 +72,7 @@ def read_table(path: Path) -> pa.Table:
     try:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowInvalid) as error:
-        raise _damaged(path, str(error)) from None
+        raise damaged(path, str(error), _REMEDY) from None
 
 
 def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
@@ -91,15 +92,13 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     Raises :class:`InputError` if there is none, if it is damaged, or if it has another version of the format.
     """
     path = directory / MANIFEST
-    try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        raise InputError(f"{directory} is not a typed graph: it has no {MANIFEST}; build the graph first") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from None
-    found = manifest.get("format") if isinstance(manifest, dict) else None
-    if found != FORMAT:
-        raise InputError(f"{path} describes {found!r}, not a typed graph ({FORMAT}); check the path")
+    missing = f"{directory} is not a typed graph: it has no {MANIFEST}; build the graph first"
+    if not directory.is_dir():
+        raise InputError(missing)
+    manifest: dict[str, Any] = read_json_file(path, missing, _REMEDY)
+    kind = manifest.get("format") if isinstance(manifest, dict) else None
+    if kind != FORMAT:
+        raise InputError(f"{path} describes {kind!r}, not a typed graph ({FORMAT}); check the path")
     version = manifest.get("version")
     if not isinstance(version, int) or version < VERSION:
         raise InputError(
@@ -111,7 +110,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
             f"this version reads {VERSION}: update graphmill"
         )
     if manifest.get("content_hash") != content_hash(manifest):
-        raise _damaged(path, "its contents do not match its content_hash")
+        raise damaged(path, "its contents do not match its content_hash", _REMEDY)
     return manifest
 
 
@@ -120,8 +119,8 @@ def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "
 
     ``verify``: "changed" reads only files that have changed since their last verification, "always" reads all.
     """
-    if found := damaged_file(directory, manifest["files"], verify):
-        raise _damaged(*found)
+    if damage := damaged_file(directory, manifest["files"], verify):
+        raise damaged(*damage, _REMEDY)
 
 
 @contextmanager
@@ -165,8 +164,8 @@ def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
                 check_files(out, manifest, "always")
                 return
     (directory / MANIFEST).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    _sync(directory / MANIFEST)
-    _sync(directory)
+    sync(directory / MANIFEST)
+    sync(directory)
     if out.exists():
         old = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
         out.rename(old / "old")
@@ -174,17 +173,5 @@ def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
     else:
         directory.rename(out)
-    _sync(out.parent)
+    sync(out.parent)
     remember(out, manifest["files"])
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _damaged(path: Path, what: str) -> InputError:
-    return InputError(f"{path} is damaged: {what}; build the graph again from its tables")

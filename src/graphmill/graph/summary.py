@@ -82,7 +82,7 @@ class NodeHashes:
 def summarise(graph: TypedGraph) -> GraphSummary:
     """Make the summary of a graph, reading every edge once."""
     hashes, degrees = NodeHashes(graph), np.zeros(graph.num_nodes, np.int64)
-    found: list[UInt64] = []
+    pairs_of: list[UInt64] = []
     in_train: list[UInt64] = []
     for relation in graph.relations:
         edges = graph.edges(relation)
@@ -90,10 +90,10 @@ def summarise(graph: TypedGraph) -> GraphSummary:
         dst = np.asarray(edges.dst).astype(np.int64) + graph.node_type(relation.target).offset
         degrees += np.bincount(src, minlength=len(degrees)) + np.bincount(dst, minlength=len(degrees))
         keys = hashes.pairs(src, dst)
-        found.append(sorted_unique(keys))
+        pairs_of.append(sorted_unique(keys))
         in_train.append(sorted_unique(keys[np.asarray(edges.split) == TRAIN]))
     none = np.zeros(0, np.uint64)
-    pairs = sorted_unique(np.concatenate([none, *found]))
+    pairs = sorted_unique(np.concatenate([none, *pairs_of]))
     return GraphSummary(
         graph.content_hash,
         {t.name: t.count for t in graph.node_types},

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
-from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.splits import TRAIN
+from graphmill.graph.interactions import to_rows
 from graphmill.graph.typed_graph import TypedGraph
 
 
@@ -40,12 +39,9 @@ class TrainingLinks:
         outgoing, offsets = [], []
         for relation in graph.relations:
             source, target = graph.node_type(relation.source), graph.node_type(relation.target)
-            edges = graph.edges(relation.index)
-            train = np.asarray(edges.split) == TRAIN
-            keys = np.asarray(edges.src, np.int64)[train] * target.count + np.asarray(edges.dst)[train]
-            keys = sorted_unique(keys)
-            ends = keys // max(target.count, 1), keys % max(target.count, 1)
-            outgoing.append(sp.csr_matrix((np.ones(len(keys), np.int64), ends), (source.count, target.count)))
+            links = to_rows(*graph.training_edges(relation), source.count, target.count)
+            entries = np.ones(len(links), np.int64), links.columns, links.indptr
+            outgoing.append(sp.csr_matrix(entries, (source.count, target.count)))
             offsets.append((source.offset, target.offset))
         return cls(outgoing, offsets)
 
@@ -62,13 +58,13 @@ class TrainingLinks:
 
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets]: 1 for each training link."""
-        own = self.outgoing[relation]
-        return sp.csr_matrix((np.ones(own.nnz, np.float32), own.indices, own.indptr), own.shape)
+        links = self.outgoing[relation]
+        return sp.csr_matrix((np.ones(links.nnz, np.float32), links.indices, links.indptr), links.shape)
 
     def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Training targets of some heads (local numbers): for each link, the row of ``heads`` and the local target."""
-        found = self.outgoing[relation][heads].tocoo()
-        return found.row.astype(np.int64), found.col.astype(np.int64)
+        entries = self.outgoing[relation][heads].tocoo()
+        return entries.row.astype(np.int64), entries.col.astype(np.int64)
 
     def degrees(self, relation: int) -> np.ndarray:
         """int64 [targets]: number of training links into each target."""
@@ -115,9 +111,9 @@ class TrainingLinks:
         if not sizes or not rows.sum() == len(sources) == len(counts) or (counts > len(targets)).any():
             raise InputError("its numbers of links do not agree with each other")
         outgoing, row, link = [], 0, 0
-        for own, (count, others) in zip(rows.tolist(), shapes.tolist(), strict=True):
-            heads, links = sources[row : row + own], counts[row : row + own]
-            if own and (heads[0] < 0 or heads[-1] >= count or (np.diff(heads) <= 0).any()):
+        for sources_of, (count, others) in zip(rows.tolist(), shapes.tolist(), strict=True):
+            heads, links = sources[row : row + sources_of], counts[row : row + sources_of]
+            if sources_of and (heads[0] < 0 or heads[-1] >= count or (np.diff(heads) <= 0).any()):
                 raise InputError("the sources of its links are not those of their relation")
             indptr = np.zeros(count + 1, np.int64)
             indptr[1 + heads] = links
@@ -126,7 +122,7 @@ class TrainingLinks:
             if len(tails) < indptr[-1] or tails.min(initial=0) < 0 or tails.max(initial=-1) >= others:
                 raise InputError("the targets of its links are not those of their relation")
             outgoing.append(sp.csr_matrix((np.ones(len(tails), np.int64), tails, indptr), (count, others)))
-            row, link = row + own, link + int(indptr[-1])
+            row, link = row + sources_of, link + int(indptr[-1])
         if link != len(targets) or not all(matrix.has_canonical_format for matrix in outgoing):
             raise InputError("the targets of its links are not in order")
         return cls(outgoing, [(int(a), int(b)) for a, b in offsets])

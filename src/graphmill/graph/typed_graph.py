@@ -142,11 +142,11 @@ class TypedGraph:
         kinds = rows(("node type", "nodes"), ((kind.name, kind.count) for kind in self.node_types))
         names = [f"edges in {name}" for name in SPLIT_NAMES]
         splits = [each["split"] for each in self.manifest["relations"]]
-        found = (
+        edges_of = (
             (" | ".join(relation.key), *(split[name] for name in SPLIT_NAMES))
             for relation, split in zip(self.relations, splits, strict=True)
         )
-        return page(repr(self), kinds, rows(("relation", *names), found))
+        return page(repr(self), kinds, rows(("relation", *names), edges_of))
 
     def node_type(self, name: str) -> NodeType:
         """The node type ``name``. Raises :class:`InputError` if it is unknown, and lists the known ones."""
@@ -179,6 +179,18 @@ class TypedGraph:
             self._edges[index] = RelationEdges(self.relations[index], indptr=indptr, **columns)
         return self._edges[index]
 
+    def training_edges(
+        self, relation: Relation | int, *, everywhere: bool = False
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Sources and targets of a relation's training edges, int32 [E] local numbers; ``everywhere``: int64 global ones."""
+        edges = self.edges(relation)
+        train = np.asarray(edges.split) == TRAIN
+        src, dst = np.asarray(edges.src)[train], np.asarray(edges.dst)[train]
+        if not everywhere:
+            return src, dst
+        first, second = (self.node_type(name).offset for name in (edges.relation.source, edges.relation.target))
+        return src + np.int64(first), dst + np.int64(second)
+
     def node_table(self) -> pa.Table:
         """The nodes in global order: index int64, id, type, name, source; mapped into memory."""
         self._check_current()
@@ -204,10 +216,8 @@ class TypedGraph:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""
         warm = np.zeros(self.num_nodes, bool)
         for relation in self.relations:
-            edges = self.edges(relation)
-            train = edges.split == TRAIN
-            warm[edges.src[train] + self.node_type(relation.source).offset] = True
-            warm[edges.dst[train] + self.node_type(relation.target).offset] = True
+            for ends in self.training_edges(relation, everywhere=True):
+                warm[ends] = True
         return ~warm
 
     def verify(self) -> None:

@@ -88,7 +88,7 @@ class TypedPaths:
 
         It does not enumerate all pairs of steps, because a graph with many relations has too many.
         """
-        found: dict[tuple[int, int], float] = {}
+        counts: dict[tuple[int, int], float] = {}
         allowed: dict[tuple[int, int], bool] = {}
         for sign, ends in ((1.0, tails), (-1.0, np.roll(tails, 1))):
             for head, tail in zip(heads, ends, strict=True):
@@ -96,8 +96,8 @@ class TypedPaths:
                     if channel not in allowed:
                         allowed[channel] = self._may_tell(relation, channel)
                     if allowed[channel]:
-                        found[channel] = found.get(channel, 0.0) + sign
-        return sorted((c for c, n in found.items() if n > 1), key=lambda c: (-found[c], c))[:most]
+                        counts[channel] = counts.get(channel, 0.0) + sign
+        return sorted((c for c, n in counts.items() if n > 1), key=lambda c: (-counts[c], c))[:most]
 
     def _may_tell(self, relation: int, channel: tuple[int, int]) -> bool:
         if channel[1] == NONE:
@@ -159,8 +159,8 @@ class _Adjacency:
         return cls(indptr, np.concatenate(steps)[order], np.concatenate(others)[order])
 
     def row(self, node: int) -> tuple[np.ndarray, np.ndarray]:
-        own = slice(self.indptr[node], self.indptr[node + 1])
-        return self.steps[own], self.others[own]
+        entries = slice(self.indptr[node], self.indptr[node + 1])
+        return self.steps[entries], self.others[entries]
 
 
 def _same(one: sp.csr_matrix, other: sp.csr_matrix) -> bool:

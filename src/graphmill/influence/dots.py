@@ -80,16 +80,16 @@ def _row_pairs(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tensor
     def parts() -> Iterator[Tensor]:
         for keys, values in zip(b.keys, b.values, strict=True):
             weighed = _weighed(values, keys, scale)
-            for own, mine in zip(a.keys, a.values, strict=True):
-                yield (mine @ weighed.T) * (own[:, None] == keys[None, :])
+            for each, mine in zip(a.keys, a.values, strict=True):
+                yield (mine @ weighed.T) * (each[:, None] == keys[None, :])
             if a.spread is not None and a.which is not None:
                 coefficients, directions = a.spread
                 yield ((directions @ weighed.T) * coefficients[:, keys])[a.which]
         if b.spread is None or b.which is None:
             return
         coefficients, directions = b.spread
-        for own, mine in zip(a.keys, a.values, strict=True):
-            yield ((_weighed(mine, own, scale) @ directions.T) * coefficients[:, own].T)[:, b.which]
+        for each, mine in zip(a.keys, a.values, strict=True):
+            yield ((_weighed(mine, each, scale) @ directions.T) * coefficients[:, each].T)[:, b.which]
         if a.spread is not None and a.which is not None:
             yield _spread_pairs(a.spread, b.spread, scale)[a.which][:, b.which]
 
@@ -108,10 +108,10 @@ def _row_paired(a: RowGradients, b: RowGradients, scale: Tensor | None) -> Tenso
     """Products of rows with rows, of rows with a whole-table gradient, and (if both have one) of two whole-table
     gradients."""
     terms: list[Tensor] = []
-    for own, mine in zip(a.keys, a.values, strict=True):
-        weighed = _weighed(mine, own, scale)
-        terms += [(weighed * values).sum(1) * (own == keys) for keys, values in zip(b.keys, b.values, strict=True)]
-        terms += _against_spread(own, weighed, b)
+    for each, mine in zip(a.keys, a.values, strict=True):
+        weighed = _weighed(mine, each, scale)
+        terms += [(weighed * values).sum(1) * (each == keys) for keys, values in zip(b.keys, b.values, strict=True)]
+        terms += _against_spread(each, weighed, b)
     for keys, values in zip(b.keys, b.values, strict=True):
         terms += _against_spread(keys, _weighed(values, keys, scale), a)
     if a.spread is not None and b.spread is not None and a.which is not None and b.which is not None:

@@ -18,17 +18,7 @@ class InfluenceSettings(Settings):
     split: Literal["test", "valid"] = setting("test", "test: the split whose triples are explained")
     max_test_triples: int = setting(100, "test: explain at most this many triples, drawn by the seed; 0 = all", ge=0)
     triple: list[str] = setting([], "single: head, relation and tail, each by id or name")
-    unit: Literal["label", "row"] = setting(
-        "label",
-        "What counts as a training triple's part of the loss: label: what its own label adds; row: the whole row of "
-        "its query, so that the row's other tails share the influence",
-    )
-    variant: Literal["exact", "last_layer_same_tail_only"] = setting(
-        "exact",
-        "exact: use all layers; last_layer_same_tail_only: use only the output layer, which finds only training "
-        "triples with the same answer entity (not with ConvE's loss softmax)",
-    )
-    layers: list[str] = setting([], "exact: use only these layers, such as [projection, convolution]; empty = all")
+    layers: list[str] = setting([], "Use only these layers, such as [projection, convolution]; empty = all")
     precondition: Literal["none", "adam"] = setting(
         "none",
         "adam: divide gradients by √v + ε from the checkpoint's Adam state, as the training steps did; exact, but it "
@@ -53,6 +43,4 @@ class InfluenceSettings(Settings):
     def _consistent(self) -> "InfluenceSettings":
         if self.mode == "single" and len(self.triple) != 3:
             raise ValueError("mode: single needs triple: [head, relation, tail]")
-        if self.layers and self.variant != "exact":
-            raise ValueError("layers are chosen for variant: exact; the other one defines its own")
         return self

@@ -32,17 +32,13 @@ class TracedCheckpoint:
 
 @dataclass(frozen=True)
 class Request:
-    """Selects parts of the gradients. ``layers`` empty: all layers; ``unit``: "label" or "row" of the training side."""
+    """``layers``: those whose gradients count; empty: all. ``batch_size``: labels differentiated at once."""
 
-    unit: str = "label"
     layers: tuple[str, ...] = ()
-    last_layer: bool = False
     batch_size: int = 1024
 
     def choose(self, factors: Sequence[Factor], tracer: Tracer) -> list[Factor]:
         """The factors of the selected layers. Raises :class:`SettingsError` for an unknown layer."""
-        if self.last_layer:
-            return [f for f in factors if f.parameter in tracer.output_parameters]
         if unknown := [name for name in self.layers if name not in tracer.layers]:
             raise SettingsError(f"layers: there is no '{unknown[0]}' (known: {', '.join(tracer.layers)})")
         return [f for f in factors if not self.layers or f.parameter.split(".")[0] in self.layers]
@@ -67,9 +63,9 @@ def influence(
     done, total = start if start is not None else (0, None)
     for number, checkpoint in enumerate(checkpoints[done:], done + 1):
         tracer, scales = checkpoint.open()
-        found = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
-        found *= checkpoint.learning_rate
-        total = found if total is None else total + found
+        result = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
+        result *= checkpoint.learning_rate
+        total = result if total is None else total + result
         after(number, total)
     if total is None:
         raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")
@@ -91,7 +87,7 @@ def self_influence(
     for checkpoint in checkpoints:
         tracer, scales = checkpoint.open()
         for part in _blocks(len(train), max(1, request.batch_size // len(labels)), poll):
-            sides = [_train_factors(tracer, request, side[part]) for side in labels]
+            sides = [request.choose(tracer.label_gradients(side[part]), tracer) for side in labels]
             # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
             products = (
                 paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
@@ -117,21 +113,12 @@ def _one_checkpoint(
     mine = system.traced_labels(train).reshape(-1, 3)
     # Labels of one query are adjacent, so that a block computes few queries.
     width = int(mine[:, 1].max()) + 1
-    asked, which = np.unique(mine[:, 0] * width + mine[:, 1], return_inverse=True)
-    if request.unit == "row":
-        rows = np.stack([asked // width, asked % width], axis=1)
-        values = np.concatenate(
-            [
-                _both(pairwise(_train_factors(tracer, request, rows[part]), right, scales), directions)
-                for part in _blocks(len(rows), request.batch_size, poll)
-            ]
-        )
-        return np.ascontiguousarray(values[which.reshape(directions, -1)].sum(0).T)
     out: np.ndarray | None = None
-    order = np.argsort(which, kind="stable")
+    order = np.argsort(mine[:, 0] * width + mine[:, 1], kind="stable")
     for part in _blocks(len(order), request.batch_size, poll):
         chosen = order[part]
-        block = _both(pairwise(_train_factors(tracer, request, mine[chosen]), right, scales), directions)
+        left = request.choose(tracer.label_gradients(mine[chosen]), tracer)
+        block = _both(pairwise(left, right, scales), directions)
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)
         owner = chosen % len(train)
@@ -141,12 +128,6 @@ def _one_checkpoint(
             out[:, owner[side]] += block[side].T
     assert out is not None
     return out
-
-
-def _train_factors(tracer: Tracer, request: Request, labels: np.ndarray) -> list[Factor]:
-    """``labels``: int64 [n, 3]; only the first two columns are read with the unit "row"."""
-    found = tracer.row_gradients(labels[:, :2]) if request.unit == "row" else tracer.label_gradients(labels)
-    return request.choose(found, tracer)
 
 
 def _both(products: Tensor, directions: int) -> np.ndarray:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import joined_keys, places_in
 from graphmill.ingest.files import shown
-from graphmill.ingest.id_columns import text_columns
+from graphmill.ingest.id_columns import text_mapping
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import IngestResult
 
@@ -30,17 +30,13 @@ def read_aliases(path: str | Path) -> Aliases:
     """
     if not str(path):
         return {}
-    found: dict[str, str] = {}
-    for row in text_columns(path, COLUMNS, "Aliases are").to_pylist():
-        old, new = row["old_id"], row["id"]
-        if found.setdefault(old, new) != new:
-            raise InputError(f"{shown(path)}: {old!r} is an alias of {found[old]!r} and of {new!r}; keep one")
-    return {old: _last(old, found, path) for old in found}
+    id_of = text_mapping(path, *COLUMNS, "Aliases are")
+    return {old: _last(old, id_of, path) for old in id_of}
 
 
-def _last(old: str, found: Aliases, path: str | Path) -> str:
+def _last(old: str, id_of: Aliases, path: str | Path) -> str:
     way = [old]
-    while (new := found.get(way[-1], way[-1])) != way[-1]:
+    while (new := id_of.get(way[-1], way[-1])) != way[-1]:
         if new in way:
             raise InputError(
                 f"{shown(path)}: aliases go round in a circle: {' → '.join([*way, new][:8])}; remove one row"

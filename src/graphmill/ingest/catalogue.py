@@ -16,9 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN, feature_key, feature_table
+from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows, text_of
+from graphmill.ingest.tables import MAX_SHOWN, NODES
 
 TypeRule = Literal["rarest", "first", "last", "joined"]
 JOINT = "+"
@@ -27,11 +26,10 @@ JOINT = "+"
 
 @dataclass(frozen=True)
 class Listed:
-    """Rows of one node file: text columns of one length, and the line of each row.
+    """Rows of one node file: text columns of one length.
 
     ``types`` are as written; a cell may have several. ``space``: the space of all rows; empty: the type, once it is
-    known. ``values`` float32 [n, f] with NaN for a blank cell, for the feature set ``feature_set``; None: the file has
-    no features.
+    known.
     """
 
     file: str
@@ -40,9 +38,6 @@ class Listed:
     types: pa.StringArray
     name: pa.StringArray
     source: pa.StringArray
-    line: np.ndarray
-    values: np.ndarray | None = None
-    feature_set: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,7 +45,7 @@ class Catalogue:
     """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
 
     ``several``: number of nodes with more than one type. ``untyped``: nodes without a type. ``repeated``: rows after
-    each node's first. ``parts``: for each file, the node of each of its rows.
+    each node's first.
     """
 
     space: pa.StringArray
@@ -61,10 +56,13 @@ class Catalogue:
     several: int
     untyped: int
     repeated: int
-    parts: tuple[tuple[Listed, np.ndarray], ...]
 
     def __len__(self) -> int:
         return len(self.id)
+
+    def table(self) -> pa.Table:
+        """The columns ``id``, ``type``, ``name`` and ``source``."""
+        return pa.table({name: getattr(self, name) for name in ("id", "type", "name", "source")})
 
     def find(self, space: pa.StringArray | None, ids: pa.StringArray) -> np.ndarray:
         """The node (int64) of each id in its space; −1 if there is none. Without ``space``, −2 for an id that is in
@@ -72,45 +70,11 @@ class Catalogue:
         if not len(self):
             return np.full(len(ids), -1, np.int64)
         if space is None:
-            found = places_in(ids, self.id)
+            node = places_in(ids, self.id)
             code = codes_of(self.id)
             shared = np.bincount(code)[code] > 1
-            return np.where((found >= 0) & shared[np.maximum(found, 0)], -2, found)
+            return np.where((node >= 0) & shared[np.maximum(node, 0)], -2, node)
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
-
-    def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
-        """Feature tables by key, their rejects, and the number of nodes without features because of a blank cell.
-
-        ``row_of``: each node's row of the node table. Raises :class:`InputError` if two files have the same feature set
-        of one type.
-        """
-        tables: dict[str, pa.Table] = {}
-        rejects: list[tuple[str, Reject]] = []
-        blank = 0
-        for listed, node in self.parts:
-            if listed.values is None:
-                continue
-            whole = ~np.isnan(listed.values).any(axis=1)
-            wrong = np.isinf(listed.values).any(axis=1)
-            for row in np.flatnonzero(wrong):
-                why = "a feature is no finite number"
-                rejects.append((listed.file, Reject(int(listed.line[row]), "", why, listed.id[row].as_py())))
-            blank += int((~whole).sum())
-            first = np.zeros(len(node), bool)
-            first[np.unique(node, return_index=True)[1]] = True
-            rows = np.flatnonzero(whole & ~wrong & first)
-            types = self.type.take(pa.array(node[rows])).to_numpy(zero_copy_only=False)
-            for kind in dict.fromkeys(types.tolist()):
-                key = feature_key(kind, listed.feature_set)
-                if key in tables:
-                    raise InputError(
-                        f"{listed.file}: {kind!r} has features already; give this file's a feature_set of its own"
-                    )
-                of_kind = rows[types == kind]
-                place = row_of[node[of_kind]]
-                order = np.argsort(place)
-                tables[key] = feature_table(place[order].astype(np.int32), listed.values[of_kind][order])
-        return tables, rejects, blank
 
 
 def catalogue_of(
@@ -127,12 +91,11 @@ def catalogue_of(
     spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
     code = codes_of(spaces, ids)
     first = first_rows(code)
-    parts = np.split(code, np.cumsum([len(part.id) for part in listed])[:-1])
     chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
     where = pa.array(first)
     space = spaces.take(where)
     space = pc.if_else(pc.equal(space, ""), chosen, space)
-    found = Catalogue(
+    merged = Catalogue(
         space,
         ids.take(where),
         chosen,
@@ -141,19 +104,18 @@ def catalogue_of(
         several,
         untyped,
         len(code) - len(first),
-        tuple(zip(listed, parts, strict=False)),
     )
-    _check_keys(found)
-    return found
+    _check_keys(merged)
+    return merged
 
 
-def _check_keys(found: Catalogue) -> None:
-    key = codes_of(found.type, found.id)
+def _check_keys(nodes: Catalogue) -> None:
+    key = codes_of(nodes.type, nodes.id)
     twice = np.flatnonzero(np.bincount(key, minlength=1)[key] > 1)
     if len(twice):
         row = int(twice[0])
         raise InputError(
-            f"two nodes have the type {found.type[row].as_py()!r} and the id {found.id[row].as_py()[:MAX_SHOWN]!r}; a node "
+            f"two nodes have the type {nodes.type[row].as_py()!r} and the id {nodes.id[row].as_py()[:MAX_SHOWN]!r}; a node "
             "is known by type and id: give the files different types"
         )
 
@@ -169,12 +131,12 @@ def _types(
     of_node: list[dict[str, None]] = [{} for _ in range(count)]
     for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
         of_node[node] |= cells[cell]
-    number: Counter[str] = Counter(kind for found in of_node for kind in found)
+    number: Counter[str] = Counter(kind for kinds_of_node in of_node for kind in kinds_of_node)
     place: Counter[str] = Counter()
-    for found in of_node:
-        for where, kind in enumerate(found):
+    for kinds_of_node in of_node:
+        for where, kind in enumerate(kinds_of_node):
             place[kind] += where
-    keys = [tuple(found) for found in of_node]
+    keys = [tuple(kinds_of_node) for kinds_of_node in of_node]
     kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
     several = sum(len(key) > 1 for key in keys)
     return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
@@ -196,6 +158,24 @@ def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
         cell = cell.replace(mark, separators[0])
     parts = (part.strip() for part in (cell.split(separators[0]) if separators else [cell]))
     return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
+
+
+def merged_nodes(*tables: pa.Table) -> tuple[pa.Table, list[np.ndarray]]:
+    """The nodes of several tables, one for each type and id, in the order of their first rows; and the row (int32) of each
+    table's nodes among them.
+
+    A node has the first name that is not its id, and the first source.
+    """
+    columns = ("id", "type", "name", "source")
+    ids, types, names, sources = (pa.concat_arrays([text_of(table, name) for table in tables]) for name in columns)
+    code = codes_of(types, ids)
+    first = first_rows(code)
+    names = pc.if_else(pc.equal(names, ids), "", names)
+    names, sources = (text.take(pa.array(first_filled(text, code, first)[0])) for text in (names, sources))
+    ids, types = (text.take(pa.array(first)) for text in (ids, types))
+    names = pc.if_else(pc.equal(names, ""), ids, names)
+    arrays = [pa.array(np.arange(len(first))), ids, types.dictionary_encode(), names, sources.dictionary_encode()]
+    return pa.table(arrays, NODES), np.split(code, np.cumsum([table.num_rows for table in tables])[:-1])
 
 
 def joined_keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,6 @@ class NodeSource:
     source: str = ""
     constant: str = ""
     space: str = ""
-    features: tuple[str, ...] = ()
-    feature_set: str = ""
     delimiter: str = "auto"
     header: bool = True
     only_where: str = ""
@@ -47,7 +45,7 @@ class NodeSource:
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns to read."""
-        names = (self.id, self.type, self.name, self.source, *self.features)
+        names = (self.id, self.type, self.name, self.source)
         return merged_columns(
             Column(name, required=name == self.id and not self.only_where, names=name in (self.id, self.type))
             for name in names

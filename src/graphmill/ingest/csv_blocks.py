@@ -1,9 +1,8 @@
 """Reads any CSV file as a stream of checked Arrow blocks, with the line number of every row and reject.
 
 No single parser is fast and gives line numbers: pyarrow's does not name lines when it uses threads. So the file is cut
-into blocks at record boundaries, threads parse the blocks with pyarrow, and each block is checked as a whole. If a
-block has an error, it is split, and the wrong part is read again by a parser that knows its lines
-(:mod:`graphmill.ingest.csv_careful`). Both ways give the same rows and the same rejects.
+into blocks at record boundaries, threads parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each block is checked
+as a whole (:mod:`graphmill.ingest.cells`).
 
 The readers interpret the columns.
 """
@@ -14,15 +13,14 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_careful import read_carefully
-from graphmill.ingest.csv_parsers import CsvLayout, Doubt, read_fast
+from graphmill.ingest.cells import RowBlock, checked_block
+from graphmill.ingest.csv_parsers import CsvLayout, read_texts
 from graphmill.ingest.files import LONGEST_LINE, Source, first_lines, too_long
 from graphmill.ingest.records import cut
 from graphmill.ingest.rejects import Reject
@@ -35,36 +33,6 @@ _DIRECTIVE = re.compile(rb'"?sep=([^\w\r\n"])"?[ \t]*\r?\n', re.IGNORECASE)
 _MAX_THREADS = 4
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Lines:
-    """The line of the file on which each row of a block starts: ``exact[row]``, or ``first + row`` if ``exact`` is empty."""
-
-    first: int
-    exact: np.ndarray
-
-    def of(self, rows: np.ndarray) -> np.ndarray:
-        """The lines (int64) of ``rows``."""
-        return self.exact[rows] if len(self.exact) else self.first + rows.astype(np.int64)
-
-
-@dataclass(frozen=True)
-class CsvBlock:
-    """The usable rows of one block (``table``, with the layout's columns) and its rejects."""
-
-    table: pa.Table
-    lines: Lines
-    rejects: list[Reject] = field(default_factory=list)
-
-    def line(self, row: int) -> int:
-        """The line of the file on which ``row`` starts."""
-        return int(self.lines.of(np.array([row]))[0])
-
-    def rows(self, keep: np.ndarray) -> "CsvBlock":
-        """The block without the rows that the mask ``keep`` leaves out; with all rejects."""
-        lines = Lines(1, self.lines.of(np.flatnonzero(keep)))
-        return CsvBlock(self.table.filter(pa.array(keep)).combine_chunks(), lines, self.rejects)
 
 
 @dataclass(frozen=True)
@@ -82,18 +50,32 @@ class Header:
     commented: bool = False
 
 
+class Start(NamedTuple):
+    """The first bytes of a file. ``whole``: whether they are all; ``bom``: whether a byte order mark was before them."""
+
+    name: str
+    data: bytes
+    whole: bool
+    bom: bool
+
+
+def start_of(source: Source) -> Start:
+    """The start of an open file."""
+    data = source.read(_HEADER_BYTES)
+    return Start(source.name, data, len(data) < _HEADER_BYTES, source.bom)
+
+
 def read_header(
-    source: Source, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
+    source: Start, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
 ) -> tuple[Header, bytes]:
-    """Read the header of ``source``; also returns the bytes already read after it.
+    """The header of a file; also returns the bytes of its start after that.
 
     Lines that begin with ``#`` or ``!`` are comments; the last of them is the header if it has as many names as the line
     after it has fields, of which none is ``wanted``. ``header_line`` False: columns are named "0", "1", ...; there are as
     many as in most of the first lines. Raises :class:`InputError` for an empty file, and for a header that is not UTF-8,
     has no end, or whose quotes are not closed.
     """
-    data = source.read(_HEADER_BYTES)
-    final = len(data) < _HEADER_BYTES
+    data, final = source.data, source.whole
     directed, length = split_directive(data)
     if directed and directed != layout.delimiter:
         raise InputError(
@@ -174,12 +156,12 @@ def without_comments(data: bytes, layout: CsvLayout, *, everywhere: bool) -> tup
 
 def split_directive(data: bytes) -> tuple[str, int]:
     """The delimiter in Excel's first line ``sep=;``, and the length of that line; ("", 0) if there is none."""
-    found = _DIRECTIVE.match(data)
-    return (found[1].decode(), found.end()) if found else ("", 0)
+    directive = _DIRECTIVE.match(data)
+    return (directive[1].decode(), directive.end()) if directive else ("", 0)
 
 
 def read_blocks(
-    pieces: Iterator[tuple[bytes, int, bool]], layout: CsvLayout, digest: Callable[[CsvBlock], T]
+    pieces: Iterator[tuple[bytes, int, bool]], layout: CsvLayout, digest: Callable[[RowBlock], T]
 ) -> Iterator[tuple[T, list[Reject]]]:
     """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
 
@@ -203,16 +185,12 @@ def read_blocks(
 
 
 def _work(
-    data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[CsvBlock], T]
+    data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[RowBlock], T]
 ) -> tuple[T, list[Reject]]:
-    rejects: list[Reject] = []
-    try:
-        if not regular:
-            raise Doubt
-        table, lines = read_fast(data, first_line, layout)
-    except Doubt:
-        table, lines, rejects = read_carefully(data, first_line, layout)
-    return digest(CsvBlock(table, Lines(first_line, lines), rejects)), rejects
+    texts, lines, broken = read_texts(data, first_line, regular, layout)
+    block = checked_block(texts, lines, layout.columns)
+    block.rejects.extend(broken)
+    return digest(block), block.rejects
 
 
 def read_pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:

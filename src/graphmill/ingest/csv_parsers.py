@@ -1,46 +1,24 @@
-"""The rules for a CSV file's columns, and the fast parser, which reads a block or reports that it has an error.
+"""Reads a block of CSV records as texts: with pyarrow where every record is whole, else record by record.
 
-:mod:`graphmill.ingest.csv_careful` finds the error and its line. Both follow the rules of :class:`CsvLayout`.
+:mod:`graphmill.ingest.records` has the rules for the bounds of records, and :mod:`graphmill.ingest.cells` checks the texts.
 """
 
 import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 
+from graphmill.ingest.cells import TYPES, Column, printable
 from graphmill.ingest.records import MAX_FIELD_BYTES, Record, records
-from graphmill.ingest.tables import CATEGORY
+from graphmill.ingest.rejects import Reject
 
-BLANK = " \t\r\n\v\f\u00a0"
-"""White space; a required cell must contain other characters."""
-
-_BOM = b"\xef\xbb\xbf"
 _BLANKS, _EDGE_BLANKS = re.compile(rb"[ \t]+"), re.compile(rb"^ | (?=\r?\n)| \Z", re.MULTILINE)
-_TYPES = {"text": pa.string(), "category": CATEGORY, "whole": pa.int64()}
-
-
-class Doubt(Exception):  # noqa: N818 - a signal between the two parsers, not an error that anyone sees
-    """The fast parser found something that the careful one must check."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column to read. ``required``: a blank cell is a reject. ``names``: its cells are ids or names, never quantities.
-
-    ``kind``: ``text``; ``category`` (text with few distinct values, read as dictionary); ``whole``, a number from 0 to
-    2⁶³ - 1, decimal or hexadecimal with ``0x``, read as int64.
-    """
-
-    name: str
-    kind: Literal["text", "category", "whole"] = "text"
-    required: bool = False
-    names: bool = False
+_NO_TEXT = "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
+_RETURN = "a carriage return within the row"
 
 
 @dataclass(frozen=True)
@@ -72,11 +50,6 @@ class CsvLayout:
             return data.replace(b"::", self.delimiter_byte)
         return data if self.quoted or self.delimiter != " " else _EDGE_BLANKS.sub(b"", _BLANKS.sub(b" ", data))
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the blocks."""
-        return pa.schema([(c.name, _TYPES[c.kind]) for c in self.columns])
-
     def records(self, data: bytes, final: bool) -> Iterator[Record]:
         """The records of ``data``; see :func:`graphmill.ingest.records.records`."""
         return records(data, self.delimiter_byte, final, self.quoted)
@@ -95,38 +68,38 @@ class CsvLayout:
             return text.split(self.mark)
 
 
-def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray]:
-    """All rows of ``data``, whose quotes must be regular, and their lines (empty: one line per row, from ``first_line`` on).
+def read_texts(
+    data: bytes, first_line: int, regular: bool, layout: CsvLayout
+) -> tuple[pa.Table, np.ndarray, list[Reject]]:
+    """The rows of ``data`` as texts, one column for each of the layout's; the line of each row; and the broken records.
 
-    Raises :class:`Doubt` if any row has an error.
+    ``data`` are complete records, without a byte order mark, from ``first_line`` on. ``regular``: whether their quotes are
+    (:func:`graphmill.ingest.records.is_regular`).
     """
     view = np.frombuffer(data, dtype=np.uint8)
-    # pyarrow drops a byte order mark at the start of its input, but within a file it is text.
-    if b"\0" in data or data.startswith(_BOM) or (b"\r" in data and len(lone_returns(view))):
-        raise Doubt
-    table = _arrow_read(data, layout)
-    newlines = np.flatnonzero(view == ord("\n"))
-    lines = np.zeros(0, dtype=np.int64)
-    ends = newlines if data.endswith(b"\n") else np.append(newlines, len(data))
-    if table.num_rows != len(ends):
-        starts, ends = record_bounds(view, newlines, layout.quoted)
-        if len(starts) != table.num_rows:  # pyarrow and this module see other records: check
-            raise Doubt
-        lines = first_line + np.searchsorted(newlines, starts)
-    if np.diff(ends, prepend=-1).max(initial=0) > MAX_FIELD_BYTES:
-        raise Doubt
-    return pa.table([_checked(table[c.name], c) for c in layout.columns], layout.schema), lines
+    if regular and not (b"\r" in data and _has_lone_return(view)) and (table := _arrow_read(data, layout)) is not None:
+        newlines = np.flatnonzero(view == ord("\n"))
+        if table.num_rows == len(newlines) + (not data.endswith(b"\n")):
+            return table, np.arange(first_line, first_line + table.num_rows), []
+        starts = _record_starts(view, newlines, layout.quoted)
+        if table.num_rows == len(starts):
+            return table, first_line + np.searchsorted(newlines, starts), []
+    return _read_singly(data, first_line, layout)
 
 
-def lone_returns(view: np.ndarray) -> np.ndarray:
-    """The places of CRs that are not followed by an LF."""
+def _has_lone_return(view: np.ndarray) -> bool:
+    """Whether there is a CR that is not followed by an LF."""
     returns = np.flatnonzero(view == ord("\r"))
-    return returns[view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")]
+    return bool((view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")).any())
 
 
-def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
+def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table | None:
+    """The table of texts; None if pyarrow refuses a row, or a text that is not UTF-8."""
     names = [f"{position}" for position in range(len(layout.header))]
-    wanted = {str(layout.header.index(c.name)): _TYPES[c.kind] for c in layout.columns}
+    kinds = {"whole": "text"}
+    wanted = {str(layout.header.index(c.name)): TYPES[kinds.get(c.kind, c.kind)] for c in layout.columns}
+    # pyarrow drops a byte order mark at the start of its input, but within a file it is text.
+    data = b"\n" + data if data.startswith(b"\xef\xbb\xbf") else data
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(data),
@@ -138,41 +111,63 @@ def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table:
             ),
         )
     except pa.ArrowInvalid:
-        raise Doubt from None
+        return None
     return table.rename_columns([c.name for c in layout.columns])
 
 
-def record_bounds(view: np.ndarray, newlines: np.ndarray, quoted: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end (without the line break) of each record that is not a blank line, if quotes are regular."""
+def _record_starts(view: np.ndarray, newlines: np.ndarray, quoted: bool) -> np.ndarray:
+    """The start of each record that is not a blank line, if quotes are regular."""
     quotes = np.flatnonzero(view == ord('"')) if quoted else np.zeros(0, np.int64)
     ends = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
     if len(ends) == 0 or ends[-1] != len(view) - 1:
         ends = np.append(ends, len(view))
     starts = np.concatenate([[0], ends[:-1] + 1])
     text_ends = np.where(view[np.maximum(ends - 1, 0)] == ord("\r"), ends - 1, ends)
-    filled = text_ends > starts
-    return starts[filled], ends[filled]
+    return starts[text_ends > starts]
 
 
-def _checked(column: pa.ChunkedArray, rules: Column) -> pa.Array:
-    """The column as one array. Raises :class:`Doubt` if a value breaks ``rules``."""
-    array = column.chunk(0) if column.num_chunks else pa.array([], _TYPES[rules.kind])
-    if rules.kind == "whole":
-        if array.null_count or (len(array) and pc.min(array).as_py() < 0):
-            raise Doubt
-    elif rules.required and has_blank(array.dictionary if rules.kind == "category" else array):
-        raise Doubt
-    return array
+def _read_singly(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray, list[Reject]]:
+    """As :func:`read_texts`: looks at each record alone, and gives those that are whole to pyarrow."""
+    kept, lines, rejects, line = list[bytes](), list[int](), list[Reject](), first_line
+    for record in layout.records(data, final=True):
+        raw = data[record.start : record.end]
+        bare = raw.rstrip(b"\r\n")
+        plain = bare.isascii() and b"\r" not in bare and b'"' not in bare
+        whole = plain and bare.count(layout.delimiter_byte) == len(layout.header) - 1
+        if bare or raw not in (b"\n", b"\r\n", b"\r"):
+            reject = None if whole else _fault(raw, line, record.fault, layout)
+            if reject is None:
+                kept.append(bare + b"\n")
+                lines.append(line)
+            else:
+                rejects.append(reject)
+        line += raw.count(b"\n")
+    table = _arrow_read(b"".join(kept), layout) if kept else None
+    if table is None:
+        table = pa.table({column.name: pa.array([], pa.string()) for column in layout.columns})
+    assert table.num_rows == len(lines), "pyarrow and this module see other records"
+    return table, np.array(lines, dtype=np.int64), rejects
 
 
-def has_blank(text: pa.StringArray) -> bool:
-    """Whether any string is empty or only white space. Only strings that start with white space are checked in full."""
-    if len(text) == 0:
-        return False
-    bounds = np.frombuffer(text.buffers()[1], dtype=np.int32)[text.offset : text.offset + len(text) + 1]
-    if (bounds[1:] == bounds[:-1]).any():
-        return True
-    first = np.frombuffer(text.buffers()[2], dtype=np.uint8)[bounds[:-1]]
-    # 0xC2 begins a no-break space in UTF-8.
-    suspects = text.filter(pa.array((first <= ord(" ")) | (first == 0xC2)))
-    return bool(pc.any(pc.equal(pc.utf8_trim(suspects, BLANK), "")).as_py())
+def _fault(raw: bytes, line: int, fault: str, layout: CsvLayout) -> Reject | None:
+    """The reject of one record, which starts on ``line``; None if it is whole."""
+    # Bytes that are not UTF-8 become lone surrogates, which tell later in which field they are.
+    text = raw.decode("utf-8", errors="surrogateescape")
+    fields: list[str] = []
+    try:
+        fields = [] if fault else layout.split(text)
+    except csv.Error as error:
+        fault = _RETURN if "new-line" in str(error) else f"longer than {MAX_FIELD_BYTES:,} bytes"
+    if not fault and not layout.quoted and "\r" in text.rstrip("\r\n"):
+        fault = _RETURN
+    if not fault and len(fields) != len(layout.header):
+        fault = f"expected {len(layout.header)} fields, found {len(fields)}"
+        spanned = raw.rstrip(b"\r\n").count(b"\n")
+        fault += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
+    if fault:
+        return Reject(line, "", fault, printable(text.rstrip("\r\n")))
+    for column in layout.columns:
+        value = fields[layout.header.index(column.name)]
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return Reject(line, column.name, _NO_TEXT, printable(value))
+    return None

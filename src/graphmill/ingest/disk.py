@@ -101,8 +101,8 @@ def let_go(*arrays: npt.NDArray[Any]) -> None:
     """
     for array in arrays:
         address = array.__array_interface__["data"][0]
-        for first, (end, found) in list(_MAPPED.items()):
-            if first <= address < end and (mapping := found()) is not None and hasattr(mmap, "MADV_DONTNEED"):
+        for first, (end, mapping_of) in list(_MAPPED.items()):
+            if first <= address < end and (mapping := mapping_of()) is not None and hasattr(mmap, "MADV_DONTNEED"):
                 mapping.madvise(mmap.MADV_DONTNEED)
 
 
@@ -117,8 +117,8 @@ def as_column(values: npt.NDArray[Any], names: Sequence[str] | pa.Array | None =
 
 def free_disk() -> int:
     """Free bytes in the folder for temporary files."""
-    found = os.statvfs(tempfile.gettempdir())
-    return found.f_bavail * found.f_frsize
+    room = os.statvfs(tempfile.gettempdir())
+    return room.f_bavail * room.f_frsize
 
 
 def in_buckets(
@@ -135,12 +135,12 @@ def in_buckets(
         yield columns
         return
     for number in range(parts):
-        found: list[list[npt.NDArray[Any]]] = [[] for _ in columns]
+        parts_of_columns: list[list[npt.NDArray[Any]]] = [[] for _ in columns]
         for part in pieces(rows, *columns):
             mine = (key(part) & (parts - 1)) == number
-            for kept, column in zip(found, columns, strict=True):
+            for kept, column in zip(parts_of_columns, columns, strict=True):
                 kept.append(column[part][mine])
-        yield tuple(np.concatenate(kept) for kept in found)
+        yield tuple(np.concatenate(kept) for kept in parts_of_columns)
 
 
 def can_be_mapped(schema: pa.Schema) -> bool:

@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import BLANK, Column
+from graphmill.ingest.cells import BLANK, Column, RowBlock
 from graphmill.ingest.files import NPY, Source, is_plain, shown, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
@@ -169,7 +168,7 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
     return FeatureRows(keys, kinds, values, line, rejects, notes)
 
 
-def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
+def _digest(block: RowBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
     rows = block.table.num_rows
     values = np.zeros((rows, len(columns)), dtype=np.float32)
     wrong = np.zeros((rows, len(columns)), dtype=bool)
@@ -179,7 +178,7 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
         wrong[odd, position] = True
         wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, BLANK), ""), bool)
     kept = np.flatnonzero(~wrong.any(axis=1))
-    lines = block.lines.of(np.arange(rows))
+    lines = block.lines
     rejects = []
     for row, position in _firsts(wrong):
         value = block.table[columns[position]][row].as_py()

@@ -66,7 +66,7 @@ T = TypeVar("T")
 def shown(path: str | Path) -> str:
     """The path as it may appear in messages, tables and manifests: on one line, and without user, password, token or
     query of a URL."""
-    text = _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), str(path))
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(path))
     if "://" not in text:
         return text
     parts = urlsplit(text)

@@ -52,9 +52,9 @@ class IngestReport:
         parts.extend([_listed("Guessed", self.remarks), f"CANNOT BE USED: {self.problem}" if self.problem else ""])
         counts = [[name.replace("_", " "), f"{number:,}"] for name, number in self.counts.items() if number]
         parts.append(_aligned([["count", ""], *counts]) if counts else "")
-        for title, found in (("nodes of type", self.node_types), ("edges of relation", self.relations)):
-            kinds = [[name, f"{number:,}"] for name, number in list(found.items())[:_MOST_KINDS]]
-            more = [[f"… and {len(found) - _MOST_KINDS} more", ""]] if len(found) > _MOST_KINDS else []
+        for title, numbers in (("nodes of type", self.node_types), ("edges of relation", self.relations)):
+            kinds = [[name, f"{number:,}"] for name, number in list(numbers.items())[:_MOST_KINDS]]
+            more = [[f"… and {len(numbers) - _MOST_KINDS} more", ""]] if len(numbers) > _MOST_KINDS else []
             parts.append(_aligned([[title, ""], *kinds, *more]) if kinds else "")
         parts.append(coverage_text(self.coverage))
         parts.append(_listed("Notes", self.notes))

@@ -44,6 +44,16 @@ class Guess(NamedTuple):
     parts: dict[str, str] = {}  # noqa: RUF012
 
 
+def probe_of(file: RowFile) -> Probe:
+    """The first rows of an open table, whose first line may be a row or have names."""
+    names, rows = file.names, [tuple(row) for row in file.cells(ROWS)]
+    sure = file.kind != "csv" or file.header.commented
+    header = True if sure else has_header(names, rows)
+    if header is False or (header is None and file.delimiter in ("\t", " ")):
+        rows, names = [names, *rows], tuple(map(str, range(len(names))))
+    return Probe(names, header, tuple(rows))
+
+
 @dataclass(frozen=True)
 class Look:
     """A file or folder that formats try to recognise. ``files``: the files of a folder, by name."""
@@ -65,8 +75,8 @@ class Look:
 
     def file(self, *names: str) -> Look | None:
         """The first of these files in the folder (plain or gzipped), or None."""
-        found = (name + packed for name in names for packed in ("", ".gz", ".zip"))
-        return next((Look(str(self.files[name])) for name in found if name in self.files), None)
+        candidates = (name + packed for name in names for packed in ("", ".gz", ".zip"))
+        return next((Look(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -86,15 +96,9 @@ class Look:
             if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
                 return None
             with RowFile(self.path) as file:
-                names, rows = file.names, [tuple(row) for row in file.cells(ROWS)]
-                sure = file.kind != "csv" or file.header.commented
-                usual = file.delimiter not in ("\t", " ")
+                return probe_of(file)
         except InputError:
             return None
-        header = True if sure else has_header(names, rows)
-        if header is False or (header is None and not usual):
-            rows, names = [names, *rows], tuple(map(str, range(len(names))))
-        return Probe(names, header, tuple(rows))
 
     @cached_property
     def kind(self) -> str:

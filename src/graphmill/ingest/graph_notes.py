@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from graphmill.ingest.catalogue import Catalogue
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.oddities import spellings
+from graphmill.ingest.rejects import sentences
 from graphmill.ingest.tables import MAX_SHOWN
 
 _SHOWN_TYPES = 8
@@ -32,29 +33,26 @@ _PROBLEMS = {
     ),
     "times_of_another_unit": ("times of another unit than most", "were told by their size"),
 }
-"""What ``strict`` refuses, and a remark for the notes, by count."""
+"""What a count is of, and a remark for the notes."""
+UNUSUAL = {name: words for name, (words, _) in _PROBLEMS.items()}
+"""What ``strict`` refuses."""
 
-
-def problems(counts: dict[str, int]) -> list[str]:
-    """The findings that ``strict`` refuses, with their numbers."""
-    return [f"{counts[name]:,} {words}" for name, (words, _) in _PROBLEMS.items() if counts.get(name)]
+_SENTENCES = {
+    "negated_rows": "{} rows say that a link does not hold (negated, deprecated, NOT) and were left out; keep_negated: true "
+    "keeps them",
+    "names_with_line_breaks": "{} names hold a line break, within quotes",
+}
 
 
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
     """A sentence for each unusual finding about nodes and edges."""
-    notes = [f"{counts[name]:,} {words} {remark}" for name, (words, remark) in _PROBLEMS.items() if counts.get(name)]
-    if counts.get("negated_rows"):
-        notes.append(
-            f"{counts['negated_rows']:,} rows say that a link does not hold (negated, deprecated, NOT) and were left out; "
-            "keep_negated: true keeps them"
-        )
+    texts = {name: f"{{}} {words} {remark}" for name, (words, remark) in _PROBLEMS.items()} | _SENTENCES
+    notes = sentences(counts, texts)
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
     if counts.get("nodes_left_out"):
         notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
-    if counts.get("names_with_line_breaks"):
-        notes.append(f"{counts['names_with_line_breaks']:,} names hold a line break, within quotes")
     if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
         number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
         notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
@@ -67,16 +65,16 @@ def spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
     for what, column in (("node types", nodes["type"]), ("relations", edges["relation"])):
         used = sorted(pc.unique(column.cast(pa.string())).to_pylist())
         for group in spellings(used):
-            shown = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
-            notes.append(f"the {what} {shown} differ only by case or blanks; they were kept apart")
+            writings = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
+            notes.append(f"the {what} {writings} differ only by case or blanks; they were kept apart")
     return notes
 
 
 def _numbered(known: Catalogue) -> str:
     """The types of listed nodes with their counts, as text."""
-    found = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    shown = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in found[:_SHOWN_TYPES]]
-    return ", ".join(shown + ["…"] * (len(found) > _SHOWN_TYPES))
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    return ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
 
 
 def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, str]:
@@ -84,10 +82,9 @@ def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, st
     how = {"rarest": "each has the one of fewest nodes", "first": "each has the first", "last": "each has the last"}
     rule = how.get(settings.type_rule, "they are joined")
     return {
-        "nodes_of_several_types": f"nodes have several types; {rule} (type_rule): {_numbered(known)}",
-        "nodes_without_type": f"listed nodes have no type; they are of type {settings.missing_type} (missing_type)",
-        "repeated_node_rows": "rows of node files repeat a node; what the first says counts",
-        "nodes_without_a_row": "nodes are in edges and in no node file",
-        "listed_nodes_without_edge": "listed nodes are in no edge; they are nodes all the same",
-        "nodes_with_blank_features": "listed nodes have a blank feature; they have none",
+        "nodes_of_several_types": f"{{}} nodes have several types; {rule} (type_rule): {_numbered(known)}",
+        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {settings.missing_type} (missing_type)",
+        "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
+        "nodes_without_a_row": "{} nodes are in edges and in no node file",
+        "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
     }

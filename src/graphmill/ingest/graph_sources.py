@@ -12,14 +12,12 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
+from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_assemble import EdgeRows
-from graphmill.ingest.kg_mentions import Mentions, category_of, digest, text_of
+from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
 from graphmill.ingest.names import plain, plain_name, without_blanks
-from graphmill.ingest.rejects import KEEP_NEGATED, Reject, max_rejects_setting
+from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
@@ -43,30 +41,16 @@ class GraphFilesSettings(Settings):
 
 
 @dataclass
-class GraphReading:
-    """Reads a graph's files once: keeps the rejects so far, with their files, and what else is to be said of the files.
+class GraphReading(Reading):
+    """Reads a graph's files once.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``.
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unread``:
+    the columns of each file that were skipped.
     """
 
-    name: str
-    strict: bool = False
-    max_rejects: int = 0
     keep_negated: bool = False
     negated: int = 0
-    rejects: list[tuple[str, Reject]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
     unread: dict[str, list[str]] = field(default_factory=dict)
-
-    @property
-    def _first(self) -> str:
-        file, reject = self.rejects[0]
-        return f"on {reject.place}" if file == self.name else f"in {file}, {reject.place}"
-
-    @property
-    def first_reject(self) -> str:
-        """A half sentence with the number of rejects and the first; empty if there is none."""
-        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def unread_note(self) -> list[str]:
         """One sentence on columns that were not used, such as a misspelt one; empty if there are none."""
@@ -77,21 +61,10 @@ class GraphReading:
         ]
         return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
 
-    def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
-        """Keep rejects. Raises :class:`InputError` if there are too many."""
-        self.rejects += [(file, reject) for reject in sorted(rejects)]
-        most = self.max_rejects
-        if 0 < most < len(self.rejects):
-            raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
-                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
-            )
-
-    def _opened(self, source: NodeSource | EdgeSource) -> tuple[RowFile, tuple[Column, ...]]:
-        """The open file, and the columns to read. Keeps the columns that are skipped: for a file that is read twice, as
-        nodes and as edges, those that both skip."""
-        columns = source.columns
-        names = [column.name for column in columns]
+    def _opened(self, source: NodeSource | EdgeSource) -> RowFile:
+        """The open file. Keeps the columns that are skipped: for a file that is read twice, as nodes and as edges, those
+        that both skip."""
+        names = [column.name for column in source.columns]
         file = RowFile(
             source.path, source.delimiter, header_line=source.header, wanted=names, names=source.names,
             quoted=source.quoted,
@@ -103,69 +76,57 @@ class GraphReading:
             raise
         left = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in left if name and name not in names]
-        return file, columns
-
-    def closed(self, file: RowFile) -> None:
-        """Keep what is to be said of a file that was read."""
-        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
-        self.notes += [note for note in notes if note not in self.notes]
+        return file
 
     def listed(self, source: NodeSource) -> Listed:
         """The rows of a node file."""
-        parts: list[tuple[pa.Table, np.ndarray, np.ndarray | None]] = []
-        file, columns = self._opened(source)
-        with file:
-            for (table, lines, values, wrong), refused in file.blocks(
-                columns, lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter)
+        parts: list[pa.Table] = []
+        with self._opened(source) as file:
+            for table, refused in file.blocks(
+                source.columns, lambda block: _node_rows(_of_kind(block, source.only_where), source)
             ):
-                parts.append((table, lines, values))
-                self.refuse(file.name, [*refused, *wrong])
+                parts.append(table)
+                self.refuse(file.name, refused)
         self.closed(file)
-        table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
-        lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
-        values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
+        table = pa.concat_tables([_NODE_ROWS.empty_table(), *parts])
         texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
-        return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
-                      feature_set=source.feature_set)  # fmt: skip
+        return Listed(file.name, source.space or source.constant, **texts)
 
-    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[Mentions, EdgeRows]]:
+    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[pa.Table, EdgeRows]]:
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
-        if not self.keep_negated:
-            source = _with_negations(source)
-        file, columns = self._opened(source)
-        with file:
+        with self._opened(source) as file:
+            if not self.keep_negated:
+                source = self._with_negations(source, file)
             for (negated, (mentions, rows, wrong)), refused in file.blocks(
-                columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
+                source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
             ):
                 self.negated += negated
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.closed(file)
 
+    def _with_negations(self, source: EdgeSource, file: RowFile) -> EdgeSource:
+        """The source with the columns of its file that say of a statement that it does not hold."""
+        unread = self.unread[file.name]
+        names = [name for name in unread if plain_name(plain(name)) in _NEGATED and file.names.count(name) == 1]
+        self.unread[file.name] = [name for name in unread if name not in names]
+        return replace(source, negated=tuple(names))
+
     def _digest(
-        self, block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
-    ) -> tuple[int, tuple[Mentions, EdgeRows, list[Reject]]]:
+        self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
+    ) -> tuple[int, tuple[pa.Table, EdgeRows, list[Reject]]]:
         kept = block if self.keep_negated else _not_negated(block, source)
         return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
 
 
 _NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
-            "is_retracted", "qualifier", "qualifiers")  # fmt: skip
+            "is_retracted", "negative", "is_negative", "qualifier", "qualifiers")  # fmt: skip
 """Names of columns that say of a statement that it does not hold (any more)."""
 _TRUE = ("true", "t", "yes", "y", "1", "1.0")
 _NOT = r"^\s*NOT(\||$|\s)"
 
 
-def _with_negations(source: EdgeSource) -> EdgeSource:
-    """The source with the columns of its file that say of a statement that it does not hold."""
-    used = {column.name for column in source.columns}
-    with RowFile(source.path, source.delimiter, header_line=source.header, wanted=list(used), names=source.names,
-                 quoted=source.quoted) as file:  # fmt: skip
-        names = [name for name in file.names if plain_name(plain(name)) in _NEGATED and name not in used]
-    return replace(source, negated=tuple(name for name in names if names.count(name) == 1))
-
-
-def _not_negated(block: CsvBlock, source: EdgeSource) -> CsvBlock:
+def _not_negated(block: RowBlock, source: EdgeSource) -> RowBlock:
     """The rows whose statement holds: no true cell in a column such as ``negated``, no ``NOT|`` before the relation."""
     keep = np.ones(block.table.num_rows, bool)
     for name in (*source.negated, source.relation):
@@ -180,7 +141,7 @@ def _not_negated(block: CsvBlock, source: EdgeSource) -> CsvBlock:
     return block if keep.all() else block.rows(keep)
 
 
-def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
+def _of_kind(block: RowBlock, column: str) -> RowBlock:
     """The rows in which ``column`` is not blank; all rows if no column is given."""
     if not column:
         return block
@@ -191,32 +152,19 @@ def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
 _NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])
 
 
-def _node_rows(
-    block: CsvBlock, source: NodeSource, mark: str
-) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
-    rows = block.table.num_rows
+def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
     columns = [
         text_of(block.table, name, constant)
         for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
     ]
     if source.constant and source.type:
         columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    lines = block.lines.of(np.arange(rows))
-    if not source.features:
-        return pa.table(columns, _NODE_ROWS), lines, None, []
-    values = np.zeros((rows, len(source.features)), np.float32)
-    rejects = []
-    for place, name in enumerate(source.features):
-        values[:, place], wrong = numbers_of(block.table[name].combine_chunks(), mark)
-        for row in wrong.tolist():
-            shown = block.table[name][row].as_py()
-            rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
-    return pa.table(columns, _NODE_ROWS), lines, values, rejects
+    return pa.table(columns, _NODE_ROWS)
 
 
 def edge_rows(
-    block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str
-) -> tuple[Mentions, EdgeRows, list[Reject]]:
+    block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
+) -> tuple[pa.Table, EdgeRows, list[Reject]]:
     """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
     if source.trimmed:
@@ -229,13 +177,13 @@ def edge_rows(
         types.append(of_end)
         for row in ambiguous.tolist():
             reason, value = "nodes of several types have this id; name the type of this end", table[end.id][row].as_py()
-            faulty.setdefault(row, Reject(block.line(row), end.id, reason, value[:MAX_SHOWN]))
+            faulty.setdefault(row, Reject(int(block.lines[row]), end.id, reason, value[:MAX_SHOWN]))
     seconds = units = None
     if source.timestamp:
         seconds, units, wrong = edge_times(table, source.timestamp)
         for row, text in wrong.items():
-            faulty.setdefault(row, Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
-    lines = block.lines.of(np.arange(table.num_rows)) if source.head.index else np.zeros(0, np.int64)
+            faulty.setdefault(row, Reject(int(block.lines[row]), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+    lines = block.lines if source.head.index else np.zeros(0, np.int64)
     if faulty:
         rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
         keep[list(faulty)] = False
@@ -249,16 +197,13 @@ def edge_rows(
         short = pc.replace_substring_regex(relation.dictionary, f"^{re.escape(source.prefix)}", "")
         relation = pa.DictionaryArray.from_arrays(relation.indices, short)
     display = category_of(table, source.display_relation) if source.display_relation else relation
-    texts = {
-        part: pa.concat_arrays([text_of(table, getattr(end, part)) for end in (source.head, source.tail)])
-        for part in ("id", "name", "source")
-    }
-    index = np.zeros(0, np.int64)
-    if source.head.index:
-        index = np.concatenate([table[end.index].combine_chunks().to_numpy() for end in (source.head, source.tail)])
-    none = np.zeros(2 * table.num_rows, bool)
-    ends = Mentions(index, type=pa.concat_arrays(types), **texts, renamed=none, resourced=none, line=np.tile(lines, 2))
-    mentions, heads, tails = digest(ends)
+    columns = []
+    for end, of_end in zip((source.head, source.tail), types, strict=True):
+        columns.append({"id": text_of(table, end.id), "type": of_end})
+        columns[-1] |= {part: text_of(table, getattr(end, part)) for part in ("name", "source")}
+        if end.index:
+            columns[-1] |= {"index": table[end.index].combine_chunks(), "line": pa.array(lines)}
+    mentions, heads, tails = digest(mentions_of(*columns))
     return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
 
 
@@ -273,7 +218,7 @@ def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
     return table, padded
 
 
-def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
+def _unlisted(table: pa.Table, block: RowBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
     """The rows with an id or a relation that its list lacks, each with its reject."""
     for name in (source.head.id, source.relation, source.tail.id):
         file = source.listed_only
@@ -288,7 +233,7 @@ def _unlisted(table: pa.Table, block: CsvBlock, source: EdgeSource, known: Catal
             continue
         for row in np.flatnonzero(np.asarray(lacking)).tolist():
             text = text_of(table, name)[row].as_py()
-            yield row, Reject(block.line(row), name, f"is not in {file}", text[:MAX_SHOWN])
+            yield row, Reject(int(block.lines[row]), name, f"is not in {file}", text[:MAX_SHOWN])
 
 
 def _types(table: pa.Table, end: EdgeEnd, known: Catalogue, missing: str) -> tuple[pa.StringArray, np.ndarray]:

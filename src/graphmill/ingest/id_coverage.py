@@ -47,9 +47,9 @@ class Coverage:
     @property
     def sentence(self) -> str:
         """The numbers as one sentence."""
-        found = f"{self.matched:,} of {self.ids:,} ids of {self.first} are among the {self.others:,} of {self.second}"
+        share = f"{self.matched:,} of {self.ids:,} ids of {self.first} are among the {self.others:,} of {self.second}"
         samples = f"; not {', '.join(map(repr, self.samples))}" if self.samples else ""
-        return found + samples + (f"; {self.repair}" if self.repair else "")
+        return share + samples + (f"; {self.repair}" if self.repair else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the share."""
@@ -74,16 +74,16 @@ def best_repair(unmet: list[str], known: set[str], matched: int, total: int) -> 
     Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both
     sides of a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
     """
-    here, there, names, best = unmet, known, list[str](), 0
+    here, others, names, best = unmet, known, list[str](), 0
     for _ in range(_REPAIRS):
-        found = []
-        for name, repair, both in _repairs(here, there):
-            mended, target = [repair(each) for each in here], {repair(each) for each in there} if both else there
-            found.append((sum(each in target for each in mended), name, mended, target))
-        count, name, mended, target = max(found, key=lambda each: each[0])
+        tried = []
+        for name, repair, both in _repairs(here, others):
+            mended, target = [repair(each) for each in here], {repair(each) for each in others} if both else others
+            tried.append((sum(each in target for each in mended), name, mended, target))
+        count, name, mended, target = max(tried, key=lambda each: each[0])
         if count <= best:
             break
-        best, here, there = count, mended, target
+        best, here, others = count, mended, target
         names.append(name)
     return f"{' and '.join(names)}: {matched:,} → {matched + best:,} of {total:,}" if names else ""
 

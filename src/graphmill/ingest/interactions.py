@@ -1,22 +1,104 @@
-"""Turns interactions (user, item, time, weight) into nodes and edges: users and items, and one relation, in order.
+"""Turns interactions of users with items into nodes and edges: users and items, and one relation.
 
-This module is shared by all formats of interactions. Their readers read the files.
+This module is shared by all formats of interactions. Their readers read the files. Interactions come with a time or an
+order, or with a split. Numeric ids are rows of feature files, so a gap between them is also an item.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.disk import as_column
+from graphmill.ingest.rejects import Reading, sentences
+from graphmill.ingest.tables import EDGES, NODES, IngestResult
 from graphmill.ingest.times import Times, unit_notes
-from graphmill.ingest.user_items import ITEM, RELATION, USER, Ids, node_table
+
+USER, ITEM, RELATION = "user", "item", "interacted"
+ENTITY = "entity"
+SPLITS = ("train", "valid", "test")
+EDGES_WITH_SPLIT = EDGES.append(pa.field("split", pa.uint8()))
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids of one node type in the order of their numbers; ``names`` for people, or empty: the ids themselves."""
+
+    ids: pa.Array
+    names: Sequence[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def numbers(count: int, names: Sequence[str] = ()) -> Ids:
+    """Ids "0" to ``count - 1``."""
+    return Ids(pa.array(np.arange(count)).cast(pa.string()), list(names))
+
+
+def as_numbers(ids: pa.Array) -> np.ndarray | None:
+    """int64 numbers of ids that are all plain numbers ("7", not "07" or "+7"), if the gaps are no more than the ids."""
+    try:
+        numbers = ids.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    values = numbers.to_numpy(zero_copy_only=False)
+    if len(values) == 0 or values.min() < 0 or not numbers.cast(pa.string()).equals(ids):
+        return None
+    return values if int(values.max()) + 1 <= 2 * len(values) else None
+
+
+def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
+    """The nodes of all (type, ids), one type after the other."""
+    sizes = [len(ids) for _, ids in parts]
+    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
+    label = as_column(np.zeros(len(kinds), np.int32), [source])
+    names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
+    ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
+    named = pa.concat_arrays([name.cast(pa.string()) for name in names])
+    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, named, label], NODES)
+
+
+def edge_table(
+    head: np.ndarray, tail: np.ndarray, split: np.ndarray, relation: np.ndarray, names: Sequence[str]
+) -> pa.Table:
+    """Edges between rows of the node table; ``relation`` (codes) is an index into ``names``."""
+    category = as_column(relation.astype(np.int32), list(names))
+    ends = [pa.array(end.astype(np.int32)) for end in (head, tail)]
+    return pa.table([category, category, *ends, pa.array(split.astype(np.uint8))], EDGES_WITH_SPLIT)
+
+
+def interaction_edges(user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int) -> pa.Table:
+    """Interactions as edges; users are the first rows of the node table, items the next."""
+    return edge_table(user, item + num_users, split, np.zeros(len(user), np.int32), [RELATION])
+
+
+def count_interactions(
+    user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int, num_items: int
+) -> dict[str, int]:
+    """Counts legal but unusual interactions with a split."""
+    pair = user * np.int64(num_items) + item
+    in_splits = np.unique(pair * 3 + split)
+    train = split == 0
+    users_met, items_met = (len(np.unique(numbers)) for numbers in (user, item))
+    return {
+        "interactions": len(user),
+        "users": num_users,
+        "items": num_items,
+        **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
+        "duplicate_interactions": len(pair) - len(in_splits),
+        "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
+        # Only items with an interaction; numbers without one are counted as gaps.
+        "users_without_training": users_met - len(np.unique(user[train])),
+        "items_without_training": items_met - len(np.unique(item[train])),
+        "unused_user_numbers": num_users - users_met,
+        "unused_item_numbers": num_items - items_met,
+    }
 
 
 @dataclass(frozen=True)
@@ -55,15 +137,9 @@ def _coded(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def interaction_tables(
-    interactions: Interactions,
-    name: str,
-    settings: Any,
-    *,
-    rejects: Sequence[Reject],
-    rows: int,
-    ordered: bool = True,
+    interactions: Interactions, reading: Reading, k_core: int, *, rows: int, ordered: bool = True
 ) -> IngestResult:
-    """Nodes and edges of one source, by its ``k_core``, ``strict`` and ``max_rejects`` among the ``settings``.
+    """Nodes and edges of one source.
 
     Edges have, beyond the standard columns, ``position`` int32 (index in the user's sequence: by time to the
     nanosecond, ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight``, if there are any. A
@@ -72,31 +148,26 @@ def interaction_tables(
     ``rows``: number of rows of the file, for the counts. ``ordered`` False: the order of the file has no meaning, and
     there are no positions.
 
-    Raises :class:`InputError` if nothing is left, for more than ``max_rejects`` rejects (0: no limit), and with
-    ``strict`` for the first reject or duplicate row.
+    Raises :class:`InputError` if nothing is left, and with ``strict`` for a reject or anything unusual.
     """
-    first, k_core = _first(rejects), settings.k_core
-    if 0 < settings.max_rejects < len(rejects):
-        raise InputError(
-            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}), the first "
-            f"{first}; is this the right format? Raise max_rejects to continue without them"
-        )
-    if settings.strict and rejects:
-        raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")
-    if not len(interactions.user):
-        because = f": {len(rejects)} rows were refused, the first {first}" if rejects else ""
-        raise InputError(f"{name} has no usable interaction{because}")
-    before = len(interactions.user)
+    import pandas as pd
+
+    before, name = len(interactions.user), reading.name
+    if not before:
+        raise InputError(f"{name} has no usable interaction{reading.first_reject}")
     mixed, notes = (0, []) if interactions.times is None else unit_notes(interactions.times, name)
     if k_core > 1:
         interactions = _core(interactions, k_core)
         if not len(interactions.user):
             raise InputError(f"{name}: no user and item have {k_core} interactions each; reduce k_core")
-    order, position = _sequence(interactions)
-    repeat = _repetition(interactions, order)
+    times = interactions.times
+    keys = [interactions.user] if times is None else [times.nano, times.second, interactions.user]
+    order = np.lexsort(keys)  # stable: ties keep the order of the file
+    pair = pd.Series((interactions.user * np.int64(len(interactions.items)) + interactions.item)[order])
+    repeat = np.asarray(pair.groupby(pair).cumcount())
     counts = {
         "rows": rows,
-        "rejects": len(rejects),
+        "rejected_rows": len(reading.rejects),
         "interactions": len(interactions.user),
         "users": len(interactions.users),
         "items": len(interactions.items),
@@ -104,26 +175,13 @@ def interaction_tables(
         "dropped_by_k_core": before - len(interactions.user),
         **_oddities(interactions, order, repeat),
     }
-    for odd, words in (
-        ("duplicate_rows", "repeat a user, item and time"),
-        ("times_of_another_unit", "have a time of another unit"),
-    ):
-        if settings.strict and counts[odd]:
-            raise InputError(f"{name}: {counts[odd]} rows {words}; mend them, or set strict: false")
-    notes += [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
+    reading.require_usual(counts, UNUSUAL)
     return IngestResult(
         nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
-        edges=_edges(interactions, order, position if ordered else None, repeat),
-        rejects=reject_table((name, reject) for reject in rejects),
+        edges=_edges(interactions, order, repeat, ordered=ordered),
+        rejects=reading.table(),
         counts=counts,
-        notes=notes,
-    )
-
-
-def _first(rejects: Sequence[Reject]) -> str:
-    """The place and the error of the first reject."""
-    return next(
-        (f"on line {r.line}{f', {r.column}' if r.column else ''}: {r.reason} ({r.value!r})" for r in rejects), ""
+        notes=[*notes, *sentences(counts, SENTENCES)],
     )
 
 
@@ -138,26 +196,11 @@ def _core(interactions: Interactions, k: int) -> Interactions:
         keep = fewer
 
 
-def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
-    """Rows by user, then time, then order in the file; and each row's position in its user's sequence."""
-    times = interactions.times
-    keys = [interactions.user] if times is None else [times.nano, times.second, interactions.user]
-    order = np.lexsort(keys)  # stable: ties keep the order of the file
-    user = interactions.user[order]
-    starts = np.concatenate(([0], np.cumsum(np.bincount(user))))
-    return order, (np.arange(len(user)) - starts[user]).astype(np.int32)
-
-
-def _repetition(interactions: Interactions, order: np.ndarray) -> np.ndarray:
-    """For each row of ``order``, the number of earlier interactions of its user with its item."""
+def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:
+    """Counts of what is unusual. ``order``: the rows by user, then time, then place in the file."""
     import pandas as pd
 
-    key = (interactions.user * np.int64(len(interactions.items)) + interactions.item)[order]
-    return np.asarray(pd.Series(key).groupby(key).cumcount())
-
-
-def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:
-    lengths = np.bincount(interactions.user)
+    lengths, times = np.bincount(interactions.user), interactions.times
     counts = {
         "repeated_pairs": int((repeat > 0).sum()),
         "single_interaction_users": int((lengths == 1).sum()),
@@ -166,38 +209,45 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
         "same_time": 0,
         "users_out_of_order": 0,
     }
-    if interactions.times is None:
+    if times is None:
         return counts
-    # A number for each distinct time, in ascending order.
-    places = np.lexsort((interactions.times.nano, interactions.times.second))
-    there = interactions.times.take(places)
-    times = np.empty(len(places), np.int64)
-    times[places] = np.cumsum(
-        (np.diff(there.second, prepend=there.second[0]) != 0) | (np.diff(there.nano, prepend=there.nano[0]) != 0)
-    )
-    user, item, time = interactions.user[order], interactions.item[order], times[order]
-    same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
-    counts["same_time"] = int(same.sum())
-    rows = np.stack((user, item, time))[:, np.lexsort((item, time, user))]
-    counts["duplicate_rows"] = int((rows[:, 1:] == rows[:, :-1]).all(axis=0).sum())
-    in_file = np.argsort(interactions.user, kind="stable")
-    back = (interactions.user[in_file][1:] == interactions.user[in_file][:-1]) & (np.diff(times[in_file]) < 0)
-    counts["users_out_of_order"] = len(np.unique(interactions.user[in_file][1:][back]))
+    user, item = interactions.user[order], interactions.item[order]
+    second, nano = times.second[order], times.nano[order]
+    before = user[1:] == user[:-1]
+    counts["same_time"] = int((before & (second[1:] == second[:-1]) & (nano[1:] == nano[:-1])).sum())
+    rows = pd.DataFrame({"user": user, "item": item, "second": second, "nano": nano})
+    counts["duplicate_rows"] = int(rows.duplicated().sum())
+    counts["users_out_of_order"] = len(np.unique(user[1:][before & (order[1:] < order[:-1])]))
     return counts
 
 
-_SENTENCES = {
-    "rejects": "{} rows cannot be used; see the rejects",
+UNUSUAL = {
+    "rejected_rows": "rejected rows",
+    "duplicate_rows": "rows that repeat a user, item and time",
+    "times_of_another_unit": "rows with a time of another unit",
+    "duplicate_interactions": "repeated pairs of user and item",
+    "pairs_in_two_splits": "pairs of user and item that are repeated in another split",
+}
+"""What ``strict`` refuses."""
+SENTENCES = {
+    "rejected_rows": "{} rows cannot be used; see the rejects",
     "dropped_by_k_core": "{} interactions of rare users and items were left out (k_core)",
     "repeated_pairs": "{} interactions repeat an item that the user had met before; they are kept",
     "duplicate_rows": "{} rows repeat a user, item and time; they are kept",
     "same_time": "{} interactions share their time with the user's one before; there the file's order counts",
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
     "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
+    "duplicate_interactions": "{} interactions repeat a user and item of the same split; the graph has each once",
+    "pairs_in_two_splits": "{} pairs of user and item are in more than one split; what is in training is not held out",
+    "users_without_training": "{} users are never in training, only held out; they are not evaluated nor recommended to",
+    "items_without_training": "{} items are never in training, only held out; they are ranked all the same",
+    "unused_user_numbers": "{} user numbers have no interaction",
+    "unused_item_numbers": "{} item numbers have no interaction (gaps); they are items all the same, for their features",
 }
+"""Sentences of counts."""
 
 
-def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray | None, repeat: np.ndarray) -> pa.Table:
+def _edges(interactions: Interactions, order: np.ndarray, repeat: np.ndarray, *, ordered: bool) -> pa.Table:
     relation = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([RELATION]))
     names = [RELATION, *(f"{RELATION} {n}" for n in range(2, int(repeat.max(initial=0)) + 2))]
     columns: dict[str, Any] = {
@@ -206,8 +256,10 @@ def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray |
         "head": pa.array(interactions.user[order].astype(np.int32)),
         "tail": pa.array((interactions.item[order] + len(interactions.users)).astype(np.int32)),
     }
-    if position is not None:
-        columns["position"] = pa.array(position)
+    if ordered:
+        user = interactions.user[order]
+        starts = np.concatenate(([0], np.cumsum(np.bincount(user))))
+        columns["position"] = pa.array((np.arange(len(user)) - starts[user]).astype(np.int32))
     if interactions.times is not None:
         columns["timestamp"] = pa.array(interactions.times.second[order])
     if interactions.weight is not None:

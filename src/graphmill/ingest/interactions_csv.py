@@ -6,6 +6,7 @@ The columns are named in the settings, or guessed from common names. ``interacti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,7 @@ import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown
 from graphmill.ingest.format import ONE_WAY, Format, Guess, Look
 from graphmill.ingest.guard import guarded
@@ -26,7 +26,7 @@ from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_mentions import category_of, text_of
 from graphmill.ingest.names import (
     KNOWN_NAMES,
-    as_number,
+    as_liking,
     column_of,
     is_row_number,
     plain,
@@ -35,20 +35,20 @@ from graphmill.ingest.names import (
     without_blanks,
 )
 from graphmill.ingest.probe import Probe
-from graphmill.ingest.rejects import Reject, max_rejects_setting
+from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
-_AMOUNTS = ("count", "plays", "quantity", "weight")
+_AMOUNTS = ("count", "plays", "quantity", "weight", "menge", "anzahl", "cantidad")
 """Names of weights that are no ratings."""
 _TIME = ("second", "nano", "unit")
 _LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
 """Splits as written; pandas writes 1.0 for 1."""
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "weight": (as_number, "not a finite number"),
+    "weight": (as_liking, "not a finite number, nor yes or no"),
     "timestamp": (parse_time, NO_TIME_THERE),
     "split": (_LABELS.get, "not 0 (train), 1 (valid) or 2 (test)"),
 }
@@ -76,16 +76,14 @@ class InteractionColumns(Settings):
     )
 
 
-class InteractionsCsvSettings(Settings):
-    """How an ``interactions_csv`` source is read."""
+class InteractionSettings(Settings):
+    """How any table of interactions is read."""
 
-    columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
     delimiter: str = setting(
         "auto",
         "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits",
     )
     min_weight: float = MIN_WEIGHT
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
     k_core: int = setting(
         0,
         "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
@@ -94,9 +92,16 @@ class InteractionsCsvSettings(Settings):
     strict: bool = setting(
         False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
     )
-    max_rejects: int = max_rejects_setting("the file if")
+    max_rejects: int = max_rejects_setting("the file as soon as")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
+
+
+class InteractionsCsvSettings(InteractionSettings):
+    """How an ``interactions_csv`` source is read."""
+
+    columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
 
 @guarded
@@ -117,27 +122,25 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     return result
 
 
-def read_interactions(file: RowFile, chosen: Mapping[str, str], settings: Any, *, ordered: bool) -> IngestResult:
+def read_interactions(
+    file: RowFile, chosen: Mapping[str, str], settings: InteractionSettings, *, ordered: bool
+) -> IngestResult:
     """The interactions of an open file. ``chosen``: role → column. ``ordered``: whether the order of rows of one time, or
-    of all rows if there are no times, is that of the interactions. ``settings``: those of
-    :func:`~graphmill.ingest.interactions.interaction_tables`.
+    of all rows if there are no times, is that of the interactions.
 
-    Raises :class:`InputError` as that does, and :class:`SettingsError` for ``min_weight`` without a weight column.
+    Raises :class:`InputError` as :func:`~graphmill.ingest.interactions.interaction_tables` does and for too many rejects,
+    and :class:`SettingsError` for ``min_weight`` without a weight column.
     """
-    whole, refused, commas, padded = read_roles(file, chosen, ("user", "item"))
-    rows = whole.num_rows + len(refused)
-    whole, light, notes = positive(whole, chosen, settings.min_weight, file.name)
+    reading = Reading(file.name, settings.strict, settings.max_rejects)
+    whole, notes = read_roles(file, chosen, ("user", "item"), reading)
+    rows = whole.num_rows + len(reading.rejects)
+    whole, light, weight_notes = positive(whole, chosen, settings.min_weight, file.name)
     times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
     weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
     interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
-    result = interaction_tables(interactions, file.name, settings, rejects=refused, rows=rows, ordered=ordered)
+    result = interaction_tables(interactions, reading, settings.k_core, rows=rows, ordered=ordered)
     result.counts["below_min_weight"] = light
-    result.notes.extend([*notes, *file.notes])
-    if padded:
-        result.counts["padded_ids"] = padded
-        result.notes.append(f"{padded} ids have white space around them; it was taken off")
-    if commas:
-        result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
+    result.notes.extend([*weight_notes, *file.notes, *notes])
     return result
 
 
@@ -169,27 +172,24 @@ def positive(
     if min_weight or not 3 <= len(scale) <= 10 or scale[-1] != 5 or plain(column) in _AMOUNTS:
         return rows, 0, []
     share = 100 * float((weight < 3).mean())
-    return (
-        rows,
-        0,
-        [
-            f"column {column} is a scale up to 5: {share:.0f} % of the ratings are below 3 and count as the others do; "
-            "min_weight: 3 leaves them out"
-        ],
+    note = (
+        f"column {column} is a scale up to 5: {share:.0f} % of the ratings are below 3 and count as the others do; "
+        "min_weight: 3 leaves them out"
     )
+    return rows, 0, [note]
 
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles in the file."""
     chosen: dict[str, str] = {}
     for role in KNOWN_NAMES:
-        asked = getattr(columns, role)
-        if asked == "none" and role not in ("user", "item"):
+        named = getattr(columns, role)
+        if named == "none" and role not in ("user", "item"):
             continue
-        if asked and asked not in names:
-            raise InputError(f"{file} has no column {asked!r} for {role}; it has {listed(names)}")
-        if found := asked or column_of(role, [name for name in names if name not in chosen.values()]):
-            chosen[role] = found
+        if named and named not in names:
+            raise InputError(f"{file} has no column {named!r} for {role}; it has {listed(names)}")
+        if column := named or column_of(role, [name for name in names if name not in chosen.values()]):
+            chosen[role] = column
         elif role in ("user", "item"):
             raise InputError(f"{file}: which column is the {role}? It has {listed(names)}; name it with columns.{role}")
     twice = [name for name in chosen.values() if list(chosen.values()).count(name) > 1]
@@ -199,32 +199,37 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
 
 
 def read_roles(
-    file: RowFile, chosen: Mapping[str, str], required: Collection[str]
-) -> tuple[pa.Table, list[Reject], int, int]:
+    file: RowFile, chosen: Mapping[str, str], required: Collection[str], reading: Reading
+) -> tuple[pa.Table, list[str]]:
     """All usable rows of the file by role: user, item, weight, split (float64), and second, nano and unit of the time.
 
-    ``chosen``: role → column; a blank cell of a ``required`` role is a reject. Also returns the rejects, the number of
-    decimal commas, and the number of ids with white space around them. Raises :class:`InputError` if there is no row.
+    ``chosen``: role → column; a blank cell of a ``required`` role is a reject. Also returns sentences on what was mended.
+    Raises :class:`InputError` if there is no row, and for too many rejects.
     """
     wanted = tuple(
         Column(name, required=role in required, names=role in ("user", "item")) for role, name in chosen.items()
     )
-    blocks, refused, commas, padded = [], list[Reject](), 0, 0
-    for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda b: _digest(b, chosen, file.delimiter)):
+    blocks, counts = [], Counter[str]()
+    for (table, rejects, mended), broken in file.blocks(wanted, lambda b: _digest(b, chosen, file.delimiter)):
         blocks.append(table)
-        commas += found
-        padded += spaced
-        refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
+        counts += mended
+        reading.refuse(file.name, [*broken, *rejects])
     if not blocks:
         raise InputError(f"{file.name} has a header and no rows")
-    return pa.concat_tables(blocks).unify_dictionaries().combine_chunks(), refused, commas, padded
+    return pa.concat_tables(blocks).unify_dictionaries().combine_chunks(), sentences(counts, _MENDED)
 
 
-def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
-    """The block's rows with parsed numbers, a reject for each cell that is not a number, the number of decimal commas,
-    and the number of ids with white space around them.
+_MENDED = {
+    "padded": "{} ids have white space around them; it was taken off",
+    "commas": "{} numbers have a decimal comma; 1,5 was read as 1.5",
+}
+
+
+def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.Table, list[Reject], Counter[str]]:
+    """The block's rows with parsed numbers, a reject for each cell that is not a number, and the numbers of decimal
+    commas and of ids with white space around them.
     """
-    commas = padded = 0
+    mended = Counter[str]()
     out: dict[str, pa.Array] = {}
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
@@ -232,7 +237,7 @@ def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         column = category_of(block.table, name)
         if role in ("user", "item"):
             out[role], spaced = without_blanks(column)
-            padded += spaced
+            mended["padded"] += spaced
             continue
         if role == "timestamp" and (times := _whole(column)) is not None:
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
@@ -240,20 +245,20 @@ def _digest(block: CsvBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         texts = column.dictionary.to_pylist()
         read, reason = _PARSERS[role]
         pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
-        found = [read(text.strip()) for text in pointed]
+        parsed = [read(text.strip()) for text in pointed]
         codes = column.indices.to_numpy(zero_copy_only=False)
-        bad = np.array([value is None for value in found], bool)[codes]
+        bad = np.array([value is None for value in parsed], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
-            rejects.append(Reject(block.line(int(row)), name, reason, value))
+            rejects.append(Reject(int(block.lines[row]), name, reason, value))
         keep &= ~bad
-        commas += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
+        mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in found]).take(codes)
+            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in parsed]).take(codes)
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
-            out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
-    return pa.table(out).filter(pa.array(keep)), rejects, commas, padded
+            out[role] = pa.array(np.array([0 if value is None else value for value in parsed], np.float64)[codes])
+    return pa.table(out).filter(pa.array(keep)), rejects, mended
 
 
 def _whole(column: pa.DictionaryArray) -> Times | None:
@@ -272,8 +277,8 @@ def _guess(look: Look, given: Mapping[str, str]) -> Guess:
     bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
     if probe is not None and bare:
         names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
-    if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (found := _two_kinds(probe)):
-        given = {role: name for role, name in found.items() if name not in given.values()} | dict(given)
+    if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (ends := _two_kinds(probe)):
+        given = {role: name for role, name in ends.items() if name not in given.values()} | dict(given)
         remarks.append(
             f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
         )
@@ -290,8 +295,8 @@ def _two_kinds(probe: Probe) -> dict[str, str]:
     if len(places) != 2 or when is None or probe.one_kind(*places) is not False:
         return {}
     weights = [n for n in probe.names if probe.header is not False and role_of(n) == "weight"]
-    found = dict(zip(("user", "item", "timestamp"), (probe.names[place] for place in (*places, when)), strict=True))
-    return found | ({"weight": weights[0]} if weights else {})
+    roles = dict(zip(("user", "item", "timestamp"), (probe.names[place] for place in (*places, when)), strict=True))
+    return roles | ({"weight": weights[0]} if weights else {})
 
 
 def _recognises(look: Look) -> int:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import joined_keys, places_in
+from graphmill.ingest.catalogue import merged_nodes
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.interactions import ITEM
 from graphmill.ingest.kg_mentions import text_of
@@ -37,30 +37,25 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     is about an item with interactions, and the ids are probably of different kinds.
     """
     first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
-    keys = [joined_keys(text_of(table, "type"), text_of(table, "id")) for table in (first, second)]
-    place = places_in(keys[1], keys[0])
-    new = place < 0
+    nodes, (_, row) = merged_nodes(first, second)
+    new = row >= first.num_rows
     of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
     both = all(mask.any() for mask in of_items)
-    asked = of_items[1] if both else np.ones(len(new), bool)
+    required = of_items[1] if both else np.ones(len(new), bool)
     ids = [
         text_of(t, "id").filter(pa.array(mask | (not both))) for t, mask in zip((first, second), of_items, strict=True)
     ]
     matches = coverage(name, ids[1], "the interactions", ids[0])
-    if new[asked].all():
+    if new[required].all():
         kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
         example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
-        other = int(np.flatnonzero(asked)[-1])
+        other = int(np.flatnonzero(required)[-1])
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
             f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
             f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
             + (f"; {matches.repair}" if matches.repair else "")
         )
-    row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
-    added = second.filter(pa.array(new))
-    added = added.set_column(0, "index", pa.array(np.arange(first.num_rows, first.num_rows + added.num_rows)))
-    nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
     edges = knowledge.edges
     if "split" in edges.column_names:
         # Facts are in train, whatever their file held out. Interactions whose split is still to be drawn have none yet.
@@ -68,7 +63,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
     unmet = int((new & of_items[1]).sum())
-    own = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
+    remarks = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
     return replace(
         result,
         nodes=nodes,
@@ -77,17 +72,8 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
         counts=result.counts
         | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
         coverage=[*result.coverage, *knowledge.coverage, matches],
-        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *own]],
+        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *remarks]],
     )
-
-
-def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Table:
-    """The first table's nodes, with the second table's name if the first has only the id."""
-    names = first["name"].to_pylist()
-    for row, number in enumerate(place.tolist()):
-        if number >= 0 and names[number] == first["id"][number].as_py():
-            names[number] = second["name"][row].as_py()
-    return first.set_column(first.column_names.index("name"), "name", pa.array(names, pa.string()))
 
 
 def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:

@@ -1,23 +1,18 @@
-"""Reads files with one JSON object per line as checked blocks; and checks blocks whose cells are text already."""
+"""Reads files with one JSON object per line as checked blocks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from graphmill.ingest.csv_blocks import CsvBlock, Lines
-from graphmill.ingest.csv_careful import checked_value
-from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
+from graphmill.ingest.cells import Column, RowBlock, checked_block
 from graphmill.ingest.files import lines_of
-from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.ingest.whole_ids import whole_number
@@ -38,10 +33,10 @@ def _json_records(path: str | Path) -> Iterator[tuple[int, Any, str]]:
         if not raw.strip():
             continue
         try:
-            found = json.loads(raw, parse_int=str, parse_float=_Decimal, parse_constant=str)
+            value_of_line = json.loads(raw, parse_int=str, parse_float=_Decimal, parse_constant=str)
         except (ValueError, RecursionError):
-            found = None
-        yield number, found if isinstance(found, dict) else None, raw.decode("utf-8", errors="replace")
+            value_of_line = None
+        yield number, value_of_line if isinstance(value_of_line, dict) else None, raw.decode("utf-8", errors="replace")
 
 
 def json_names(path: str | Path) -> list[str]:
@@ -52,37 +47,46 @@ def json_names(path: str | Path) -> list[str]:
     return list(names)
 
 
-def json_blocks(path: str | Path, layout: CsvLayout, decimals: list[tuple[str, int]], rows: int) -> Iterator[CsvBlock]:
+def json_blocks(
+    path: str | Path, columns: tuple[Column, ...], decimals: list[tuple[str, int]], rows: int
+) -> Iterator[RowBlock]:
     """Blocks of at most ``rows`` lines. ``decimals``: gets the column of each whole number that is written as decimal."""
     records = _json_records(path)
     while part := list(islice(records, rows)):
-        rejects = [
-            Reject(line, "", "no JSON object", text[:MAX_SHOWN].replace("\0", "\\0"))
-            for line, r, text in part
-            if r is None
-        ]
-        found = [(line, record) for line, record, _ in part if record is not None]
-        columns: dict[str, pa.StringArray] = {}
-        odd: dict[int, Reject] = {}
-        for column in layout.columns:
-            values = []
-            for line, record in found:
-                value = _json_text(record.get(column.name))
-                fault = (
-                    "neither text nor a number" if value is None else "" if _is_unicode(value) else "half a character"
-                )
-                if column.names and isinstance(value, _Decimal):
-                    value, fault = whole_number(value)
+        rejects, lines = list[Reject](), list[int]()
+        texts: dict[str, list[str]] = {column.name: [] for column in columns}
+        for line, record, source in part:
+            if record is None:
+                rejects.append(Reject(line, "", "no JSON object", source[:MAX_SHOWN].replace("\0", "\\0")))
+                continue
+            values = [_cell(record.get(column.name), column) for column in columns]
+            wrong = next((place for place, (_, fault) in enumerate(values) if fault), None)
+            if wrong is not None:
+                name = columns[wrong].name
+                rejects.append(Reject(line, name, values[wrong][1], json.dumps(record[name])[:MAX_SHOWN]))
+                continue
+            lines.append(line)
+            for column, (text, _) in zip(columns, values, strict=True):
+                texts[column.name].append(text)
+                if column.names and isinstance(record.get(column.name), _Decimal):
                     decimals.append((column.name, 1))
-                if fault:
-                    shown_value = json.dumps(record[column.name])[:MAX_SHOWN]
-                    odd.setdefault(line, Reject(line, column.name, fault, shown_value))
-                values.append("" if fault else value)
-            columns[column.name] = pa.array(values, pa.string())
-        kept = np.array([line not in odd for line, _ in found], bool)
-        lines = np.array([line for line, _ in found], np.int64)[kept]
-        block = checked_block({n: c.filter(pa.array(kept)) for n, c in columns.items()}, lines, layout)
-        yield replace(block, rejects=[*rejects, *odd.values(), *block.rejects])
+        block = checked_block(
+            pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
+            np.array(lines, np.int64),
+            columns,
+        )
+        block.rejects.extend(rejects)
+        yield block
+
+
+def _cell(value: Any, column: Column) -> tuple[str, str]:
+    """The text of a value, and why it cannot be used, empty if it can."""
+    text = _json_text(value)
+    if text is None:
+        return "", "neither text nor a number"
+    if not _is_unicode(text):
+        return "", "half a character"
+    return whole_number(text) if column.names and isinstance(value, _Decimal) else (text, "")
 
 
 def _json_text(value: Any) -> str | None:
@@ -103,43 +107,3 @@ def _is_unicode(text: str) -> bool:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:
         return False
-
-
-def checked_block(columns: dict[str, pa.StringArray], lines: np.ndarray, layout: CsvLayout) -> CsvBlock:
-    """Text columns as a block. Rows that break the rules of ``layout.columns`` become rejects."""
-    bad = np.zeros(len(lines), bool)
-    suspects = np.zeros(len(lines), bool)
-    for column in layout.columns:
-        suspects |= _suspect(columns[column.name], column)
-    rejects, values = list[Reject](), dict[tuple[str, int], Any]()
-    for row in np.flatnonzero(suspects).tolist():
-        for column in layout.columns:
-            text = columns[column.name][row].as_py()
-            found = checked_value(text, column, int(lines[row]))
-            if isinstance(found, Reject):
-                rejects.append(found)
-                bad[row] = True
-                break
-            values[column.name, row] = found
-    keep = pa.array(~bad)
-    arrays = []
-    for column in layout.columns:
-        array = columns[column.name]
-        if column.kind == "whole":
-            texts = array.to_pylist()
-            whole = [values.get((column.name, row), text) for row, text in enumerate(texts)]
-            array = pa.array([0 if bad[row] else int(value) for row, value in enumerate(whole)], pa.int64())
-        array = array.filter(keep)
-        arrays.append(array.dictionary_encode() if column.kind == "category" else array)
-    table = pa.table(arrays, layout.schema)
-    return CsvBlock(table, Lines(1, lines[~bad]), rejects)
-
-
-def _suspect(text: pa.StringArray, column: Column) -> np.ndarray:
-    """Rows whose value may break the column's rules."""
-    odd = pc.or_(pc.greater(pc.binary_length(text), MAX_FIELD_BYTES // 4), pc.match_substring(text, "\0"))
-    if column.required:
-        odd = pc.or_(odd, pc.equal(pc.utf8_trim(text, BLANK), ""))
-    if column.kind == "whole":
-        odd = pc.or_(odd, pc.invert(pc.match_substring_regex(text, r"^[0-9]{1,18}$")))
-    return np.asarray(odd.to_numpy(zero_copy_only=False), bool)

@@ -6,7 +6,7 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from graphmill.ingest.column_maps import EdgeEnd
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.kg_mentions import Mentions, NodeTable, codes_of, first_rows, take
-from graphmill.ingest.oddities import edge_oddities, node_oddities
+from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
 from graphmill.ingest.times import Times
@@ -63,20 +62,6 @@ class Assembled:
     times: Times | None = None
 
 
-def counts_of(made: Assembled, nodes: pa.Table, edges: pa.Table, rejected: int, indexed: bool) -> dict[str, int]:
-    """Counts of rows and of what is unusual. ``indexed``: whether the index of nodes comes from the source."""
-    relation = edges["relation"].chunk(0).indices.to_numpy()
-    head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
-    return {
-        "rows": edges.num_rows + rejected,
-        "rejected_rows": rejected,
-        **asdict(edge_oddities(relation, head, tail, nodes.num_rows)),
-        **asdict(node_oddities(nodes, indexed)),
-        "nodes_with_two_names": made.renamed,
-        "nodes_with_two_sources": made.resourced,
-    }
-
-
 class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
@@ -87,40 +72,40 @@ class Assembly:
     def __init__(
         self, *, indexed: bool = False, timed: bool = False, split: bool = False, relations: Iterable[str] = ()
     ) -> None:
-        self._nodes, self._indexed, self._timed = NodeTable(), indexed, timed
+        self._nodes, self._indexed, self._timed = NodeTable(indexed=indexed), indexed, timed
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
         kinds |= {"line": np.int64} if indexed else {}
         kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
         kinds |= {"split": np.uint8} if split else {}
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
-        self._pending: list[Mentions] = []
+        self._pending: list[pa.Table] = []
         self._rows: list[EdgeRows] = []
 
-    def add(self, mentions: Mentions, rows: EdgeRows) -> None:
+    def add(self, mentions: pa.Table, rows: EdgeRows) -> None:
         """Add the next block. ``rows`` refer to ``mentions``."""
         self._pending.append(mentions)
         self._rows.append(rows)
-        if sum(map(len, self._pending)) > max(_PENDING_MENTIONS, len(self._nodes.mentions) // 4):
+        if sum(block.num_rows for block in self._pending) > max(_PENDING_MENTIONS, self._nodes.mentions.num_rows // 4):
             self._settle()
 
     def _settle(self) -> None:
         """Number the pending blocks' mentions over all files, and free their strings."""
         numbers = self._nodes.add(self._pending)
         for rows, number in zip(self._rows, numbers, strict=True):
-            count, found = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
+            count, values_of = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
             for name, known in self._names.items():
                 column = getattr(rows, name)
                 codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
-                found[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
+                values_of[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
             if self._timed:
                 none = rows.timestamp is None or rows.unit is None
-                found["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
-                found["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+                values_of["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
+                values_of["unit"] = np.zeros(count, np.uint8) if none else rows.unit
             if rows.split is not None:
-                found["split"] = np.full(count, rows.split, np.uint8)
+                values_of["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
-                column.append(found[name] if name in found else getattr(rows, name))
+                column.append(values_of[name] if name in values_of else getattr(rows, name))
         self._rows = []
         pa.default_memory_pool().release_unused()
 
@@ -142,22 +127,27 @@ class Assembly:
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
         for name in ("split", "timestamp"):
             edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
-        unnamed = pc.equal(pc.binary_length(nodes.name), 0)
-        index = pa.array(nodes.index if self._indexed else np.arange(len(nodes), dtype=np.int64))
-        name, source = pc.if_else(unnamed, nodes.id, nodes.name), nodes.source.dictionary_encode()
-        table = pa.table([index, nodes.id, nodes.type.dictionary_encode(), name, source], NODES)
-        renamed, resourced = int(nodes.renamed.sum()), int(nodes.resourced.sum())
-        return Assembled(table, edges, rejects, renamed, resourced, int(pc.sum(unnamed).as_py() or 0), times)
+        texts = {name: text_of(nodes, name) for name in ("id", "type", "name", "source")}
+        unnamed = pc.equal(texts["name"], "")
+        index = nodes["index"] if self._indexed else pa.array(np.arange(nodes.num_rows))
+        name = pc.if_else(unnamed, texts["id"], texts["name"])
+        kinds = [texts[part].dictionary_encode() for part in ("type", "source")]
+        table = pa.table([index, texts["id"], kinds[0], name, kinds[1]], NODES)
+        renamed, resourced, blank = (
+            int(pc.sum(each).as_py() or 0) for each in (nodes["renamed"], nodes["resourced"], unnamed)
+        )
+        return Assembled(table, edges, rejects, renamed, resourced, blank, times)
 
 
 def _by_index(
-    mentions: Mentions, columns: dict[str, np.ndarray], head: EdgeEnd, tail: EdgeEnd
-) -> tuple[Mentions, dict[str, np.ndarray], list[Reject]]:
+    mentions: pa.Table, columns: dict[str, np.ndarray], head: EdgeEnd, tail: EdgeEnd
+) -> tuple[pa.Table, dict[str, np.ndarray], list[Reject]]:
     """The nodes in the order of their index, the edges between them, and a reject for each row in which an index means
     another node than at its first appearance."""
-    key = codes_of(pa.array(mentions.index))
+    index = mentions["index"].combine_chunks()
+    key = codes_of(index)
     owner = first_rows(key)[key]
-    heads, tails, used, rejects = columns["head"], columns["tail"], np.zeros(len(mentions), bool), list[Reject]()
+    heads, tails, used, rejects = columns["head"], columns["tail"], np.zeros(len(key), bool), list[Reject]()
     usable = np.ones(len(heads), bool)
     for part in pieces(len(heads), heads, tails):
         ends = heads[part], tails[part]
@@ -168,23 +158,23 @@ def _by_index(
             at_head = owner[heads[row]] != heads[row]
             mention = int(heads[row] if at_head else tails[row])
             first, side = int(owner[mention]), head if at_head else tail
-            here, before = ((mentions.type[m].as_py(), mentions.id[m].as_py()) for m in (mention, first))
+            here, before = ((mentions["type"][m].as_py(), mentions["id"][m].as_py()) for m in (mention, first))
             column, value = (side.type, here[0]) if here[0] != before[0] else (side.id, here[1])
             reason = (
-                f"index {mentions.index[mention]} is {here[0]} '{here[1]}' here, "
-                f"but {before[0]} '{before[1]}' on line {mentions.line[first]}"
+                f"index {index[mention]} is {here[0]} '{here[1]}' here, "
+                f"but {before[0]} '{before[1]}' on line {mentions['line'][first]}"
             )
             rejects.append(Reject(int(columns["line"][row]), column, reason, value[:MAX_SHOWN]))
     order = np.flatnonzero(used)
-    order = order[np.argsort(mentions.index[order])]
-    row_of = np.full(len(mentions), -1, dtype=np.int32)
+    order = order[np.argsort(index.to_numpy()[order])]
+    row_of = np.full(len(key), -1, dtype=np.int32)
     row_of[order] = np.arange(len(order), dtype=np.int32)
     kept = {name: ColumnWriter(values.dtype) for name, values in columns.items() if name != "line"}
     for part in pieces(len(heads), *columns.values()):
         for name, writer in kept.items():
             values = columns[name][part][usable[part]]
             writer.append(row_of[values] if name in ("head", "tail") else values)
-    return take(mentions, order), {name: writer.finish() for name, writer in kept.items()}, rejects
+    return mentions.take(pa.array(order)), {name: writer.finish() for name, writer in kept.items()}, rejects
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:

@@ -23,19 +23,15 @@ def checked_delimiter(value: str) -> str:
     return value
 
 
-class KgColumns(Settings):
-    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
+class EdgeColumns(Settings):
+    """The name of the column for each role in a table of edges."""
 
     relation: str = setting("", "column with the relation's name")
     display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
-    head_index: str = setting(
-        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
-    )
     head_id: str = setting("", "column with the head's id")
     head_type: str = setting("", "column with the head's node type")
     head_name: str = setting("", "column with the head's name; empty: the id")
     head_source: str = setting("", "column with the vocabulary from which the head's id comes")
-    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
     tail_id: str = setting("", "column with the tail's id")
     tail_type: str = setting("", "column with the tail's node type")
     tail_name: str = setting("", "column with the tail's name; empty: the id")
@@ -45,6 +41,15 @@ class KgColumns(Settings):
         "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or an ISO "
         "8601 date; a blank cell means no time",
     )
+
+
+class KgColumns(EdgeColumns):
+    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
+
+    head_index: str = setting(
+        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
+    )
+    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
     relation_constant: str = setting("", "one relation for all rows, if no column has it")
     head_type_constant: str = setting("", "one node type for all heads, if no column has it")
     tail_type_constant: str = setting("", "one node type for all tails, if no column has it")
@@ -69,12 +74,16 @@ class KgColumns(Settings):
                 raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
         return self
 
+    def or_primekg(self) -> "KgColumns":
+        """The map; PrimeKG's columns if it is empty."""
+        if self != KgColumns():
+            return self
+        primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+        return KgColumns(relation="relation", display_relation="display_relation", **primekg)
+
     def of_file(self, path: str, delimiter: str, header: bool = True) -> EdgeSource:
         """The map as that of the file ``path``."""
-        columns = self
-        if self == KgColumns():
-            primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
-            columns = KgColumns(relation="relation", display_relation="display_relation", **primekg)
+        columns = self.or_primekg()
         head, tail = (
             EdgeEnd(**{part: getattr(columns, f"{end}_{part}") for part in _PARTS},
                     constant=getattr(columns, f"{end}_type_constant")) for end in ("head", "tail")

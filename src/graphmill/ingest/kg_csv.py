@@ -36,7 +36,7 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, settings.keep_negated)
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(indexed=indexed, timed=bool(source.timestamp))
     for block in reading.edges(source, nowhere, ""):
         assembly.add(*block)

@@ -20,7 +20,7 @@ from graphmill.ingest.format import Format, Guess, Look, Preview, no_columns, ta
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
@@ -30,20 +30,6 @@ TABLES = tuple(
     f".{kind}{packed}" for kind in ("csv", "tsv", "txt", "jsonl", "parquet", "pq") for packed in ("", ".gz", ".zip")
 )
 """Endings of files that may be tables."""
-
-
-class EdgeColumns(Settings):
-    """The column for each role in an edge file; empty: guessed from the header."""
-
-    head: str = setting("", "column with the head's id")
-    tail: str = setting("", "column with the tail's id")
-    relation: str = setting("", "column with the relation's name")
-    display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
-    head_type: str = setting("", "column with the head's node type")
-    tail_type: str = setting("", "column with the tail's node type")
-    head_name: str = setting("", "column with the head's name")
-    tail_name: str = setting("", "column with the tail's name")
-    timestamp: str = setting("", "column with the edge's time, a number or a date; a blank cell means no time")
 
 
 class EdgeFile(Settings):
@@ -69,8 +55,6 @@ class NodeFile(Settings):
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
     source_column: str = setting("", "column with the vocabulary from which the id comes")
-    features: list[str] = setting([], "columns of numbers that become features of the nodes")
-    feature_set: str = setting("", "name of this file's features, if a type has several sets")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
     header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
@@ -103,14 +87,14 @@ def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Pat
 
 @guarded
 def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
-    """Read the folder ``path`` into nodes, edges, features and rejects.
+    """Read the folder ``path`` into nodes, edges and rejects.
 
     Raises :class:`InputError` if a file is missing or cannot be used, a column is missing, or no edge is left.
     """
     nodes = [
         NodeSource(
             within(path, file.file), file.id_column, file.type_column, file.name_column, file.source_column, file.type,
-            features=tuple(file.features), feature_set=file.feature_set, delimiter=file.delimiter, header=file.header,
+            delimiter=file.delimiter, header=file.header,
         )
         for file in settings.nodes
     ]  # fmt: skip
@@ -121,36 +105,35 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
 def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
-    with RowFile(path, file.delimiter, header_line=file.header,
-                 wanted=[v for v in given.model_dump().values() if v]) as opened:  # fmt: skip
+    named = [value for value in given.model_dump().values() if value]
+    with RowFile(path, file.delimiter, header_line=file.header, wanted=named) as opened:
         names, name = opened.names, opened.name
-        opened.require([v for v in given.model_dump().values() if v])
-    guessed = guess_columns(names)[0]
-    head = given.head or (guessed.head_id if guessed and not given.tail else "")
-    tail = given.tail or (guessed.tail_id if guessed and not given.head else "")
+        opened.require(named)
+    guess = guess_columns(names)[0]
+    if guess and (given.head_id or given.tail_id) and (given.head_id, given.tail_id) != (guess.head_id, guess.tail_id):
+        guess = None
+    head, tail = (getattr(given, end) or (getattr(guess, end) if guess else "") for end in ("head_id", "tail_id"))
     if not head or not tail:
         raise InputError(
-            f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head: …, tail: …}}"
+            f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head_id: …, tail_id: "
+            "…}"
         )
-    guess = guessed if guessed and {head, tail} == {guessed.head_id, guessed.tail_id} else None
-    relation = given.relation or ("" if file.relation or guess is None else guess.relation)
+
+    def column(role: str, constant: str = "") -> str:
+        return getattr(given, role) or ("" if constant or guess is None else getattr(guess, role))
+
+    relation = column("relation", file.relation)
     if not relation and not file.relation:
         raise InputError(
             f"{name}: which relation? Write relation: NAME for all rows of the file, or columns: {{relation: …}}"
         )
-    side = {
-        end: EdgeEnd(
-            column,
-            getattr(given, f"{end}_type")
-            or ("" if getattr(file, f"{end}_type") or guess is None else getattr(guess, f"{end}_type")),
-            getattr(given, f"{end}_name") or ("" if guess is None else getattr(guess, f"{end}_name")),
-            constant=getattr(file, f"{end}_type"),
-        )
-        for end, column in (("head", head), ("tail", tail))
-    }  # fmt: skip
+    heads, tails = (
+        EdgeEnd(id, column(f"{end}_type", constant), column(f"{end}_name"), column(f"{end}_source"), constant=constant)
+        for end, id, constant in (("head", head, file.head_type), ("tail", tail, file.tail_type))
+    )
     return EdgeSource(
-        path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
-        given.timestamp, file.delimiter, file.header,
+        path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
+        file.delimiter, file.header,
     )  # fmt: skip
 
 
@@ -161,7 +144,7 @@ def guessed_files(
 
     ``unsure``: also take a file with two or three columns of unknown names for edges.
     """
-    found: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
+    files_of: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
     remarks = []
     for name, file in files.items():
         if not name.lower().endswith(TABLES):
@@ -175,13 +158,13 @@ def guessed_files(
         if columns is not None and (surely or (unsure and not key)):
             entry: dict[str, Any] = {"file": name}
             if not surely:
-                entry["columns"] = {"head": columns.head_id, "tail": columns.tail_id}
+                entry["columns"] = {"head_id": columns.head_id, "tail_id": columns.tail_id}
                 entry["columns"] |= {"relation": columns.relation} if columns.relation else {}
                 remarks.append(f"{name}: {columns.head_id} is taken for the head, {columns.tail_id} for the tail")
             if not columns.relation:
                 entry["relation"] = stem
                 remarks.append(f"{name} has no column of relations: all its edges are called {stem}")
-            found["edges"].append(entry)
+            files_of["edges"].append(entry)
         elif key:
             entry = {"file": name} | ({"id_column": key} if key != "id" else {})
             kind = next((lower[n] for n in ("type", "category", "label", "labels") if n in lower), "")
@@ -190,16 +173,16 @@ def guessed_files(
             entry |= {"name_column": title} if title else {}
             if not kind:
                 remarks.append(f"{name} has no column of types: all its nodes are of type {stem}")
-            found["nodes"].append(entry)
-    return found, remarks
+            files_of["nodes"].append(entry)
+    return files_of, remarks
 
 
 def guess_of_files(files: Mapping[str, str | Path], *, unsure: bool = False) -> Guess:
     """The guess for files (name within their folder → location). Raises :class:`InputError` if none has edges."""
-    found, remarks = guessed_files(files, unsure=unsure)
-    if not found["edges"]:
+    files_of, remarks = guessed_files(files, unsure=unsure)
+    if not files_of["edges"]:
         raise InputError("no file has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]")
-    return Guess({kind: entries for kind, entries in found.items() if entries}, remarks)
+    return Guess({kind: entries for kind, entries in files_of.items() if entries}, remarks)
 
 
 def _guess(look: Look, columns: Mapping[str, str]) -> Guess:
@@ -225,7 +208,6 @@ FORMAT = Format(
     read_kg_files,
     kg_files,
     data_roles=("edges",),
-    own_features=lambda settings: any(file.features for file in settings.nodes),
     guess=_guess,
     suited=all_types,
     preview=_preview,

@@ -44,35 +44,36 @@ def guess_columns(
     header, left_out = (tuple(names) for names in without_row_numbers(header, tuple(given.values())))
     plain = {plain_name(name): name for name in reversed(header)}
     remarks = [row_number_note(left_out)] if left_out else []
-    found, why = _found_ends(header, plain, given, probe)
-    if not found:
+    columns_of, why = _found_ends(header, plain, given, probe)
+    if not columns_of:
         return None, [*remarks, f"no two columns could be told to be the ends of an edge among {listed(header)}"]
     remarks += [why] if why else []
-    taken = {*found.values(), *given.values()} - {""}
+    taken = {*columns_of.values(), *given.values()} - {""}
     free = [name for name in header if name not in taken]
     when = column_of("timestamp", free) or next((plain[n] for n in ("year",) if plain.get(n) in free), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] in free), "")
     if not relation and not when and len(free) == 1 and len(header) == 3 and free[0].lower() not in _EDGE_IDS:
-        named = probe is None or free[0] not in probe.names or probe.holds(probe.names.index(free[0])) == "ids"
+        named = probe is None or free[0] not in probe.names or probe.has_words(probe.names.index(free[0]))
         relation = free[0] if named else ""
-        remarks += [f"column {relation} is taken for the relation"] if named else []
+        numbers = f"has numbers and is not taken for the relation; --columns relation={free[0]} does"
+        remarks.append(f"column {free[0]} {'is taken for the relation' if named else numbers}")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
-    found |= {"relation": relation, "display_relation": display, "timestamp": when} | given
+    columns_of |= {"relation": relation, "display_relation": display, "timestamp": when} | given
     if when and "timestamp" not in given:
         remarks.append(f"column {when} is taken for the edge's time")
-    if not found["relation"] and not found.get("relation_constant"):
-        found["relation_constant"] = "related_to"
+    if not columns_of["relation"] and not columns_of.get("relation_constant"):
+        columns_of["relation_constant"] = "related_to"
         remarks.append("there seems to be no column for the relation: all edges are called related_to")
     for end in ("head", "tail"):
-        if not found.get(f"{end}_type") and not found.get(f"{end}_type_constant"):
-            found[f"{end}_type_constant"] = "node"
-    if "node" in (kinds := [found.get(f"{end}_type_constant") for end in ("head", "tail")]):
+        if not columns_of.get(f"{end}_type") and not columns_of.get(f"{end}_type_constant"):
+            columns_of[f"{end}_type_constant"] = "node"
+    if "node" in (kinds := [columns_of.get(f"{end}_type_constant") for end in ("head", "tail")]):
         what = "nodes" if kinds == ["node", "node"] else "heads" if kinds[0] == "node" else "tails"
         remarks.append(f"there seems to be no column for the type of {what}: all are of type node; change it")
     for part in ("relation", "head_type", "tail_type"):
-        if part in given or found.get(part):
-            found.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)
-    return KgColumns(**{k: v for k, v in found.items() if v}), remarks
+        if part in given or columns_of.get(part):
+            columns_of.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)
+    return KgColumns(**{k: v for k, v in columns_of.items() if v}), remarks
 
 
 def _found_ends(
@@ -83,12 +84,12 @@ def _found_ends(
         ends = {end: given[end] for end in ("head_id", "tail_id")}
         words = [plain_name(name).removesuffix("_id") for name in ends.values()]
         return _ends(plain, [(words[0], words[1])]) | ends, ""
-    if found := _ends(plain, END_NAMES):
-        return found, ""
-    if found := _ends(plain, _typed_pair(plain)):
+    if columns_of := _ends(plain, END_NAMES):
+        return columns_of, ""
+    if columns_of := _ends(plain, _typed_pair(plain)):
         return (
-            found,
-            f"column {found['head_id']} is the head and {found['tail_id']} the tail: each has a column of types",
+            columns_of,
+            f"column {columns_of['head_id']} is the head and {columns_of['tail_id']} the tail: each has a column of types",
         )
     if (probe is None or probe.header is not False) and (pair := numbered_pair(header)):
         kind = stem_of(pair[0])
@@ -103,6 +104,8 @@ def _found_ends(
 
 def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, str], str]:
     places = [place for place in probe.ids if probe.names[place] in header]
+    if len(words := [place for place in places if probe.has_words(place)]) == 2:
+        places = words
     if len(places) == 3 and len(probe.names) in (3, 4):
         middle = next((p for p in places if plain_name(probe.names[p]) in RELATION_NAMES), None)
         if middle is None:  # the relation is the column whose values are of another kind
@@ -158,20 +161,9 @@ def _part(plain: dict[str, str], word: str, part: str) -> str:
 
 
 def parts_of(columns: KgColumns) -> dict[str, str]:
-    """The role of each column."""
-    if columns == KgColumns():
-        return {name: _spelled(name, "x", "y") for name in PRIMEKG}
-    found: dict[str, str] = {}
-    for part, name in columns.model_dump().items():
-        if name and not part.endswith("_constant"):
-            part = _spelled(part, "head", "tail")
-            found[name] = f"{found[name]}, {part}" if name in found else part
-    return found
-
-
-def _spelled(part: str, head: str, tail: str) -> str:
-    """``x_id`` or ``head_id`` as ``head id``; anything else as it is."""
-    for prefix, word in ((head, "head"), (tail, "tail")):
-        if part.startswith(f"{prefix}_"):
-            return f"{word} {part.removeprefix(f'{prefix}_')}"
-    return part
+    """The role of each column, or its roles."""
+    roles: dict[str, str] = {}
+    for role, name in columns.or_primekg().model_dump().items():
+        if name and not role.endswith("_constant"):
+            roles[name] = f"{roles[name]}, {role}" if name in roles else role
+    return roles

@@ -4,11 +4,15 @@ A row *mentions* two nodes. The thread that parsed a block reduces its mentions 
 distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
 the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
 takes a fraction of the time of hashing.
+
+A table of mentions has the strings ``id``, ``type``, ``name`` and ``source``; ``renamed`` and ``resourced`` (bool): whether
+a later mention has another name or source; and, if nodes have an index, ``index`` and ``line`` (int64; of the first
+appearance in the file). Two mentions are the same if ``index``, ``id`` and ``type`` are equal. ``name`` and ``source`` are
+the first that is not empty.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -20,71 +24,38 @@ from graphmill.errors import InputError
 _MOST_NODES = 2**31 - 1
 
 
-@dataclass(frozen=True)
-class Mentions:
-    """Mentions of nodes; all columns have the same length.
-
-    Two mentions are the same if ``index``, ``id`` and ``type`` are equal. ``index`` int64, and ``line`` int64 (of the
-    first appearance in the file), are empty if nodes have no index. ``name`` and ``source`` are the first that is not
-    empty; ``renamed`` and ``resourced`` (bool): whether a later one differs.
-    """
-
-    index: np.ndarray
-    id: pa.StringArray
-    type: pa.StringArray
-    name: pa.StringArray
-    source: pa.StringArray
-    renamed: np.ndarray
-    resourced: np.ndarray
-    line: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.id)
+def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Table:
+    """The mentions of edges, head and tail in turn, from the columns of their ends; those that are missing are blank."""
+    count = len(heads["id"])
+    order = pa.array(np.arange(2 * count).reshape(2, -1).T.reshape(-1))
+    columns = {name: pa.concat_arrays([heads[name], tails[name]]).take(order) for name in heads}
+    blank, no = pa.repeat(pa.scalar("", pa.string()), 2 * count), pa.array(np.zeros(2 * count, bool))
+    return pa.table({"type": blank, "name": blank, "source": blank} | columns | {"renamed": no, "resourced": no})
 
 
-def digest(ends: Mentions) -> tuple[Mentions, np.ndarray, np.ndarray]:
-    """The distinct mentions among the ends of edges, in the order of their first appearance, and the number of each
-    edge's head and tail (int32).
-
-    ``ends``: the heads of n edges, then their tails.
-    """
-    in_order = np.arange(len(ends)).reshape(2, -1).T.reshape(-1)
-    mentions, number = _merged(ends, in_order)
-    head, tail = number.reshape(2, -1)
-    return mentions, head, tail
+def digest(ends: pa.Table) -> tuple[pa.Table, np.ndarray, np.ndarray]:
+    """The distinct mentions among :func:`mentions_of` edges, in the order of their first appearance, and the number of each
+    edge's head and tail (int32)."""
+    mentions, number = _merged(ends)
+    return mentions, number[0::2], number[1::2]
 
 
-def _merged(every: Mentions, in_order: np.ndarray | None = None) -> tuple[Mentions, np.ndarray]:
-    """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own.
-
-    ``in_order``: the mentions in the order of the file; None: as they stand.
-    """
-    code = _codes(every)
-    if in_order is None:
-        first = first_rows(code)
-    else:
-        first = in_order[first_rows(code[in_order])]
-        appearance = np.empty(len(every), np.int32)
-        appearance[in_order] = np.arange(len(every), dtype=np.int32)
-        order = np.argsort(appearance[first])
-        rank = np.empty(len(first), np.int32)
-        rank[order] = np.arange(len(first), dtype=np.int32)
-        code, first = rank[code], first[order]
-    named, renamed = first_filled(every.name, code, first, in_order)
-    sourced, resourced = first_filled(every.source, code, first, in_order)
-    renamed[code[every.renamed]] = True
-    resourced[code[every.resourced]] = True
-    names = {"name": every.name.take(pa.array(named)), "source": every.source.take(pa.array(sourced))}
-    return replace(take(every, first), **names, renamed=renamed, resourced=resourced), code
-
-
-def _codes(every: Mentions) -> np.ndarray:
-    """A number (int32) for each distinct mention, counting up in the order in which they stand."""
-    key, *others = [pa.array(every.index)] * bool(len(every.index)) + [every.id, every.type]
+def _merged(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own."""
+    every = every.combine_chunks()
+    key, *others = [text_of(every, name) for name in ("index", "id", "type") if name in every.column_names]
     code = codes_of(key)
-    first = first_rows(code)[code]
     # Where one key tells nodes apart, a second hash table is not needed: it would take the most memory of all.
-    return code if all(_agrees(other, first) for other in others) else codes_of(key, *others)
+    if not all(_agrees(other, first_rows(code)[code]) for other in others):
+        code = codes_of(key, *others)
+    first = first_rows(code)
+    mentions = every.take(pa.array(first))
+    for name, flag in (("name", "renamed"), ("source", "resourced")):
+        rows, different = first_filled(text_of(every, name), code, first)
+        different[code[np.asarray(every[flag], bool)]] = True
+        for column, values in ((name, every[name].take(pa.array(rows))), (flag, pa.array(different))):
+            mentions = mentions.set_column(mentions.schema.get_field_index(column), column, values)
+    return mentions, code
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:
@@ -109,18 +80,14 @@ def first_rows(code: np.ndarray) -> np.ndarray:
     return first
 
 
-def first_filled(
-    text: pa.StringArray, code: np.ndarray, first: np.ndarray, in_order: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def first_filled(text: pa.StringArray, code: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """For each code, the row of its first nonempty string, and whether another string differs (bool).
 
-    ``first`` has the first row of each code, which is the result if all its strings are empty. ``in_order``: the rows
-    in their order; None: as they stand.
+    ``first`` has the first row of each code, which is the result if all its strings are empty.
     """
     if _agrees(text, first[code]):
         return first, np.zeros(len(first), dtype=bool)
-    full = pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False)
-    filled = np.flatnonzero(full) if in_order is None else in_order[full[in_order]]
+    filled = np.flatnonzero(pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False))
     chosen = first.copy()
     chosen[code[filled][::-1]] = filled[::-1]
     same = pc.equal(text.take(pa.array(filled)), text.take(pa.array(chosen[code[filled]])))
@@ -150,36 +117,22 @@ def category_of(table: pa.Table, name: str, constant: str = "") -> pa.Dictionary
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
-def concat(parts: list[Mentions]) -> Mentions:
-    """The mentions of all ``parts``, one after the other."""
-    columns = [[getattr(p, name) for p in parts] for name in Mentions.__dataclass_fields__]
-    joined = [np.concatenate(c) if isinstance(c[0], np.ndarray) else pa.concat_arrays(c) for c in columns]
-    return Mentions(*joined)
-
-
-def take(mentions: Mentions, rows: np.ndarray) -> Mentions:
-    """The mentions ``rows``, in that order."""
-    where = pa.array(rows)
-    columns = [getattr(mentions, name) for name in Mentions.__dataclass_fields__]
-    return Mentions(*[(c[rows] if len(c) else c) if isinstance(c, np.ndarray) else c.take(where) for c in columns])
-
-
 class NodeTable:
     """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
 
-    def __init__(self) -> None:
-        text, flags, numbers = pa.nulls(0, pa.string()), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
-        self.mentions = Mentions(numbers, text, text, text, text, flags, flags, numbers)
+    def __init__(self, *, indexed: bool) -> None:
+        numbers = dict.fromkeys(("index", "line") if indexed else (), pa.array([], pa.int64()))
+        none = {"id": pa.array([], pa.string()), **numbers}
+        self.mentions = mentions_of(none, none)
 
-    def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
+    def add(self, blocks: list[pa.Table]) -> list[np.ndarray]:
         """Add the mentions of ``blocks``, which is emptied; returns, for each block, the number (int32) of each of its
         mentions."""
-        every = concat([self.mentions, *blocks])
-        if len(every) > _MOST_NODES:
-            raise InputError(f"the files have about {len(every):,} nodes; at most {_MOST_NODES:,} are supported")
-        sizes = [len(self.mentions), *map(len, blocks)]
+        sizes = [self.mentions.num_rows, *(block.num_rows for block in blocks)]
+        every = pa.concat_tables([self.mentions, *blocks])
+        if every.num_rows > _MOST_NODES:
+            raise InputError(f"the files have about {every.num_rows:,} nodes; at most {_MOST_NODES:,} are supported")
         self.mentions = every  # so that the strings of nodes are not in memory twice
         blocks.clear()
         self.mentions, code = _merged(every)
-        ends = np.cumsum(sizes)
-        return [code[start:end] for start, end in pairwise(ends)]
+        return [code[start:end] for start, end in pairwise(np.cumsum(sizes))]

@@ -16,28 +16,28 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock
-from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.files import shown, text_lines
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
-from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.rejects import Reject, max_rejects_setting, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.user_items import (
+from graphmill.ingest.id_columns import numbered_texts
+from graphmill.ingest.interactions import (
     ENTITY,
     ITEM,
+    SENTENCES,
     SPLITS,
+    UNUSUAL,
     USER,
     Ids,
     count_interactions,
     edge_table,
     interaction_edges,
-    interaction_notes,
     node_table,
     numbers,
 )
+from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sentences
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import Settings, setting
 
 FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}
@@ -69,23 +69,22 @@ class KgatFilesSettings(Settings):
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
     """Role → file, for the files that exist. Raises :class:`InputError` if a necessary file is missing."""
     part = (settings or KgatFilesSettings()).part
-    folder = Path(path)
-    if not folder.is_dir():
+    look = Look(str(path))
+    if not look.is_folder:
         raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
     wanted = LISTS | {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        variants = (folder / name for name in (file, f"{file}.gz", f"{file}.zip", f"{file.removesuffix('.txt')}.zip"))
-        if found := next((variant for variant in variants if variant.is_file()), None):
-            out[role] = found
+        if variant := look.file(file, file.removesuffix(".txt")):
+            out[role] = variant.path
     needed = "knowledge" if part == "knowledge" else "train"
     if needed not in out:
         alone = (
             "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
         )
-        raise InputError(f"{shown(folder)} has no {FILES[needed]}; the format kgat needs it{alone}")
+        raise InputError(f"{shown(path)} has no {FILES[needed]}; the format kgat needs it{alone}")
     return out
 
 
@@ -100,7 +99,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    reading = Reading(shown(path), settings.strict, settings.max_rejects)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
     facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
@@ -117,11 +116,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     facts = facts[:, :3]
     user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
     split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
-    rejects = sorted(
-        reading.rejects, key=lambda each: ([shown(file) for file in files.values()].index(each[0]), each[1])
-    )
-    if settings.strict and rejects:
-        raise InputError(f"{shown(path)}: strict: true allows no reject{reading.first_reject}")
+    order = [shown(file) for file in files.values()]
+    reading.rejects.sort(key=lambda each: order.index(each[0]))
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line{reading.first_reject}")
     num_users = _count(user, lists.get("users"))
@@ -132,8 +128,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
-        "entries": len(user) + len(facts) + len(rejects),
-        "rejects": len(rejects),
+        "rows": len(user) + len(facts) + len(reading.rejects),
+        "rejected_rows": len(reading.rejects),
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
         "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), named)),
@@ -142,10 +138,11 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
         "items_without_facts": num_items - len(np.unique(unique[:, [0, 2]][unique[:, [0, 2]] < num_items])),
     }
-    if settings.strict and counts.get("duplicate_interactions", 0) + counts.get("pairs_in_two_splits", 0):
-        raise InputError(f"{shown(path)}: pairs of user and item are repeated; remove them, or set strict: false")
+    reading.require_usual(counts, UNUSUAL)
     # A number that is not in a list is its own name.
-    names = {r: [found.get(n, str(n)) for n in range(max(found, default=-1) + 1)] for r, found in lists.items()}
+    names = {
+        r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
+    }
     entity_names = names.get("entities", [])[num_items:num_entities]
     parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
     item_names = names.get("items", names.get("entities", []))[:num_items]
@@ -153,18 +150,17 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     if num_entities > num_items:
         ids = [str(i) for i in range(num_items, num_entities)]
         parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
-    told = _SENTENCES if counts["facts"] else ["rejects"]
-    notes = [_SENTENCES[name].format(counts[name]) for name in told if counts[name]]
+    texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
         nodes=node_table(parts, Path(path).name),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
-        rejects=reject_table(rejects),
+        rejects=reading.table(),
         counts=counts,
-        notes=[*notes, *interaction_notes(counts), *reading.notes],
+        notes=[*sentences(counts, texts), *reading.notes],
     )
 
 
-def _interactions(path: str | Path, reading: GraphReading) -> np.ndarray:
+def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
     """int64 [n, 3]: user, item and line of every interaction. A line with only a user has no interaction; this is not an
     error."""
     parts, comments = [np.zeros((0, 3), np.int64)], 0
@@ -176,11 +172,11 @@ def _interactions(path: str | Path, reading: GraphReading) -> np.ndarray:
             if not cells or cells[0][0] in "#!":
                 comments += bool(cells)
                 continue
-            own, *items = map(_number, cells)
-            if own < 0:
+            user, *items = map(_number, cells)
+            if user < 0:
                 rejects.append(Reject(place, "user", _NO_NUMBER, cells[0][:MAX_SHOWN]))
                 continue
-            kept += [(own, number, place) for number in items if number >= 0]
+            kept += [(user, number, place) for number in items if number >= 0]
             wrong = (cell for number, cell in zip(items, cells[1:], strict=True) if number < 0)
             rejects += [Reject(place, "item", _NO_NUMBER, cell[:MAX_SHOWN]) for cell in wrong]
         reading.refuse(shown(path), rejects)
@@ -198,7 +194,7 @@ def _number(text: str) -> int:
     return min(int(digits), _LARGEST + 1) if len(digits) < 18 else _LARGEST + 1
 
 
-def _facts(path: str | Path, reading: GraphReading) -> np.ndarray:
+def _facts(path: str | Path, reading: Reading) -> np.ndarray:
     """int64 [F, 4]: head, relation, tail and line of every fact."""
     names, parts = ("head", "relation", "tail"), [np.zeros((0, 4), np.int64)]
     columns = [Column(name, "whole", required=True) for name in names]
@@ -210,9 +206,9 @@ def _facts(path: str | Path, reading: GraphReading) -> np.ndarray:
     return np.concatenate(parts)
 
 
-def _with_lines(block: CsvBlock) -> np.ndarray:
+def _with_lines(block: RowBlock) -> np.ndarray:
     columns = [column.to_numpy() for column in block.table.columns]
-    return np.stack([*columns, block.lines.of(np.arange(block.table.num_rows))], axis=1)
+    return np.stack([*columns, block.lines], axis=1)
 
 
 def _known(
@@ -221,7 +217,7 @@ def _known(
     role: str,
     listed: Collection[int] | None,
     largest: int,
-    reading: GraphReading,
+    reading: Reading,
     file: str | Path,
 ) -> np.ndarray:
     """The rows whose number in ``column`` is in its list (None: there is none) and not far beyond the others; others are
@@ -242,7 +238,7 @@ def _known(
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name, out = shown(path), dict[int, str]()
+    name = shown(path)
     first = next(text_lines(path), (1, ""))[1]
     # Names can have blanks: if the header has tabs, only tabs separate.
     with RowFile(path, "\t" if "\t" in first else " ", quoted=False) as file:
@@ -250,21 +246,11 @@ def _read_list(path: str | Path) -> dict[int, str]:
             raise InputError(
                 f"{name} must begin with a header that has org_id and remap_id; it begins {first[:MAX_SHOWN]!r}"
             )
-        columns = [Column("org_id"), Column("remap_id", "whole", required=True)]
-        for rows, rejects in file.blocks(columns, lambda block: (block.table.to_pydict(), block)):
-            for reject in rejects[:1]:
-                raise InputError(
-                    f"{name}, {reject.place} ({reject.value!r}); mend the list, or remove it (names with blanks need tabs "
-                    "between the columns, in the header as well)"
-                )
-            for place, (number, text) in enumerate(zip(rows[0]["remap_id"], rows[0]["org_id"], strict=True)):
-                if number in out or number > _LARGEST:
-                    why = "occurs twice" if number in out else "is too large"
-                    raise InputError(
-                        f"{name}, line {rows[1].line(place)}: remap_id {number} {why}; mend the list, or remove it"
-                    )
-                out[number] = text.strip()
-    return out
+        remedy = "mend the list, or remove it (names with blanks need tabs between the columns, in the header as well)"
+        texts, numbers_of, lines = numbered_texts(file, "org_id", "remap_id", remedy, blanks=True)
+    for place in np.flatnonzero(numbers_of > _LARGEST)[:1].tolist():
+        raise InputError(f"{name}, line {lines[place]}: remap_id {numbers_of[place]} is too large; {remedy}")
+    return dict(zip(numbers_of.tolist(), texts, strict=True))
 
 
 def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:
@@ -285,21 +271,20 @@ def _edges(
     return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
 
 
-_SENTENCES = {
-    "rejects": "{:,} entries cannot be used; see the rejects",
-    "duplicate_facts": "{:,} facts are repeated; each is there once",
-    "self_loops": "{:,} facts join an entity with itself; they are kept",
-    "items_without_facts": "{:,} items have no fact",
-    "unnamed_entities": "{:,} numbers below the largest entity's are in no line; they are entities without an edge",
+_FACTS = {
+    "duplicate_facts": "{} facts are repeated; each is there once",
+    "self_loops": "{} facts join an entity with itself; they are kept",
+    "items_without_facts": "{} items have no fact",
+    "unnamed_entities": "{} numbers below the largest entity's are in no line; they are entities without an edge",
 }
 
 
 def _held_out(result: IngestResult) -> dict[str, Any]:
     """How a split is made or completed."""
-    found = set(np.unique(result.edges["split"].to_numpy()).tolist())
-    if SPLITS.index("test") not in found:
+    splits = set(np.unique(result.edges["split"].to_numpy()).tolist())
+    if SPLITS.index("test") not in splits:
         return {"split": {"given": "redraw", "method": "random"}}
-    return {} if SPLITS.index("valid") in found else {"split": {"given": "add_valid"}}
+    return {} if SPLITS.index("valid") in splits else {"split": {"given": "add_valid"}}
 
 
 def _recognises(look: Look) -> int:

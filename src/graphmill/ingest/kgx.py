@@ -38,7 +38,6 @@ class KgxSettings(GraphFilesSettings):
         "path of the node file within the folder; empty: the file whose name contains nodes; none: read no node file",
     )
     edges: str = setting("", "path of the edge file within the folder; empty: the file whose name contains edges")
-    features: list[str] = setting([], "columns of numbers in the node file that become features")
     short_names: bool = setting(True, "remove the prefix biolink: from predicates and categories")
 
 
@@ -54,9 +53,9 @@ def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str
     edges = str(path) if not look.is_folder and not settings.edges else _one(folder, settings.edges, "edges", base)
     if not edges:
         raise InputError(f"{shown(path)} has no file of edges (…edges.tsv, .jsonl or .csv); name it with edges: FILE")
-    found: dict[str, str | Path] = {"edges": edges}
+    files_of: dict[str, str | Path] = {"edges": edges}
     nodes = "" if settings.nodes == "none" else _one(folder, settings.nodes, "nodes", base)
-    return found | ({"nodes": nodes} if nodes and nodes != edges else {})
+    return files_of | ({"nodes": nodes} if nodes and nodes != edges else {})
 
 
 def _one(folder: Look, given: str, kind: str, base: str) -> str:
@@ -72,7 +71,7 @@ def _one(folder: Look, given: str, kind: str, base: str) -> str:
 
 @guarded
 def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestResult:
-    """Read a KGX graph into nodes, edges, features and rejects.
+    """Read a KGX graph into nodes, edges and rejects.
 
     Raises :class:`InputError` if a file is missing, a column is missing, or no edge is left.
     """
@@ -82,7 +81,7 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     if "nodes" in files:
         listed = Look(files["nodes"]).columns
         category, name, source = (n if n in listed else "" for n in ("category", "name", "provided_by"))
-        nodes = [NodeSource(files["nodes"], "id", category, name, source, features=tuple(settings.features))]
+        nodes = [NodeSource(files["nodes"], "id", category, name, source)]
     elif {"subject_category", "object_category"} <= set(columns):
         nodes = [NodeSource(files["edges"], end, f"{end}_category") for end in ("subject", "object")]
     else:
@@ -90,8 +89,6 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     head, tail = (EdgeEnd(end, name=f"{end}_name" if f"{end}_name" in columns else "") for end in ("subject", "object"))
     prefix = _PREFIX if settings.short_names else ""
     edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
-    if settings.features and "nodes" not in files:
-        raise InputError(f"{shown(path)} has no node file, so there are no features")
     return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 
@@ -123,5 +120,4 @@ FORMAT = Format(
     data_roles=("edges",),
     guess=_guess,
     suited=all_types,
-    own_features=lambda settings: bool(settings.features),
 )

@@ -19,22 +19,23 @@ from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import shown, within
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions_csv import MIN_WEIGHT, positive, read_roles
-from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
-from graphmill.ingest.rejects import max_rejects_setting, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import IngestResult, feature_key, feature_table
-from graphmill.ingest.user_items import (
+from graphmill.ingest.interactions import (
     ITEM,
+    SENTENCES,
+    UNUSUAL,
     USER,
     Ids,
     as_numbers,
     count_interactions,
     interaction_edges,
-    interaction_notes,
     node_table,
     numbers,
 )
+from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
+from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
+from graphmill.ingest.rejects import Reading, max_rejects_setting, sentences
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
 
 LABELS = ("x_label", "split_label")
@@ -57,7 +58,7 @@ class MmrecSettings(Settings):
     )
     min_weight: float = MIN_WEIGHT
     strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
-    max_rejects: int = max_rejects_setting("the file if")
+    max_rejects: int = max_rejects_setting("the file as soon as")
 
 
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
@@ -82,20 +83,13 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     files = mmrec_files(path, settings)
     with RowFile(files.pop("interactions"), "\t") as file:
         name = file.name
+        reading = Reading(name, settings.strict, settings.max_rejects)
         chosen = _choose(file.names, name)
-        table, rejects, _, _ = read_roles(file, chosen, ("user", "item", "split"))
-        file_notes = file.notes
-    if 0 < settings.max_rejects < len(rejects):
-        raise InputError(
-            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}); the first on "
-            f"{rejects[0].place}"
-        )
-    if settings.strict and rejects:
-        raise InputError(f"{name}: {rejects[0].place} ({rejects[0].value!r}); mend the file, or set strict: false")
+        table, mended = read_roles(file, chosen, ("user", "item", "split"), reading)
+        file_notes = [*file.notes, *mended]
     if not table.num_rows:
-        first = f", the first on {rejects[0].place} ({rejects[0].value!r})" if rejects else ""
-        raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused{first})")
-    rows = table.num_rows + len(rejects)
+        raise InputError(f"{name} has no usable interaction{reading.first_reject}")
+    rows = table.num_rows + len(reading.rejects)
     # Items that nobody likes are items all the same: they have a row in the matrices.
     users, user = _numbered(table["user"], settings.ids, f"{name}: user")
     items, item = _numbered(table["item"], settings.ids, f"{name}: item")
@@ -103,27 +97,25 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
     user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
     split = table["split"].to_numpy().astype(np.uint8)
-    counts = {"rows": rows, "rejects": len(rejects), "below_min_weight": light}
+    counts = {"rows": rows, "rejected_rows": len(reading.rejects), "below_min_weight": light}
     counts |= count_interactions(user, item, split, len(users), len(items))
-    if settings.strict and counts["duplicate_interactions"] + counts["pairs_in_two_splits"]:
-        raise InputError(f"{name}: pairs of user and item are repeated; remove them, or set strict: false")
+    reading.require_usual(counts, UNUSUAL)
     features = {
         feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
     }
-    notes = [f"{len(rejects):,} rows cannot be used; see the rejects"] if rejects else []
     return IngestResult(
         nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=interaction_edges(user, item, split, len(users)),
-        rejects=reject_table((name, reject) for reject in rejects),
+        rejects=reading.table(),
         features=features,
         counts=counts,
-        notes=[*notes, *weight_notes, *interaction_notes(counts), *file_notes],
+        notes=[*weight_notes, *sentences(counts, SENTENCES), *file_notes],
     )
 
 
 def _table_in(folder: Path) -> Path:
-    found = sorted(p for p in folder.iterdir() if p.name.endswith(_TABLES))
-    inter = [p for p in found if ".inter" in p.name] or found
+    tables = sorted(p for p in folder.iterdir() if p.name.endswith(_TABLES))
+    inter = [p for p in tables if ".inter" in p.name] or tables
     if len(inter) != 1:
         names = ", ".join(p.name for p in inter) or "none"
         raise InputError(f"{shown(folder)} must hold one .inter file (or .csv); it has {names}; name the file as path")
@@ -135,8 +127,8 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
     out: dict[str, str | Path] = {}
     for entry in wanted:
         if entry == "auto":
-            there = [] if "://" in folder else sorted(Path(folder).iterdir())
-            out |= {found["name"] + found["rest"]: file for file in there if (found := _FEATURES.fullmatch(file.name))}
+            files = [] if "://" in folder else sorted(Path(folder).iterdir())
+            out |= {match["name"] + match["rest"]: file for file in files if (match := _FEATURES.fullmatch(file.name))}
         elif entry != "none":
             name, _, file_name = entry.partition("=")
             if not (name and file_name):
@@ -150,16 +142,13 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
-    chosen = {role: first_named(names, options) for role, options in known.items()}
-    for role, options in known.items():
-        if not chosen[role]:
-            remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
-            raise InputError(
-                f"{file} has no column for the {role} ({', '.join(options)}); it has {listed(names)}. The format mmrec "
-                f"is separated by tabs.{remedy}"
-            )
-    return chosen | ({"weight": weight} if (weight := first_named(names, KNOWN_NAMES["weight"])) else {})
+    split = first_named(names, LABELS)
+    if not split or len(names) < 3:
+        raise InputError(
+            f"{file} has no column for the split ({', '.join(LABELS)}); it has {listed(names)}. The format mmrec is "
+            "separated by tabs. For interactions without a split use the format interactions_csv."
+        )
+    return choose_columns(names, InteractionColumns(timestamp="none"), file) | {"split": split}
 
 
 def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:

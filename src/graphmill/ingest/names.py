@@ -13,12 +13,14 @@ from graphmill.errors import InputError, listed
 
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "customer", "reviewerid", "visitorid",
-             "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id"),
+             "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id",
+             "kunde", "kunden_id", "kundennummer", "nutzer", "nutzer_id", "usuario", "cliente", "utilisateur"),
     "item": ("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid", "asin", "artist_id",
              "artistid", "track_id", "trackid", "product", "sku", "stockcode", "stock_code", "article_id", "isbn",
-             "book_id", "song_id"),
-    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings", "stars", "quantity"),
-    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps"),
+             "book_id", "song_id", "artikel", "artikel_id", "artikelnummer", "produkt", "produkt_id", "producto", "produit"),
+    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings", "stars", "quantity",
+               "liked", "is_liked", "thumb", "thumbs", "vote", "menge", "anzahl", "cantidad"),
+    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps", "datum", "fecha"),
 }  # fmt: skip
 """Names of interactions' columns, in lower case, without a part after a colon (``user_id:token``)."""
 _TIME = re.compile(r".*(_at|_date|_time|_ts|_timestamp)")
@@ -56,8 +58,8 @@ def first_named(names: Sequence[str], wanted: Sequence[str]) -> str:
 
 def column_of(role: str, names: Sequence[str]) -> str:
     """The column whose name is known for ``role`` (user, item, weight, timestamp); empty if there is none."""
-    found = first_named(names, KNOWN_NAMES[role])
-    return found or next((name for name in names if role == "timestamp" and is_time_name(name)), "")
+    named = first_named(names, KNOWN_NAMES[role])
+    return named or next((name for name in names if role == "timestamp" and is_time_name(name)), "")
 
 
 def is_time_name(name: str) -> bool:
@@ -86,8 +88,8 @@ def row_number_note(left_out: Sequence[str]) -> str:
     """A sentence on columns that were left out as row numbers."""
     if not any(left_out):
         return "a column without a name (pandas' row number, or a delimiter at the end of lines) was left out"
-    shown = ", ".join(repr(name) for name in left_out)
-    return f"column {shown} is taken for the row number that pandas writes, and was left out"
+    quoted = ", ".join(repr(name) for name in left_out)
+    return f"column {quoted} is taken for the row number that pandas writes, and was left out"
 
 
 def as_number(text: str) -> float | int | None:
@@ -101,6 +103,18 @@ def as_number(text: str) -> float | int | None:
             return None
     limit = float(np.finfo(np.float32).max) if isinstance(value, float) else 2**63 - 1
     return value if -limit <= value <= limit else None
+
+
+_YES_AND_NO = {word: float(likes) for likes, words in (
+    (1, "true t yes y like liked up positive thumbs_up upvote"),
+    (0, "false f no n dislike disliked down negative thumbs_down downvote"),
+) for word in words.split()}  # fmt: skip
+
+
+def as_liking(text: str) -> float | int | None:
+    """A number as :func:`as_number` has it, 1 for a word such as ``true`` or ``up``, 0 for one such as ``no``; or None."""
+    number = as_number(text)
+    return _YES_AND_NO.get(plain_name(text)) if number is None else number
 
 
 def with_point(text: str, delimiter: str) -> str:
@@ -128,16 +142,16 @@ def positional_roles(
     Raises :class:`InputError` if two columns have the same role, or if another column already has the role of an
     unknown column's position.
     """
-    shown = listed(names)
+    header = listed(names)
     roles = list(known)
     twice = [role for role in roles if role and roles.count(role) > 1]
     if twice:
-        raise InputError(f"{file}: the header ({shown}) names two columns for the {twice[0]}; {remedy}")
+        raise InputError(f"{file}: the header ({header}) names two columns for the {twice[0]}; {remedy}")
     places = [place for place, name in enumerate(names) if known[place] or not is_row_number(name)]
     for number, place in enumerate(places):
         if not roles[place]:
             role = usual[number] if number < len(usual) else ""
             if not role or role in known:
-                raise InputError(f"{file}: what is column {names[place]!r} of the header ({shown})? {remedy}")
+                raise InputError(f"{file}: what is column {names[place]!r} of the header ({header})? {remedy}")
             roles[place] = role
     return roles

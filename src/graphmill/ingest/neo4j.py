@@ -22,7 +22,6 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_files import TABLES
 from graphmill.ingest.names import first_named
 from graphmill.ingest.tables import IngestResult
-from graphmill.settings import setting
 
 _HEADER = re.compile(
     r"(?P<name>[^:]*):(?P<kind>ID|LABEL|START_ID|END_ID|TYPE)(\((?P<space>[^)]*)\))?(\{.*\})?", re.IGNORECASE
@@ -34,10 +33,6 @@ _SEPARATORS = ";:"
 
 class Neo4jSettings(GraphFilesSettings):
     """How a ``neo4j`` source is read."""
-
-    features: list[str] = setting(
-        [], "names of node properties that become features, without the type; read from the files that have them"
-    )
 
 
 class _Field(NamedTuple):
@@ -52,22 +47,22 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
     """
     look = Look(str(path))
     files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
-    found: dict[str, str | Path] = {}
+    files_of: dict[str, str | Path] = {}
     for file in files:
         kind = _kind(Look(str(file)).columns)
         if kind:
-            found[f"{kind}:{str(file).rpartition('/')[2]}"] = file
-    if not any(role.startswith("edges") for role in found):
+            files_of[f"{kind}:{str(file).rpartition('/')[2]}"] = file
+    if not any(role.startswith("edges") for role in files_of):
         raise InputError(
             f"{shown(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
         )
     # Edges first, because previews show a source's first data file.
-    return dict(sorted(found.items(), key=lambda item: not item[0].startswith("edges")))
+    return dict(sorted(files_of.items(), key=lambda item: not item[0].startswith("edges")))
 
 
 @guarded
 def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> IngestResult:
-    """Read the folder or file into nodes, edges, features and rejects.
+    """Read the folder or file into nodes, edges and rejects.
 
     Raises :class:`InputError` if no file has edges, or if none of them can be used.
     """
@@ -76,23 +71,12 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
     for role, file in neo4j_files(path, settings).items():
         columns = Look(str(file)).columns
         if set(_APOC) <= set(columns):
-            nodes.append(
-                NodeSource(
-                    str(file),
-                    "_id",
-                    "_labels",
-                    first_named(columns, _NAMES),
-                    features=_features(columns, settings.features),
-                    only_where="_id",
-                )
-            )
+            nodes.append(NodeSource(str(file), "_id", "_labels", first_named(columns, _NAMES), only_where="_id"))
             edges.append(EdgeSource(str(file), EdgeEnd("_start"), EdgeEnd("_end"), "_type", only_where="_start"))
         elif role.startswith("edges"):
             edges.append(_edge_file(str(file), _fields(columns)))
         else:
-            nodes.append(_node_file(str(file), columns, settings.features))
-    if settings.features and not any(node.features for node in nodes):
-        raise InputError(f"{shown(path)}: no file of nodes has all of the features {', '.join(settings.features)}")
+            nodes.append(_node_file(str(file), columns))
     try:
         return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
     except InputError as error:
@@ -112,17 +96,16 @@ def _edge_file(file: str, parts: Mapping[str, _Field]) -> EdgeSource:
     return EdgeSource(file, head, tail, relation, "" if relation else _stem(file))
 
 
-def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> NodeSource:
+def _node_file(file: str, columns: Sequence[str]) -> NodeSource:
     parts = _fields(columns)
-    own, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
+    key, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
     return NodeSource(
         file,
-        own.column,
+        key.column,
         label,
         first_named(columns, _NAMES),
-        constant="" if label else own.space or _stem(file),
-        space=own.space,
-        features=_features(columns, features),
+        constant="" if label else key.space or _stem(file),
+        space=key.space,
     )
 
 
@@ -135,11 +118,11 @@ def _stem(file: str) -> str:
 
 
 def _fields(columns: Sequence[str]) -> dict[str, _Field]:
-    found: dict[str, _Field] = {}
+    fields: dict[str, _Field] = {}
     for column in columns:
         if parts := _HEADER.fullmatch(column.strip()):
-            found.setdefault(parts["kind"].upper(), _Field(column, (parts["space"] or "").strip()))
-    return found
+            fields.setdefault(parts["kind"].upper(), _Field(column, (parts["space"] or "").strip()))
+    return fields
 
 
 def _kind(columns: Sequence[str]) -> str:
@@ -147,11 +130,6 @@ def _kind(columns: Sequence[str]) -> str:
     if set(_APOC) <= set(columns) or {"START_ID", "END_ID"} <= set(parts):
         return "edges"
     return "nodes" if "ID" in parts else ""
-
-
-def _features(columns: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    found = tuple(first_named(columns, [name.lower()]) for name in wanted)
-    return found if all(found) else ()
 
 
 def _recognises(look: Look) -> int:
@@ -168,5 +146,4 @@ FORMAT = Format(
     neo4j_files,
     data_roles=("edges",),
     suited=all_types,
-    own_features=lambda settings: bool(settings.features),
 )

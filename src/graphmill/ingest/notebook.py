@@ -19,9 +19,9 @@ def pairs(values: Mapping[str, Any]) -> str:
     return rows(("", ""), values.items())
 
 
-def rows(names: Sequence[str], found: Iterable[Sequence[Any]]) -> str:
+def rows(names: Sequence[str], cells: Iterable[Sequence[Any]]) -> str:
     """A table of HTML with at most twenty rows; all cells are escaped."""
-    every = list(found)
+    every = list(cells)
     head = f"<tr>{''.join(f'<th>{escape(name)}</th>' for name in names)}</tr>" if any(names) else ""
     body = "".join(
         "<tr>" + "".join(f"<td>{escape(_text(cell))}</td>" for cell in row) + "</tr>" for row in every[:_MOST_ROWS]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from graphmill.ingest.graph_notes import listed_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
-from graphmill.ingest.kg_mentions import Mentions, digest, text_of
+from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import setting
@@ -71,21 +71,23 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
     literals = 0
-    for number, text, is_text in _lines(path):
+    for number, raw in lines_of(path):
+        text = raw.decode("utf-8", errors="backslashreplace")
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        found = _STATEMENT.fullmatch(text) if is_text else None
-        if found is None:
+        is_text = text.encode() == raw
+        statement = _STATEMENT.fullmatch(text) if is_text else None
+        if statement is None:
             reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
             reading.refuse(reading.name, [Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0"))])
             continue
-        subject, predicate = _iri(found[1] or found[2]), _iri(found[3])
-        if found[6] is not None:
+        subject, predicate = _iri(statement[1] or statement[2]), _iri(statement[3])
+        if statement[6] is not None:
             literals += 1
             if predicate in _LABELS:
-                labels.setdefault(subject, _unescaped(found[6]))
+                labels.setdefault(subject, _unescaped(statement[6]))
             continue
-        target = _iri(found[4] or found[5])
+        target = _iri(statement[4] or statement[5])
         if predicate == _TYPE:
             types.append((subject, target))
             continue
@@ -108,15 +110,12 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     return finished(reading, made, known, listed_notes(settings, known), listed_first=False)
 
 
-def _block(edges: list[tuple[str, str, str]]) -> tuple[Mentions, EdgeRows]:
+def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, EdgeRows]:
     """The nodes and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    blank, none = pa.repeat(pa.scalar("", pa.string()), 2 * len(edges)), np.zeros(0, np.int64)
-    flags = np.zeros(2 * len(edges), bool)
-    ends = Mentions(none, pa.concat_arrays([subject, target]), blank, blank, blank, flags, flags, none)
-    mentions, heads, tails = digest(ends)
+    mentions, heads, tails = digest(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    return mentions, EdgeRows(heads, tails, relation, relation, none)
+    return mentions, EdgeRows(heads, tails, relation, relation, np.zeros(0, np.int64))
 
 
 def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]) -> Assembled:
@@ -134,15 +133,6 @@ def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]
     return replace(made, nodes=nodes, edges=edges)
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
-    """Number and text of each line, and whether it is UTF-8."""
-    for number, raw in lines_of(path):
-        try:
-            yield number, raw.decode("utf-8"), True
-        except UnicodeDecodeError:
-            yield number, raw.decode("utf-8", errors="backslashreplace"), False
-
-
 def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:
     """The typed and named nodes, as rows of a node file."""
     # A label alone does not make a node, because such a subject is in no edge.
@@ -151,7 +141,7 @@ def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], sho
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
     ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
     blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
-    return [Listed(name, "", ids, kinds, names, blank, np.zeros(len(rows), np.int64))] if rows else []
+    return [Listed(name, "", ids, kinds, names, blank)] if rows else []
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:
@@ -171,19 +161,24 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
     if "\\" not in text:
         return text
 
-    def one(found: re.Match[str]) -> str:
-        code = found[1]
+    def one(escape_of: re.Match[str]) -> str:
+        code = escape_of[1]
         if code[0] not in "uU":
             return _PLAIN[code]
         number = int(code[1:], 16)
-        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else found[0]
+        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
 
     return escape.sub(one, text)
 
 
+def is_statement(line: str) -> bool:
+    """Whether a line is a statement of N-Triples."""
+    return _STATEMENT.fullmatch(line) is not None
+
+
 def _recognises(look: Look) -> int:
     lines: Sequence[str] = [line for line in look.lines if not line.lstrip().startswith("#")]
-    fits = sum(_STATEMENT.fullmatch(line) is not None for line in lines)
+    fits = sum(map(is_statement, lines))
     return 95 if fits and fits >= 0.9 * len(lines) else 0
 
 

@@ -90,10 +90,10 @@ def one_writing(ids: pa.Array) -> pa.Array:
 
 def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
     """The names that differ only by case or white space, in groups."""
-    found: dict[str, list[str]] = {}
+    groups: dict[str, list[str]] = {}
     for name in names:
-        found.setdefault("".join(name.casefold().split()), []).append(name)
-    return [tuple(group) for group in found.values() if len(group) > 1]
+        groups.setdefault("".join(name.casefold().split()), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
 def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:

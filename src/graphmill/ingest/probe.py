@@ -64,6 +64,10 @@ class Probe:
             return "numbers" if fraction or weighs else "ids"
         return "ids"
 
+    def has_words(self, place: int) -> bool:
+        """Whether a column has ids, of which some are no numbers."""
+        return self.holds(place) == "ids" and any(as_number(cell) is None for cell in self.values(place))
+
     def one_kind(self, first: int, second: int) -> bool | None:
         """Whether two columns of ids name nodes of one kind; None: whole numbers, which do not tell."""
         if self.header is not False and numbered_pair([self.names[first], self.names[second]]):
@@ -98,24 +102,25 @@ def numbered_pair(names: Sequence[str]) -> tuple[str, str] | None:
     """The two of ``names`` that are one word with 1 and 2, or A and B (``Gene 1``, ``Gene 2``), if it goes no further."""
     known: dict[tuple[str, str], dict[str, str]] = {}
     for name in names:
-        if found := _SIDES.fullmatch(plain_name(name)):
-            known.setdefault((found["stem"], found["rest"]), {}).setdefault(found["side"], name)
+        if sides_of := _SIDES.fullmatch(plain_name(name)):
+            known.setdefault((sides_of["stem"], sides_of["rest"]), {}).setdefault(sides_of["side"], name)
     pairs = [sides for sides in known.values() if set(sides) in ({"1", "2"}, {"a", "b"})]
     return (*pairs[0].values(),) if pairs else None  # type: ignore[return-value]
 
 
 def stem_of(name: str) -> str:
     """The word of a name such as ``Gene 1``; empty if it has none."""
-    found = _SIDES.fullmatch(plain_name(name))
-    return found["stem"].strip("_") if found else ""
+    sides_of = _SIDES.fullmatch(plain_name(name))
+    return sides_of["stem"].strip("_") if sides_of else ""
 
 
 def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | None:
     """Whether the line ``first`` has names for the columns of ``rows``; None: it cannot be told."""
     names = [plain_name(cell) for cell in first]
-    known = [bool(role_of(n) or n in END_WORDS or n in RELATION_NAMES) for n in names]
     columns = [[row[place].strip() for row in rows if len(row) > place and list(row) != list(first)]
                for place in range(len(first))]  # fmt: skip
+    known = [bool(role_of(n) or n in END_WORDS or n in RELATION_NAMES) and cell.strip() not in cells
+             for n, cell, cells in zip(names, first, columns, strict=True)]  # fmt: skip
     stem = stem_of(pair[0]) if (pair := numbered_pair(first)) else ""
     alike = any(plain_name(cell).startswith(stem) for cells in columns for cell in cells)
     if sum(known) >= 2 or (stem and not alike):
@@ -125,7 +130,8 @@ def has_header(first: Sequence[str], rows: Sequence[Sequence[str]]) -> bool | No
     if any(cell.strip() and (cell.strip() in cells or cell.strip() in everywhere)
            for cell, cells in zip(first, columns, strict=True)):  # fmt: skip
         return False
-    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers):
+    digits = any(c.isdigit() for cell in first if not is_row_number(cell) for c in cell)
+    if any(yes and len(name) > 1 for yes, name in zip(known, names, strict=True)) and not any(numbers) and not digits:
         return True
     if any(number and cell.strip() for number, cell in zip(numbers, first, strict=True)):
         return False

@@ -1,12 +1,19 @@
-"""Rejects: the objects that readers collect, and the table that they return."""
+"""Rejects: the rows that a reader cannot use, the table of them, and what is refused because of them."""
+
+from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
+from graphmill.errors import InputError
 from graphmill.ingest.tables import REJECTS
 from graphmill.settings import setting
+
+if TYPE_CHECKING:
+    from graphmill.ingest.row_files import RowFile
 
 
 class Reject(NamedTuple):
@@ -41,9 +48,64 @@ KEEP_NEGATED: Any = setting(
 _MOST_REFUSED = 0.1
 
 
+@dataclass
+class Reading:
+    """The reading of one source, called ``name``: its rejects so far, with their files, and notes on its files.
+
+    ``max_rejects``: the most rejects before it is refused; 0: no limit. ``strict``: whether anything unusual is refused.
+    """
+
+    name: str
+    strict: bool = False
+    max_rejects: int = 0
+    rejects: list[tuple[str, Reject]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def _first(self) -> str:
+        file, reject = self.rejects[0]
+        return f"on {reject.place}" if file == self.name else f"in {file}, {reject.place}"
+
+    @property
+    def first_reject(self) -> str:
+        """A half sentence with the number of rejects and the first; empty if there is none."""
+        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
+
+    def refuse(self, file: str, rejects: Iterable[Reject]) -> None:
+        """Keep rejects. Raises :class:`InputError` if there are too many."""
+        self.rejects += [(file, reject) for reject in sorted(rejects)]
+        most = self.max_rejects
+        if 0 < most < len(self.rejects):
+            raise InputError(
+                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
+                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
+            )
+
+    def require_usual(self, counts: Mapping[str, int], unusual: Mapping[str, str]) -> None:
+        """With ``strict``, raise :class:`InputError` for counts above 0. ``unusual``: what each count is of."""
+        present = [f"{counts[name]:,} {words}" for name, words in unusual.items() if counts.get(name)]
+        if self.strict and present:
+            raise InputError(f"{self.name}: strict is set, and there are {'; '.join(present)}{self.first_reject}")
+
+    def closed(self, file: RowFile) -> None:
+        """Keep the notes of a file that was read."""
+        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
+        self.notes += [note for note in notes if note not in self.notes]
+
+    def table(self) -> pa.Table:
+        """The rejects as a table with the schema :data:`graphmill.ingest.tables.REJECTS`, file by file."""
+        order = {file: place for place, file in enumerate(dict.fromkeys(file for file, _ in self.rejects))}
+        return reject_table(sorted(self.rejects, key=lambda each: (order[each[0]], each[1])))
+
+
+def sentences(counts: Mapping[str, int], texts: Mapping[str, str]) -> list[str]:
+    """The ``texts`` of counts above 0, each with its number in place of ``{}``."""
+    return [text.replace("{}", f"{counts[name]:,}", 1) for name, text in texts.items() if counts.get(name)]
+
+
 def checked_share(counts: Mapping[str, int], rejects: pa.Table, file: str) -> str:
     """Why a source of which more than a tenth of the rows is refused is not used; empty if fewer are."""
-    rows, refused = counts.get("rows", counts.get("entries", 0)), counts.get("rejected_rows", counts.get("rejects", 0))
+    rows, refused = counts.get("rows", 0), counts.get("rejected_rows", 0)
     if refused <= _MOST_REFUSED * rows or not rejects.num_rows:
         return ""
     first = rejects.slice(0, 1).to_pylist()[0]

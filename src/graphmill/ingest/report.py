@@ -66,21 +66,21 @@ def ingest_report(
     """
     if format not in ("auto", *FORMATS):
         raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
-    found = [format] if format != "auto" else recognised(path, columns or ())
+    formats = [format] if format != "auto" else recognised(path, columns or ())
     look = Look(str(path))
-    if not found and look.is_folder:
+    if not formats and look.is_folder:
         names = ", ".join(list(look.files)[:8]) or "no file"
         problem = f"no format is known by its files ({names}); name a file in it, or say which with --format"
         return IngestReport(shown(path), "auto", problem=problem)
     reports = list[IngestReport]()
-    for name in found or ["kg_csv"]:
+    for name in formats or ["kg_csv"]:
         reports.append(_examined(str(path), name, columns or {}, force))
         if not reports[-1].problem:
             break
     report = reports[-1] if not reports[-1].problem else reports[0]
-    if not found and look.probe is not None and look.probe.header is False and len(look.probe.ids) == 2:
+    if not formats and look.probe is not None and look.probe.header is False and len(look.probe.ids) == 2:
         return replace(report, problem=_unclear(look))
-    others = [name for name in found if name != report.format]
+    others = [name for name in formats if name != report.format]
     other = f"the format, {report.format}, by the content; it may also be {' or '.join(others)} (--format)"
     return replace(report, remarks=[*[other] * bool(others), *report.remarks])
 

@@ -1,7 +1,7 @@
 """Reads any table file as a stream of checked blocks: CSV, Parquet, or JSON with one object per line, found from its
 content.
 
-All give the same blocks (:class:`graphmill.ingest.csv_blocks.CsvBlock`): text columns, blank for missing values, with a
+All give the same blocks (:class:`graphmill.ingest.cells.RowBlock`): text columns, blank for missing values, with a
 reject for each row that breaks the rules of its columns. Line numbers of Parquet are row numbers from 1.
 """
 
@@ -19,25 +19,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
+from graphmill.ingest.cells import Column, RowBlock, checked_block
 from graphmill.ingest.csv_blocks import (
-    CsvBlock,
     Header,
+    Start,
     read_blocks,
     read_header,
     read_pieces,
     split_directive,
+    start_of,
     without_comments,
 )
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_parsers import CsvLayout
 from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
-from graphmill.ingest.json_rows import LIST_MARK, checked_block, json_blocks, json_names
+from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
 
 T = TypeVar("T")
-Digest = Callable[[CsvBlock], T]
+Digest = Callable[[RowBlock], T]
 
 DELIMITERS = (",", "\t", ";", "|")
 _LAST_RESORTS = ("::", " ")
@@ -70,26 +72,24 @@ class RowFile:
         self.name, self._path = shown(path), path
         self.kind = kind_of(path)
         self.delimiter = "," if delimiter == "auto" else delimiter
-        self.comments = 0
+        self.comments, self._quoted = 0, quoted
         self._source: Source | None = None
         self._decimals: list[tuple[str, int]] = []
         self._dated: dict[str, str] = {}
-        if self.kind == "csv" and delimiter == "auto":
-            self.delimiter = _guess_delimiter(self._path, wanted)
-        self._quoted = quoted and self.delimiter not in _LAST_RESORTS
         if self.kind == "csv":
             self._source = Source(self._path)
             try:
-                self.header, self._rest = read_header(
-                    self._source, self._layout(), header_line=header_line, wanted=wanted
-                )
+                start = start_of(self._source)
+                self.delimiter = _guess_delimiter(start, wanted) if delimiter == "auto" else delimiter
+                self._quoted = quoted and self.delimiter not in _LAST_RESORTS
+                self.header, self._rest = read_header(start, self._layout(), header_line=header_line, wanted=wanted)
             except BaseException:
                 self._source.close()
                 raise
             self.comments = self.header.comments
         else:
-            found = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
-            self.header = Header(tuple(found), 1, bom=False, crlf=False)
+            names_of = parquet_file(path, self.name).names if self.kind == "parquet" else json_names(path)
+            self.header = Header(tuple(names_of), 1, bom=False, crlf=False)
         if names and (not header_line or len(names) == len(self.names)):
             self.header = replace(self.header, names=tuple(names))
         longest = max(map(len, self.names), default=0)
@@ -131,14 +131,16 @@ class RowFile:
     def notes(self) -> list[str]:
         """Sentences on what was skipped or converted at the start of the file."""
         words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
-        found = [text for name, text in words.items() if getattr(self.header, name)]
-        found += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
+        sentences = [text for name, text in words.items() if getattr(self.header, name)]
+        sentences += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
         for name in dict.fromkeys(name for name, _ in self._decimals):
             number = sum(count for each, count in self._decimals if each == name)
-            found.append(f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7")
+            sentences.append(
+                f"column {name}: {number:,} whole numbers were written as decimals (7.0); they were read as 7"
+            )
         for name, date in self._dated.items():
-            found.append(f"column {name} holds dates or times ({date[:40]}), and they are read as ids or names")
-        return found
+            sentences.append(f"column {name} holds dates or times ({date[:40]}), and they are read as ids or names")
+        return sentences
 
     def _layout(self, columns: Sequence[Column] = (), names: tuple[str, ...] = ()) -> CsvLayout:
         return CsvLayout(tuple(columns), self.delimiter, names, self._quoted)
@@ -161,7 +163,7 @@ class RowFile:
         layout = self._layout(columns, self.names)
         decimal = self._typed_names([column.name for column in columns if column.names])
 
-        def whole(block: CsvBlock) -> T:
+        def whole(block: RowBlock) -> T:
             if not decimal:
                 return digest(block)
             return digest(with_whole_ids(block, decimal, self._decimals, self.kind == "parquet"))
@@ -169,13 +171,13 @@ class RowFile:
         if self._source:
             yield from read_blocks(self._pieces(self._source, layout), layout, whole)
             return
-        for block in self._typed_blocks(layout):
+        for block in self._typed_blocks(layout.columns):
             yield whole(block), block.rejects
 
-    def _typed_blocks(self, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+    def _typed_blocks(self, columns: tuple[Column, ...], rows: int = _BLOCK_ROWS) -> Iterator[RowBlock]:
         if self.kind == "parquet":
-            return _parquet_blocks(self._path, self.name, layout, rows)
-        return json_blocks(self._path, layout, self._decimals, rows)
+            return _parquet_blocks(self._path, self.name, columns, rows)
+        return json_blocks(self._path, columns, self._decimals, rows)
 
     def _typed_names(self, names: Sequence[str]) -> list[str]:
         """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps; keeps
@@ -208,8 +210,7 @@ class RowFile:
         if self.kind == "csv":
             return [dict(zip(self.names, row, strict=False)) for row in self.cells(count)]
         once = [name for name in self.names if self.names.count(name) == 1]
-        layout = self._layout([Column(name) for name in once], self.names)
-        for block in self._typed_blocks(layout, count):
+        for block in self._typed_blocks(tuple(map(Column, once)), count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]
         return []
 
@@ -242,27 +243,25 @@ def kind_of(path: str | Path) -> str:
         return "jsonl"
 
 
-def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
+def _guess_delimiter(start: Start, wanted: Sequence[str]) -> str:
+    if directed := split_directive(start.data)[0]:
+        return directed
     best, most = ",", (-1, False, 0)
     for delimiter in (*DELIMITERS, *_LAST_RESORTS):
         if delimiter in _LAST_RESORTS and most[1]:
             continue
-        with Source(path) as source:
-            if directed := split_directive(source.read(_PREVIEW_BYTES))[0]:
-                return directed
         layout = CsvLayout((), delimiter, quoted=delimiter not in _LAST_RESORTS)
-        with Source(path) as source:
-            try:
-                header, rest = read_header(source, layout, wanted=wanted)
-            except InputError:
-                if delimiter == DELIMITERS[-1] and most[0] < 0:
-                    raise
-                continue
+        try:
+            header, rest = read_header(start, layout, wanted=wanted)
+        except InputError:
+            if delimiter == DELIMITERS[-1] and most[0] < 0:
+                raise
+            continue
         names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
         rows = rows if delimiter in _LAST_RESORTS else rows[:1]
         widths = [len(layout.split_loosely(row)) == len(names) for row in rows if row[0] not in "#!"]
-        fits = len(names) > 1 and 10 * sum(widths) >= 9 * len(widths)
-        if delimiter in _LAST_RESORTS and not (fits and widths):
+        fits = len(names) > 1 and 5 * sum(widths) >= 4 * len(widths)
+        if delimiter in _LAST_RESORTS and not fits:
             continue
         score = sum(name in wanted for name in names), fits, len(names)
         if score > most:
@@ -282,16 +281,15 @@ def parquet_file(path: str | Path, name: str) -> ParquetTable:
         return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
-def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int) -> Iterator[CsvBlock]:
+def _parquet_blocks(path: str | Path, name: str, columns: tuple[Column, ...], rows: int) -> Iterator[RowBlock]:
     line = 1
-    for batch in parquet_file(path, name).batches(rows, [c.name for c in layout.columns]):
+    for batch in parquet_file(path, name).batches(rows, [column.name for column in columns]):
         try:
-            columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
+            texts = {column.name: _as_text(batch.column(column.name), column.name, name) for column in columns}
         except pa.ArrowException as error:
             raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
-        lines = np.arange(line, line + batch.num_rows)
+        yield checked_block(pa.table(texts), np.arange(line, line + batch.num_rows), columns)
         line += batch.num_rows
-        yield checked_block(columns, lines, layout)
 
 
 def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:

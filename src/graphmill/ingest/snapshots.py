@@ -70,12 +70,12 @@ def snapshot_names(sources: Sequence[SourceFile]) -> list[str]:
     Raises:
         InputError: a name cannot be that of a folder, two differ only in case, or the folder cannot be read.
     """
-    found = {name for source in sources if PLACE in source.location for name in _matches(source.location)}
-    if bad := sorted(name for name in found if not _NAME.fullmatch(name)):
+    matches = {name for source in sources if PLACE in source.location for name in _matches(source.location)}
+    if bad := sorted(name for name in matches if not _NAME.fullmatch(name)):
         raise InputError(
             f"snapshot {bad[0]!r}: a name has letters, digits, '_', '-', '+' and single dots only; rename its file or folder"
         )
-    names = sorted(found, key=order)
+    names = sorted(matches, key=order)
     folded: dict[str, str] = {}
     for name in names:
         if (other := folded.setdefault(name.casefold(), name)) != name:

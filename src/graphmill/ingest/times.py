@@ -119,22 +119,20 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     (low, high), now = _PLAUSIBLE, datetime.now(UTC).timestamp()
     for part in pieces(len(times.unit), times.unit, times.second):
         second, unit = times.second[part], times.unit[part]
-        told = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
-        count += np.bincount(unit[told], minlength=len(UNITS))
-        later += int((told & (second > now)).sum())
-        odd += int((told & (unit != DATE) & ((second < low) | (second > high))).sum())
-    found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
-    numbers = [unit for unit in found if unit != DATE]
-    future = [f"{later:,} times are in the future, and a split by time would hold those out; correct them"] * bool(
-        later
-    )
-    if len(found) < 2:
-        whole = [f"timestamps are {UNITS[found[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
-        return 0, whole + future
+        timed = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
+        count += np.bincount(unit[timed], minlength=len(UNITS))
+        later += int((timed & (second > now)).sum())
+        odd += int((timed & (unit != DATE) & ((second < low) | (second > high))).sum())
+    units = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
+    numbers = [unit for unit in units if unit != DATE]
+    notes = [f"{later:,} times are in the future, and a split by time would hold those out; correct them"] * bool(later)
+    if len(units) < 2:
+        whole = [f"timestamps are {UNITS[units[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
+        return 0, whole + notes
     if odd:
         raise InputError(
-            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {odd:,} numbers "
+            f"{file}: times are {' and '.join(UNITS[u] for u in units)} by their size, but {odd:,} numbers "
             "would be before 1971 or after 2150, so the unit cannot be told; write all times in one unit"
         )
-    listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)
-    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}", *future]
+    listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in units)
+    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}", *notes]

@@ -11,8 +11,6 @@ later vector the wrong name.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,25 +20,37 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.disk import in_buckets
-from graphmill.ingest.files import Source, first_lines, shown, text_lines
-from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, Format, Look, lines_preview
+from graphmill.ingest.disk import pieces
+from graphmill.ingest.files import shown
+from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_columns import numbered_texts, require_once
+from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.ntriples import is_statement
+from graphmill.ingest.oddities import edge_oddities
+from graphmill.ingest.rejects import Reading, sentences
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import parse_time
-from graphmill.ingest.user_items import SPLITS
 from graphmill.settings import Settings, setting
 
 COLUMNS = ("head", "relation", "tail")
 TIMED = (*COLUMNS, "time")
 """Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
 FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
-_STATEMENT = re.compile(r"(<\S*>|_:\S+)\s+<\S*>\s+(<\S*>|_:\S+|\".*\"\S*)\s*\.\s*(#.*)?")
-"""A line of N-Triples."""
+_UNUSUAL = {"rejected_rows": "rejected lines", "in_two_splits": "triples in more than one split"}
+"""What ``strict`` refuses."""
+_SENTENCES = {
+    "in_two_splits": "{} triples occur in more than one split: figures on held-out ones flatter the model",
+    "unseen_entities": "{} entities occur in valid or test and never in train: nothing can be learned of them",
+    "repeated_names": "{} entities share a name with another one: a name is no key",
+    "header_lines": "{} header lines (head, relation, tail) were skipped",
+    "padded_symbols": "{} symbols have white space around them; it was taken off",
+}
 
 
 class TriplesSettings(Settings):
@@ -102,20 +112,16 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
         result = replace(result, nodes=_renamed(result.nodes, _names(all_files["names"], result.nodes.num_rows)))
     if not all_files.get("entities"):
         result = replace(result, nodes=_sourced(result.nodes, vocabulary))
-    counts, notes = _oddities(result)
-    counts |= {"header_lines": headers, "padded_symbols": padded}
-    if settings.strict and (reading.rejects or counts["in_two_splits"]):
-        what = notes[0] if counts["in_two_splits"] else f"{len(reading.rejects):,} lines cannot be used"
-        raise InputError(f"strict: {what}{reading.first_reject}; correct the files, or read them without strict")
-    notes += [f"{headers:,} header lines (head, relation, tail) were skipped"] if headers else []
-    notes += [f"{padded:,} symbols have white space around them; it was taken off"] if padded else []
-    return replace(result, counts=result.counts | counts, notes=[*result.notes, *notes])
+    counts = _oddities(result) | {"header_lines": headers, "padded_symbols": padded}
+    if settings.strict:
+        Reading(name, True, 0, reading.rejects).require_usual(result.counts | counts, _UNUSUAL)
+    return replace(result, counts=result.counts | counts, notes=[*result.notes, *sentences(counts, _SENTENCES)])
 
 
 def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSource:
     """The column map of one file, by its first line if that is a header."""
-    comment, first = _first_lines(file)
-    if _STATEMENT.fullmatch(first):
+    comment, first = _comment_and_line(Look(str(file)).lines)
+    if is_statement(first):
         raise InputError(f"{shown(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
     names: tuple[str, ...] = TIMED if settings.timed else COLUMNS
     heading = [] if settings.timed else _header_order(first)
@@ -128,13 +134,8 @@ def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSour
     )  # fmt: skip
 
 
-def _first_lines(file: str | Path) -> tuple[str, str]:
-    """The last comment before the first triple, and the line of that; each empty if there is none."""
-    with Source(file) as source:
-        return _comment_and_line(first_lines(source.read(PREVIEW_BYTES)))
-
-
 def _comment_and_line(lines: list[str]) -> tuple[str, str]:
+    """The last comment before the first triple, and the line of that; each empty if there is none."""
     comment = ""
     for line in lines:
         if line[0] not in "#!":
@@ -144,7 +145,7 @@ def _comment_and_line(lines: list[str]) -> tuple[str, str]:
 
 
 def _time_hint(file: str | Path) -> str:
-    cells = _first_lines(file)[1].split("\t")
+    cells = _comment_and_line(Look(str(file)).lines)[1].split("\t")
     timed = len(cells) == len(TIMED) and parse_time(cells[-1]) is not None
     return "; with timed: true the fourth column is the time" if timed else ""
 
@@ -158,8 +159,8 @@ def _header_order(line: str) -> list[int]:
     for head, tail in END_NAMES:
         ends = [{head, f"{head}_id", f"{head}id"}, {tail, f"{tail}_id", f"{tail}id"}]
         wanted = (ends[0], RELATION_NAMES, ends[1])
-        found = [[place for place, name in enumerate(names) if name in known] for known in wanted]
-        places = [place[0] for place in found if place]
+        places_of = [[place for place, name in enumerate(names) if name in known] for known in wanted]
+        places = [place[0] for place in places_of if place]
         if len(set(places)) == len(COLUMNS):
             return places
     return []
@@ -173,8 +174,7 @@ def _listed(symbols: list[str], files: dict[str, str | Path], kind: str, source:
     ids = pa.array(symbols, pa.string())
     types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, source))
     names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
-    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources,
-                                np.zeros(len(symbols), np.int64))], "", "first", kind)  # fmt: skip
+    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources)], "", "first", kind)  # fmt: skip
 
 
 def _renamed(nodes: pa.Table, labels: dict[int, str]) -> pa.Table:
@@ -199,11 +199,11 @@ def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str 
     given |= {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
     given["train"] = given["train"] or (path if alone else "")
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
-    found = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
-    if not found["train"]:
+    files_of = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
+    if not files_of["train"]:
         place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
-    return {role: file for role, file in found.items() if file}
+    return {role: file for role, file in files_of.items() if file}
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -214,23 +214,14 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
 
         system, inner = fsspec.core.url_to_fs(str(path))
         return next((f"{str(path).rstrip('/')}/{n}" for n in (name, name + ".gz") if system.exists(f"{inner}/{n}")), "")
-    return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
+    file = Look(str(path)).file(name)
+    return file.path if file else ""
 
 
-def _pairs(file: str | Path, what: str) -> Iterator[tuple[int, str, int]]:
-    """Line, text and index of each line of a dictionary. ``what``: what the text is. Raises :class:`InputError` for any
-    other line."""
-    name = shown(file)
-    for number, line in text_lines(file):
-        if not line:
-            continue
-        cells = [cell.strip() for cell in line.split("\t")]
-        wrong = f"the line has {len(cells)} columns, not 2 ({what}<TAB>index)" if len(cells) != 2 else ""
-        if not wrong and not all(cells):
-            wrong = f"column '{'index' if cells[0] else what}' is empty"
-        if wrong or "\0" in line:
-            raise InputError(f"{name}, line {number}: {wrong or 'the line holds a NUL byte'}: {line[:MAX_SHOWN]!r}")
-        yield number, cells[0], _index(cells[1], name, number)
+def _dictionary(file: str | Path, what: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    """The texts of a dictionary, their indices and their lines. ``what``: what the texts are."""
+    with RowFile(file, "\t", header_line=False, names=(what, "index"), quoted=False) as opened:
+        return numbered_texts(opened, what, "index", "mend the dictionary")
 
 
 def _symbols(file: str | Path) -> list[str]:
@@ -240,79 +231,54 @@ def _symbols(file: str | Path) -> list[str]:
     """
     if not file:
         return []
-    name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
-    for number, symbol, index in _pairs(file, "symbol"):
-        if index in by_index:
-            raise InputError(
-                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line "
-                f"{line_of[by_index[index]]}, to {by_index[index]!r}; each symbol needs an index of its own"
-            )
-        if symbol in line_of:
-            raise InputError(f"{name}, line {number}: {symbol!r} is on line {line_of[symbol]}, too; name each once")
-        by_index[index], line_of[symbol] = symbol, number
-    if not by_index:
-        raise InputError(f"{name} is empty; leave the dictionary out to have one made")
-    for expected, index in enumerate(sorted(by_index)):
-        if index != expected:
-            raise InputError(
-                f"{name}: index {expected} is missing (line {line_of[by_index[index]]} has {index}); indices must run from "
-                f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
-            )
-    return [by_index[place] for place in range(len(by_index))]
+    texts, index, lines = _dictionary(file, "symbol")
+    require_once(texts, lines, shown(file), "'{}'")
+    order = np.argsort(index)
+    gaps = np.flatnonzero(index[order] != np.arange(len(index)))
+    if len(gaps):
+        after = order[gaps[0]]
+        raise InputError(
+            f"{shown(file)}: index {gaps[0]} is missing (line {lines[after]} has {index[after]}); indices must run from 0 "
+            f"to {len(index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
+        )
+    return [texts[place] for place in order.tolist()]
 
 
 def _names(file: str | Path, count: int) -> dict[int, str]:
     """The name of each of ``count`` entities that has one. Names may repeat; indices may not."""
-    name, labels, line_of = shown(file), dict[int, str](), dict[int, int]()
-    for number, label, index in _pairs(file, "name"):
-        if index >= count:
-            raise InputError(f"{name}, line {number}: index {index}, but there are {count} entities (0 to {count - 1})")
-        if index in line_of:
-            raise InputError(f"{name}, line {number}: index {index} has a name on line {line_of[index]}, too")
-        labels[index], line_of[index] = label, number
-    return labels
+    texts, index, lines = _dictionary(file, "name")
+    for place in np.flatnonzero(index >= count)[:1].tolist():
+        raise InputError(
+            f"{shown(file)}, line {lines[place]}: index {index[place]}, but there are {count} entities (0 to {count - 1})"
+        )
+    return dict(zip(index.tolist(), texts, strict=True))
 
 
-def _index(text: str, file: str, line: int) -> int:
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"{file}, line {line}: index {text[:MAX_SHOWN]!r} is not a whole number ≥ 0")
-    return int(text)
-
-
-def _oddities(result: IngestResult) -> tuple[dict[str, int], list[str]]:
+def _oddities(result: IngestResult) -> dict[str, int]:
+    """Counts of the splits, beyond those of every graph."""
     edges, entities = result.edges, result.nodes.num_rows
     head, tail = (edges[name].to_numpy() for name in ("head", "tail"))
-    relation, relations = edges["relation"].chunk(0).indices.to_numpy(), len(edges["relation"].chunk(0).dictionary)
+    relation = edges["relation"].chunk(0)
     split = edges["split"].to_numpy() if "split" in edges.column_names else np.zeros(len(head), np.uint8)
-    rows, within, shared, loops = len(head), 0, 0, 0
-    trained, held_out, sizes = np.zeros(entities, bool), np.zeros(entities, bool), np.zeros(len(SPLITS), np.int64)
-    for h, r, t, s in in_buckets(rows, lambda part: head[part], head, relation, tail, split):
-        key = (h.astype(np.int64) * relations + r) * entities + t
-        in_split = len(np.unique(key * len(SPLITS) + s))
-        within += len(key) - in_split
-        shared += in_split - len(np.unique(key))
-        loops += int((h == t).sum())
-        sizes += np.bincount(s, minlength=len(SPLITS))
-        for seen, mine in ((held_out, s > 0), (trained, s == 0)):
-            seen[h[mine]] = seen[t[mine]] = True
-    counts = {
+    seen, distinct = np.zeros((len(SPLITS), entities), bool), 0
+    for part in pieces(len(head), head, tail, split):
+        for ends in (head[part], tail[part]):
+            seen[split[part], ends] = True
+    sizes = [int(np.count_nonzero(split == number)) for number in range(len(SPLITS))]
+    if sizes[0] < len(head):
+        for number, size in enumerate(sizes):
+            mine = split == number
+            relations = relation.indices.to_numpy()[mine]
+            distinct += size - edge_oddities(relations, head[mine], tail[mine], entities).duplicate_rows
+    shared = distinct - (len(head) - result.counts["duplicate_rows"]) if distinct else 0
+    return {
         "entities": entities,
-        "relations": relations,
-        **{name: int(sizes[number]) for number, name in enumerate(SPLITS)},
-        "duplicates": within,
+        "relations": len(relation.dictionary),
+        **dict(zip(SPLITS, sizes, strict=True)),
         "in_two_splits": shared,
-        "self_loops": loops,
-        "unseen_entities": int((held_out & ~trained).sum()),
+        "unseen_entities": int((seen[1:].any(axis=0) & ~seen[0]).sum()),
         "repeated_names": entities - len(result.nodes["name"].unique()),
     }
-    sentences = {
-        "in_two_splits": "triples occur in more than one split: figures on held-out ones flatter the model",
-        "duplicates": "lines repeat an earlier one of their split",
-        "self_loops": "triples join an entity with itself",
-        "unseen_entities": "entities occur in valid or test and never in train: nothing can be learned of them",
-        "repeated_names": "entities share a name with another one: a name is no key",
-    }
-    return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
 
 
 def _recognises(look: Look) -> int:
@@ -322,7 +288,7 @@ def _recognises(look: Look) -> int:
     lines = [line for line in one.lines if line[0] not in "#!"]
     if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in lines):
         return 0
-    if not lines or all(_STATEMENT.fullmatch(line) for line in lines):
+    if not lines or all(map(is_statement, lines)):
         return 0
     comment = _comment_and_line(one.lines)[0]
     if comment.count("\t") == 2 and not _header_order(comment):

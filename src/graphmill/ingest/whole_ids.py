@@ -11,19 +11,21 @@ from decimal import Decimal, InvalidOperation
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 
 _WHOLE = re.compile(r"[+-]?[0-9]+(?P<point>\.0+)?|[+-]?[0-9](\.[0-9]+)?(?P<power>[eE]\+[0-9]+)")
+_ROUNDED = re.compile(r"[+-]?[0-9]\.(?P<digits>[0-9]{5,})[eE]\+(?P<power>[0-9]+)")
+"""``1.23457E+15``, as spreadsheets show long numbers: the digits that are left out are lost."""
 SAMPLE_ROWS = 5000
 PREVIEW_ROWS = 100
 
 
 def are_decimals(cells: Sequence[str]) -> bool:
     """Whether texts are whole numbers, of which some are written as decimals."""
-    found = [_WHOLE.fullmatch(cell) for cell in cells if cell]
-    return all(found) and any(each and (each["point"] or each["power"]) for each in found)
+    matches = [_WHOLE.fullmatch(cell) for cell in cells if cell]
+    return all(matches) and any(each and (each["point"] or each["power"]) for each in matches)
 
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9:.,]+ *([+-][0-9:]+|Z|UTC)?)?|[0-9]{1,2}:[0-9]{2}(:[0-9.]+)?")
@@ -47,12 +49,14 @@ def whole_number(text: str) -> tuple[str, str]:
         return text, ""
     if not number.is_finite() or number != number.to_integral_value():
         return text, "" if number.is_nan() else "a number with a fraction is no id"
+    if (rounded := _ROUNDED.fullmatch(text.strip())) and len(rounded["digits"]) < int(rounded["power"]):
+        return text, "a number that was rounded when it was written is no id; write ids as whole numbers or text"
     if abs(number) >= 2**53:
         return text, "a decimal number from 2^53 on is no exact id; write ids as whole numbers or text"
     return str(int(number)), ""
 
 
-def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> CsvBlock:
+def with_whole_ids(block: RowBlock, names: Sequence[str], decimals: list[tuple[str, int]], every: bool) -> RowBlock:
     """The block with decimal numbers in the columns ``names`` as whole ones; rows with another number become rejects.
 
     ``decimals``: gets each column with the number of its decimals; ``every``: all its numbers are.
@@ -62,17 +66,17 @@ def with_whole_ids(block: CsvBlock, names: Sequence[str], decimals: list[tuple[s
         column = table[name].combine_chunks()
         coded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         texts = coded.dictionary.to_pylist()
-        found = [whole_number(text) for text in texts]
+        numbers = [whole_number(text) for text in texts]
         codes = coded.indices.to_numpy(zero_copy_only=False)
-        changed = np.array([new != old for (new, _), old in zip(found, texts, strict=True)], bool)
-        wrong = np.array([bool(fault) for _, fault in found], bool)[codes]
+        changed = np.array([new != old for (new, _), old in zip(numbers, texts, strict=True)], bool)
+        wrong = np.array([bool(fault) for _, fault in numbers], bool)[codes]
         for row in np.flatnonzero(wrong & keep).tolist():
-            fault, value = found[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
-            block.rejects.append(Reject(block.line(row), name, fault, value))
+            fault, value = numbers[codes[row]][1], texts[codes[row]][:MAX_SHOWN]
+            block.rejects.append(Reject(int(block.lines[row]), name, fault, value))
         keep &= ~wrong
         if number := int(((every | changed)[codes] & ~wrong).sum()):
             decimals.append((name, number))
-        new = pa.DictionaryArray.from_arrays(coded.indices, pa.array([text for text, _ in found], pa.string()))
+        new = pa.DictionaryArray.from_arrays(coded.indices, pa.array([text for text, _ in numbers], pa.string()))
         new = new.dictionary_decode()
         new = new.dictionary_encode() if pa.types.is_dictionary(column.type) else new
         table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), new)

@@ -91,8 +91,8 @@ def product_in_fp32(
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, once differentiable: x [n, in], weight [out, in] with any strides, bias [out]."""
     if _low_autocast(x):
-        found: Tensor = _LowLinear.apply(x if x.dim() == 2 else x.flatten(0, -2), weight, bias)
-        return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
+        result: Tensor = _LowLinear.apply(x if x.dim() == 2 else x.flatten(0, -2), weight, bias)
+        return result if x.dim() == 2 else result.unflatten(0, x.shape[:-1])
     if x.dim() != 2 or not _onednn_serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
     return _Linear.apply(x, weight, bias)

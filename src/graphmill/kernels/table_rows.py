@@ -43,8 +43,8 @@ def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
 
 def gradient_of_table(table: Tensor) -> Tensor | None:
     """In backward: None if the gradient can be added to ``table.grad`` in place, else zeros to fill and return."""
-    there = table.grad if table.is_leaf else None
-    if there is not None and there.layout == torch.strided and there.is_contiguous():
+    existing = table.grad if table.is_leaf else None
+    if existing is not None and existing.layout == torch.strided and existing.is_contiguous():
         return None
     return torch.zeros(table.shape, dtype=table.dtype, device=table.device)
 

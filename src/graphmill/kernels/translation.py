@@ -35,8 +35,8 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
         at = to_device(torch.from_numpy(place), rows.device)
         with torch.autocast(rows.device.type, enabled=False):
             padded = rows.new_zeros(len(matrices) * longest, rows.shape[1]).index_copy(0, at, rows)
-            found = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
-            return found.flatten(0, 1).index_select(0, at)
+            result = torch.bmm(padded.view(len(matrices), longest, -1), matrices.to(rows.dtype))
+            return result.flatten(0, 1).index_select(0, at)
     return _Grouped.apply(rows, matrices, list(bounds))
 
 
@@ -67,7 +67,7 @@ class _Grouped(torch.autograd.Function):
         return to_rows, to_matrices, None
 
 
-class RelationEdges(NamedTuple):
+class EdgeGroup(NamedTuple):
     """The edges of relations ``first`` to ``last`` - 1, sorted by relation and head, and their nodes."""
 
     first: int
@@ -86,7 +86,7 @@ class RelationEdges(NamedTuple):
     """int64 [E]: each edge's index into ``tails``."""
 
 
-def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: RelationEdges) -> None:
+def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: EdgeGroup) -> None:
     """Fill ``logits`` at the edges of ``part`` with ⟨W_r t, tanh(W_r h + e_r)⟩ (KGAT, eq. 4); not differentiable.
 
     ``logits`` [all edges], ``nodes`` [N, d], and, for all relations, ``projections`` [R, d, k] and ``translations`` [R, k].

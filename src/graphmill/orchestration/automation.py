@@ -70,12 +70,12 @@ def file_sensor(
     name: str,
     job: JobTarget,
     looked_at: Sequence[str],
-    look: Callable[[str | None], dg.SensorResult],
+    evaluate_files: Callable[[str | None], dg.SensorResult],
     interval_seconds: int,
 ) -> dg.SensorDefinition:
     """A sensor that launches ``job`` when the content of one of the files has changed.
 
-    ``looked_at``: the sources' paths, as shown to users. ``look``: one tick, from the cursor (:func:`evaluate`).
+    ``looked_at``: the sources' paths, as shown to users. ``evaluate_files``: one tick, from the cursor (:func:`evaluate`).
 
     A file that is still being written is ignored: its size and time must be the same in two ticks. A file that was only
     touched launches nothing.
@@ -92,7 +92,7 @@ def file_sensor(
         ),
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return look(context.cursor)
+        return evaluate_files(context.cursor)
 
     return tick
 

@@ -113,13 +113,13 @@ def results_table(result: dg.ExecuteInProcessResult) -> Table:
 
 def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, str]:
     """The last verdict on each model, by its asset's key without the part."""
-    found: dict[str, str] = {}
+    outcome: dict[str, str] = {}
     for event in result.all_events:
         if event.is_step_materialization:
             made = event.step_materialization_data.materialization
             if isinstance(said := made.metadata.get("verdict"), dg.MarkdownMetadataValue):
-                found[made.asset_key.to_user_string().rpartition("_")[0]] = str(said.md_str).replace("**", "")
-    return found
+                outcome[made.asset_key.to_user_string().rpartition("_")[0]] = str(said.md_str).replace("**", "")
+    return outcome
 
 
 def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:

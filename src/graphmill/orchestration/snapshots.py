@@ -33,12 +33,12 @@ def evaluate_snapshots(
     """
     before: dict[str, str] = json.loads(cursor) if cursor else {}
     try:
-        found = names()
+        current = names()
     except InputError as error:
         return dg.SensorResult(skip_reason=str(error), cursor=cursor)
     after: dict[str, str] = {}
     requests, reasons = list[dg.RunRequest](), list[str]()
-    for name in found:
+    for name in current:
         one = evaluate(before.get(name), lambda name=name: files(name))  # type: ignore[misc]
         after[name] = str(one.cursor)
         requests += [

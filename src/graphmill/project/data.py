@@ -318,8 +318,7 @@ def _told(path: str, report: IngestReport) -> str:
     return "\n".join([*lines, *(f"  guessed: {remark}" for remark in guesses)])
 
 
-_COUNTED = ("rows", "edges", "interactions", "facts", "rejected_rows", "rejects", "negated_rows", "below_min_weight",
-            "width")  # fmt: skip
+_COUNTED = ("rows", "edges", "interactions", "facts", "rejected_rows", "negated_rows", "below_min_weight", "width")
 
 
 def _split(report: IngestReport) -> str:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from graphmill.atomic_files import PART
 from graphmill.diagnostics.doctor import Finding
 from graphmill.errors import GraphmillError, InputError
 from graphmill.graph import storage
+from graphmill.locks import LOCK, holder_of
 from graphmill.memory import format_size
 from graphmill.promotion.versions import CURRENT, Versions
 from graphmill.verified_files import MANIFEST, VERSION, damaged, damaged_file, listed_files, read_json_file
@@ -33,32 +32,32 @@ def examine_project(root: Path) -> list[Finding]:
     """
     if not root.is_dir():
         raise InputError(f"{root} is not a folder; name a project, such as `graphmill doctor .`")
-    found: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
-    found["processes"] += _orphans(root)
+    result: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
+    result["processes"] += _orphans(root)
     held, counts = _held_locks(), dict.fromkeys(("listed files", "versions", "locks"), 0)
     for folder, names in _folders(root):
-        if ".lock" in names:
+        if LOCK in names:
             counts["locks"] += 1
-            found["locks"] += _lock(folder / ".lock", held)
-        found["files"] += _leftovers(folder, names)
+            result["locks"] += _lock(folder / LOCK, held)
+        result["files"] += _leftovers(folder, names)
         if folder.name == "checkpoints":
             counts["listed files"] += len(names)
-            found["files"] += _checkpoints(folder, names)
+            result["files"] += _checkpoints(folder, names)
         elif MANIFEST in names and VERSION not in names:
             number, problem = _listed(folder)
             counts["listed files"] += number
-            found["files"] += problem
+            result["files"] += problem
     for store in _stores(root):
         counts["versions"] += len(store.names())
-        found["versions"] += _versions(store)
+        result["versions"] += _versions(store)
     all_well = {
         "processes": "no training is without the process that started it",
         "locks": f"{counts['locks']} of runs and models; none is left by a killed process",
         "files": f"{counts['listed files']:,} listed files are as they were written",
         "versions": f"{counts['versions']} can be read",
     }
-    rows = [Finding(what, False, each) for what, problems in found.items() for each in problems]
-    rows += [Finding(what, True, detail) for what, detail in all_well.items() if not found[what]]
+    rows = [Finding(what, False, each) for what, problems in result.items() for each in problems]
+    rows += [Finding(what, True, detail) for what, detail in all_well.items() if not result[what]]
     return [*rows, _space(root)]
 
 
@@ -104,23 +103,17 @@ def _held_locks() -> dict[int, int] | None:
 def _lock(path: Path, held: dict[int, int] | None) -> Iterator[str]:
     """A lock whose holder was killed, or which another process than the named one holds."""
     try:
-        text, inode = path.read_text(errors="replace"), path.stat().st_ino
+        content, inode = path.read_bytes(), path.stat().st_ino
     except OSError:
         return
-    if held is None or not text:
-        return
-    try:
-        pid, host = int(json.loads(text)["pid"]), str(json.loads(text)["host"])
-    except (ValueError, KeyError, TypeError):
-        words = text.split()  # of versions: "process 12 on HOST"
-        pid, host = (int(words[1]), words[3]) if len(words) == 4 and words[1].isdigit() else (0, "")
-    if host != socket.gethostname() or psutil.pid_exists(pid):
+    holder = holder_of(content)
+    if held is None or holder is None or not holder.has_ended:
         return
     if inode not in held:
-        yield f"{path}: process {pid} was killed; the lock is free, and the same command goes on from its checkpoint"
+        yield f"{path}: process {holder.pid} was killed; the lock is free, and the same command goes on from its checkpoint"
     else:
         other = held[inode] or "of another container"
-        yield f"{path}: process {pid} has ended, but process {other}, which it started, holds the lock; stop that one"
+        yield f"{path}: process {holder.pid} has ended, but process {other}, which it started, holds the lock; stop that one"
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

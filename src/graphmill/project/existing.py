@@ -32,11 +32,11 @@ def dg_project(root: Path) -> DgProject | None:
     for file, sections in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         if not (root / file).is_file():
             continue
-        found: Any = _toml(root / file)
+        result: Any = _toml(root / file)
         for section in sections:
-            found = found.get(section, {})
-        project = found.get("project")
-        if not isinstance(project, dict) or (sections and found.get("directory_type", "project") != "project"):
+            result = result.get(section, {})
+        project = result.get("project")
+        if not isinstance(project, dict) or (sections and result.get("directory_type", "project") != "project"):
             continue
         package = project.get("root_module")
         if not isinstance(package, str) or not package:

@@ -15,10 +15,10 @@ KIT = "deploy"
 
 def kit(values: Mapping[str, str]) -> dict[str, str]:
     """The production kit, path → text: Dockerfile, compose file, Kubernetes manifests, an instance on PostgreSQL."""
-    found = rendered(values, "kit")
+    result = rendered(values, "kit")
     instance = rendered({"package": "", **values})["dagster.yaml"].split("\n", 1)[1]
-    found["dagster.yaml"] = "# Settings of the Dagster instance on a server.\n" + instance + found.pop("storage.yaml")
-    return {f"{KIT}/{path}": text for path, text in found.items()}
+    result["dagster.yaml"] = "# Settings of the Dagster instance on a server.\n" + instance + result.pop("storage.yaml")
+    return {f"{KIT}/{path}": text for path, text in result.items()}
 
 
 def rendered(values: Mapping[str, str], folder: str = "template") -> dict[str, str]:

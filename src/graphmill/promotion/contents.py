@@ -39,7 +39,7 @@ from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
-from graphmill.training.contract import Execution, System
+from graphmill.training.contract import StepSizes, System
 from graphmill.training.run_files import RunSettings, shaped
 from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
@@ -222,7 +222,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
     job = resolve(merge(values, placed), str(path))
     system = registry.create(job.settings.system, like.graph, job.settings, job.batching)
     system.to(like.job.device)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     tensors = read_weights(version.path)
     summary = GraphSummary.load(version.path)
     new = 0

@@ -49,11 +49,11 @@ def _edges(version: Version, summary: GraphSummary) -> list[str]:
         graph = open_graph_of(run, RunDirectory(run).read_json("manifest.json")["data"])
     except InputError:
         return []
-    hashes, ids, found = NodeHashes(graph), graph.node_table()["id"], list[str]()
+    hashes, ids, sample = NodeHashes(graph), graph.node_table()["id"], list[str]()
     for relation in graph.relations:
         edges = graph.edges(relation)
         src = np.asarray(edges.src).astype(np.int64) + graph.node_type(relation.source).offset
         dst = np.asarray(edges.dst).astype(np.int64) + graph.node_type(relation.target).offset
-        rows = np.flatnonzero(~in_sorted(hashes.pairs(src, dst), summary.pairs))[: SAMPLE - len(found)]
-        found += [f"{ids[int(src[row])]} {relation.name} {ids[int(dst[row])]}" for row in rows]
-    return found
+        rows = np.flatnonzero(~in_sorted(hashes.pairs(src, dst), summary.pairs))[: SAMPLE - len(sample)]
+        sample += [f"{ids[int(src[row])]} {relation.name} {ids[int(dst[row])]}" for row in rows]
+    return sample

@@ -15,7 +15,7 @@ from graphmill.evaluation.drift.figures import DriftFigures, drift_figures
 from graphmill.evaluation.drift.lists import Lists, list_report
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
+from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
 from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.graph_location import open_graph_of

@@ -9,16 +9,12 @@ in a version; ``policy`` decides which run becomes one.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shlex
 import shutil
-import socket
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -27,9 +23,10 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
-from graphmill.atomic_files import sync_directory, write_atomically
-from graphmill.errors import InputError, ResourceError, RunLockedError, one_line
+from graphmill.atomic_files import os_error_in_a_sentence, sync, write_atomically
+from graphmill.errors import InputError, ResourceError, one_line
 from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
+from graphmill.locks import locked
 from graphmill.verified_files import (
     REMEDIES,
     VERSION,
@@ -191,37 +188,11 @@ class Versions:
             RunLockedError: another process held it for ``wait_seconds``; the message names it.
             ResourceError: the folder cannot be written, or its file system has no locks.
         """
-        try:
+        with os_error_in_a_sentence(f"{self.path} cannot be written", "make it writable"):
             self.path.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        except OSError as error:
-            raise ResourceError(f"{self.path} cannot be written: {error.strerror}; make it writable") from None
-        try:
-            self._acquire(descriptor, wait_seconds)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+        with locked(self.path, f"the folder of the versions of {self.label}", wait_seconds):
             self._clean()
-            try:
-                yield
-            finally:
-                os.ftruncate(descriptor, 0)
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
-
-    def _acquire(self, descriptor: int, wait_seconds: float) -> None:
-        until = time.monotonic() + wait_seconds
-        while True:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except OSError as error:
-                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                    raise ResourceError(f"{self.path} cannot be locked ({error.strerror}); use a local disk") from None
-            if time.monotonic() >= until:
-                holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
-                raise RunLockedError(f"{self.label} is being promoted by {holder}; wait for it, or stop it")
-            time.sleep(0.02)
+            yield
 
     def _clean(self) -> None:
         """Remove what killed processes left: unfinished folders, unfinished removals, temporary links. The lock must be
@@ -264,10 +235,10 @@ class Versions:
             (scratch / VERSION).write_text(text + "\n", encoding="utf-8")
             for path in scratch.iterdir():
                 _sync_file(path)
-            sync_directory(scratch)
+            sync(scratch)
             final = self.path / f"{number:04d}-{content[:8]}"
             os.replace(scratch, final)
-            sync_directory(self.path)
+            sync(self.path)
             return self.read(final.name)
         except OSError as error:
             raise ResourceError(f"no version could be written to {self.path}: {error.strerror or error}") from None
@@ -287,7 +258,7 @@ class Versions:
             link.unlink(missing_ok=True)
             os.symlink(version.name, link)
             os.replace(link, self.path / CURRENT)
-            sync_directory(self.path)
+            sync(self.path)
         except OSError as error:
             raise ResourceError(f"{self.path / CURRENT} could not be switched: {error.strerror}") from None
         return entry

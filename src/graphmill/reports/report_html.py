@@ -108,20 +108,20 @@ def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) ->
     if section.name == "figures":
         parts.append(_bars(files))
     drawn = "".join(_figure(p) for p in pictures if p.section == section.name)
-    shown = [f'<div class="pictures">{drawn}</div>'] if drawn else []
+    displayed = [f'<div class="pictures">{drawn}</div>'] if drawn else []
     tables = [_table(table) for table in section.tables if table.rows]
     # The ranking's picture shows more detail than the table, so it comes after it.
-    parts += [*tables, *shown] if section.name == "figures" else [*shown, *tables]
+    parts += [*tables, *displayed] if section.name == "figures" else [*displayed, *tables]
     parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
     return "".join([*parts, "</section>\n"])
 
 
 def _bars(files: CardFiles) -> str:
     """Bars of the metric that chose the epoch, one for each scorer."""
-    beside = beside_baselines(files)
+    extra = beside_baselines(files)
     wanted = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
-    metric = wanted if wanted in beside.get("model", {}) else next(iter(beside.get("model", {})), "")
-    values = {who: float(own[metric]) for who, own in beside.items() if own.get(metric) is not None}
+    metric = wanted if wanted in extra.get("model", {}) else next(iter(extra.get("model", {})), "")
+    values = {who: float(each[metric]) for who, each in extra.items() if each.get(metric) is not None}
     if len(values) < 2 or max(values.values()) <= 0:
         return ""
     most = max(values.values())

@@ -13,7 +13,7 @@ import numpy as np
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.evaluation.health.remedies import setting_names
+from graphmill.evaluation.health.check import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.export.manifests import read_manifest
 from graphmill.graph.typed_graph import TypedGraph

@@ -122,7 +122,7 @@ def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:
     figures = ranking.get("figures", {})
     model = figures.get("model", {})
     name = metric if metric in model else next(iter(model), "")
-    rivals = {who: own[name] for who, own in figures.items() if who in SIMPLER and own.get(name) is not None}
+    rivals = {who: each[name] for who, each in figures.items() if who in SIMPLER and each.get(name) is not None}
     if not rivals:
         return _Compared("unranked", "not compared with simple ways", "It has not been compared with simple ways yet.")
     best = max(rivals, key=lambda who: rivals[who])

@@ -19,15 +19,14 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
-from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
 from graphmill.runs.fallback import left_device, on_this_device
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
-from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import EmbeddingBlock, Execution, System
+from graphmill.training.checkpoint import CheckpointStore, Loaded
+from graphmill.training.contract import EmbeddingBlock, StepSizes, System
 from graphmill.training.device import configure_torch, here
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
@@ -35,6 +34,27 @@ from graphmill.training.schedule import named
 from graphmill.training.settings import ExportSettings
 from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
 from graphmill.verified_files import Verify, describe_file
+
+
+def best_epoch(run: RunDirectory) -> int | None:
+    """Return the best epoch of a finished run; None if no epoch was chosen or the run has not ended."""
+    if not (run.path / "report.json").is_file():
+        return None
+    report = run.read_json("report.json")
+    return None if report.get("best_metric") is None else int(report["best_epoch"])
+
+
+def passed_over(run: RunDirectory, loaded: Loaded, best: int | None) -> list[str]:
+    """The store's notes on damaged files. If ``loaded`` is not of the epoch ``best``, a note that names both epochs is
+    added."""
+    if best is None or loaded.epoch == best:
+        return list(loaded.notes)
+    damaged = any(run.checkpoints.glob(f"e{best:05d}-*.damaged"))
+    return [
+        *loaded.notes,
+        f"the best epoch is {best}, but its checkpoint {'is damaged' if damaged else 'is not there any more'}: epoch "
+        f"{loaded.epoch} is used in its place, and metrics and vectors come from that epoch",
+    ]
 
 
 @dataclass
@@ -100,7 +120,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     system = registry.create(job.settings.system, graph, job.settings, job.batching)
     configure_torch(job.device, 1)
     system.to(job.device)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     store = CheckpointStore(run.checkpoints)
     which = checkpoint or ("best" if any("best" in info.roles for info in store.list()) else "last")
     loaded = store.load(which)
@@ -157,10 +177,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         added = [note for note in restored.notes if note not in report["notes"]]
         report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
         restored.run.write_json("report.json", report)
-    beside = {}
+    extra = {}
     if isinstance(restored.system, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
-        beside[SCORING] = restored.system.scoring(restored.model)
+        extra[SCORING] = restored.system.scoring(restored.model)
     if not restored.vectors:
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
@@ -175,17 +195,17 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
-        found = fit_alignment(reference, blocks, nodes)
+        result = fit_alignment(reference, blocks, nodes)
         in_place = bool(getattr(restored.system, "rotation_keeps_scores", False))
-        about["alignment"] = found.about(in_place)
-        if found.rotation is not None and in_place:
-            blocks = rotated(blocks, found.rotation)
-        elif found.rotation is not None:
+        about["alignment"] = result.about(in_place)
+        if result.rotation is not None and in_place:
+            blocks = rotated(blocks, result.rotation)
+        elif result.rotation is not None:
             with writing(folder):
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
-                copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
+                copy = write_aligned(rotated(blocks, result.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, beside))
+    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, extra))
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:

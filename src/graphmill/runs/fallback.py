@@ -22,7 +22,7 @@ P = ParamSpec("P")
 
 @dataclass
 class _Work:
-    """State of :func:`once_more_on_the_cpu`, about the runs that its work has restored."""
+    """State of :func:`with_cpu_fallback`, about the runs that its work has restored."""
 
     device: str = "cpu"
     may: bool = True
@@ -70,7 +70,7 @@ def require_fallback(job: Job, processes: int, why: str) -> None:
         )
 
 
-def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
+def with_cpu_fallback(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
     """Do ``work``. If the device of the runs that it restores fails, do it once more on the CPU.
 
     ``work`` must write its files atomically, because it may run twice. The second attempt requires
@@ -93,8 +93,8 @@ def once_more_on_the_cpu(work: Callable[[], T], note: Callable[[str], None], sta
         _WORK.reset(token)
 
 
-def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Decorate a method of an object that keeps its restored models: :func:`once_more_on_the_cpu`, with a warning.
+def retry_on_cpu(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+    """Decorate a method of an object that keeps its restored models: :func:`with_cpu_fallback`, with a warning.
 
     If the device fails, the kept models are dropped, and the object restores models on the CPU from then on.
     """
@@ -107,7 +107,7 @@ def once_more_for_a_run(method: Callable[Concatenate[Any, P], T]) -> Callable[Co
             warnings.warn(text, stacklevel=4)
 
         state = vars(kept).setdefault("_work", _Work())
-        return once_more_on_the_cpu(lambda: method(kept, *arguments, **options), left, state)
+        return with_cpu_fallback(lambda: method(kept, *arguments, **options), left, state)
 
     return done
 

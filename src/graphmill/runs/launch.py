@@ -93,11 +93,11 @@ def supervise(
         command = [*launcher, "-m", "graphmill.worker", *arguments]
         process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=end_with_parent)
         try:
-            told = False
+            reported = False
             while process.poll() is None:
-                if stop.requested and not told:
+                if stop.requested and not reported:
                     process.send_signal(signal.SIGTERM)
-                    told = True
+                    reported = True
                 time.sleep(_POLL_SECONDS)
         finally:
             _end_tree(process)

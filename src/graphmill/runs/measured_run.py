@@ -86,14 +86,14 @@ def _watch(
 ) -> None:
     """Report epochs as they end. ``before``: the number of epochs in each existing log; the log that grows is of this
     training."""
-    told = dict(before)
+    reported = dict(before)
     while True:
         ended = process.poll() is not None
         for log in runs.glob("*/metrics.jsonl"):
             records = MetricsLog(log).read("epoch")
-            for record in records[told.get(log, 0) :]:
+            for record in records[reported.get(log, 0) :]:
                 tell(record)
-            told[log] = max(told.get(log, 0), len(records))
+            reported[log] = max(reported.get(log, 0), len(records))
         if ended:
             return
         if stop is not None and stop.requested:

@@ -44,7 +44,7 @@ def train_parts(
     prepared: Prepared, train: Train, outlets: Sequence[Outlet], stop: StopRequest | None
 ) -> dict[str, nn.Module]:
     """The models of :meth:`System.part_runs`, trained, resumed or copied; by name."""
-    found, run, anew = {}, prepared.run, prepared.job.settings.acceleration.resume == "never"
+    outcome, run, anew = {}, prepared.run, prepared.job.settings.acceleration.resume == "never"
     for name, values in prepared.system.part_runs().items():
         where, root = f"the part {name}", run.path / PARTS / name
         if anew:
@@ -56,8 +56,8 @@ def train_parts(
             copy(taken, root / taken.name)
         passed = [PartOutlet(outlet) for outlet in outlets]
         result = train(values, where, root=str(root), outlets=passed, stop=stop)
-        found[name] = restore(result["run_dir"]).model
-    return found
+        outcome[name] = restore(result["run_dir"]).model
+    return outcome
 
 
 def roots_beside(root: Path, name: str) -> Iterator[Path]:

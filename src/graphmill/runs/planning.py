@@ -20,7 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import Job
 from graphmill.systems import registry
 from graphmill.training.allocator import Heap, allocator_environment, heaps
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.ladder import describe as describe_sizes
 from graphmill.training.ladder import shrink
 from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
@@ -46,14 +46,14 @@ class Option:
     heap: Heap
     estimate: Estimate
 
-    def execution(self) -> Execution:
+    def step_sizes(self) -> StepSizes:
         """The engine's sizes."""
-        return Execution(self.micro_batches, self.checkpointing)
+        return StepSizes(self.micro_batches, self.checkpointing)
 
     def __str__(self) -> str:
         how = [self.batching]
         if self.micro_batches > 1 or self.checkpointing:
-            how.append(describe_sizes(self.execution()))
+            how.append(describe_sizes(self.step_sizes()))
         if self.heap == "returned":
             how.append("large blocks handed back")
         return f"{', '.join(how)} at {format_size(self.estimate.peak)}"
@@ -129,23 +129,23 @@ def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) 
     ``choice``: heap modes to try, the fastest first. Only the last rung is tried in the others.
     """
     parts, acceleration = parts_of(job, graph, batching), job.settings.acceleration
-    execution = Execution(acceleration.micro_batches if batching == "full" else 1, acceleration.gradient_checkpointing)
+    step_sizes = StepSizes(acceleration.micro_batches if batching == "full" else 1, acceleration.gradient_checkpointing)
     limit = _MOST_CHUNKS if batching == "full" else 1
 
     def option(heap: Heap) -> Option:
         how = {"heap": heap, "device": job.device.type}
-        estimate = estimate_of(parts, job.settings.training.OPTIMIZER, execution, **how)
-        return Option(batching, execution.micro_batches, execution.checkpointing, heap, estimate)
+        estimate = estimate_of(parts, job.settings.training.OPTIMIZER, step_sizes, **how)
+        return Option(batching, step_sizes.micro_batches, step_sizes.checkpointing, heap, estimate)
 
     last = option(choice[0])
     yield last
-    while shrink(execution, most_micro_batches=max(limit, execution.micro_batches)) is not None:
+    while shrink(step_sizes, most_micro_batches=max(limit, step_sizes.micro_batches)) is not None:
         if (smaller := option(choice[0])).estimate.peak < 0.99 * last.estimate.peak:
             last = smaller
             yield last
         else:  # smaller chunks free nothing more: go on to the next rung
-            limit = execution.micro_batches = last.micro_batches
-    execution = last.execution()
+            limit = step_sizes.micro_batches = last.micro_batches
+    step_sizes = last.step_sizes()
     for heap in choice[1:]:
         if (smaller := option(heap)).estimate.peak < 0.99 * last.estimate.peak:
             yield smaller
@@ -214,7 +214,7 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
             settings.evaluation,
             device=job.device,
             precision=job.precision,
-            execution=plan.option.execution(),
+            step_sizes=plan.option.step_sizes(),
             listener=TrainingListener(),
         )
         seconds = engine.seconds_per_step()

@@ -83,15 +83,17 @@ class RunListener(TrainingListener):
         """Write the epoch's record to the logs and the trace, and send a progress message now and then."""
         epoch, rest = record["epoch"], {k: v for k, v in record.items() if k not in ("epoch", "steps")}
         self.run.metrics.append("epoch", epoch, record["steps"], rest)
-        shown = progress_line({**record, "valid": {}})
-        self.run.log("train").info(f"epoch {epoch}/{self.epochs}  {shown}  lr: {record['learning_rate']:.3g}")
+        displayed = progress_line({**record, "valid": {}})
+        self.run.log("train").info(f"epoch {epoch}/{self.epochs}  {displayed}  lr: {record['learning_rate']:.3g}")
         self.last_health = record.get("health", self.last_health)
         self.last_valid = record.get("valid", self.last_valid)
         self.split = record.get("split", "valid") if "valid" in record else self.split
         if "valid" in record:
-            shown = "  ".join(f"{name}: {value:.6f}" for name, value in (record["valid"] | record["health"]).items())
+            displayed = "  ".join(
+                f"{name}: {value:.6f}" for name, value in (record["valid"] | record["health"]).items()
+            )
             where = "" if self.split == "valid" else f" ({self.split} split)"
-            self.run.log("val").info(f"epoch {epoch}{where}  {shown}")
+            self.run.log("val").info(f"epoch {epoch}{where}  {displayed}")
         if self.tensorboard is not None:
             groups = {"loss": record["losses"], self.split: record.get("valid", {}), "health": record.get("health", {})}
             curves = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}

@@ -41,14 +41,14 @@ def choose_start(
     return "fresh"
 
 
-def longer(done: int, settings: Any) -> str:
+def longer(completed: int, settings: Any) -> str:
     """A note if a run has already been trained for more epochs than the settings ask for: it cannot be made shorter."""
-    asked = settings.training.epochs
-    if done <= asked:
+    requested = settings.training.epochs
+    if completed <= requested:
         return ""
     return (
-        f"training.epochs is {asked}, but this run has been trained for {done} epochs, and its vectors are of those; "
-        f"set acceleration.resume: never to train {asked} from the start"
+        f"training.epochs is {requested}, but this run has been trained for {completed} epochs, and its vectors are of "
+        f"those; set acceleration.resume: never to train {requested} from the start"
     )
 
 
@@ -82,8 +82,8 @@ def _is_done(
     except CheckpointMissingError:
         return False  # resuming reports why
     state = TrainState.from_json(loaded.snapshot.state)
-    told = report["fingerprint"], report["epochs_done"], report["steps_done"]
-    if told != (named(fingerprint, state.schedules), state.epoch, state.steps):
+    reported = report["fingerprint"], report["epochs_done"], report["steps_done"]
+    if reported != (named(fingerprint, state.schedules), state.epoch, state.steps):
         note(
             f"report.json has epoch {report['epochs_done']} and step {report['steps_done']}, but the last checkpoint "
             f"has epoch {state.epoch} and step {state.steps}: the run resumes from the checkpoint"

@@ -16,9 +16,9 @@ from graphmill.errors import SettingsError
 from graphmill.export.remote import require_target
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
+from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.parts import train_parts
@@ -32,7 +32,7 @@ from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champ
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, SolvedSystem, System
+from graphmill.training.contract import SolvedSystem, StepSizes, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
@@ -206,7 +206,7 @@ def _fit(
         settings.evaluation,
         device=job.device,
         precision=job.precision,
-        execution=prepared.plan.option.execution(),
+        step_sizes=prepared.plan.option.step_sizes(),
         listener=listener,
         ranks=ranks,
         store=store,
@@ -285,7 +285,7 @@ def _fit_to_the_end(
             "bytes_reduced": engine.ranks.bytes_reduced,
             "bytes_exchanged": engine.ranks.bytes_exchanged,
             "compile": fit.compile.to_json() if fit.compile else {},
-            "shrunk": engine.execution.history,
+            "shrunk": engine.step_sizes.history,
             "notes": state.notes,
             "device": prepared.job.device.type,
             "precision": state.precision,
@@ -305,7 +305,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     job, run = prepared.job, prepared.run
     run.remove("report.json")
     run.write_json("settings.json", job.settings.model_dump())
-    run.write_json(ROWS_FILE, prepared.system.row_keys(prepared.system.build(Execution())))
+    run.write_json(ROWS_FILE, prepared.system.row_keys(prepared.system.build(StepSizes())))
     run.write_json(
         "manifest.json",
         {
@@ -362,8 +362,8 @@ def _final_figures(
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in splits:
-        found = engine.evaluated(split, final=True, poll=lambda: None)
-        metrics |= {f"{split}_{name}": value for name, value in found.items()}
+        result = engine.evaluated(split, final=True, poll=lambda: None)
+        metrics |= {f"{split}_{name}": value for name, value in result.items()}
     return metrics, epoch
 
 

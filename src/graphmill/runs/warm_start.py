@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from graphmill.arrays import load_safetensors
 from graphmill.errors import InputError
 from graphmill.export.manifests import read_version
-from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.export import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import System
 from graphmill.training.run_directory import RunDirectory
@@ -57,9 +57,9 @@ class WarmStart:
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
             parameters = dict(model.named_parameters())
-            for name, (label, own) in keys(model).items():
-                self.total += max(len(own), 1)
-                self.copied += self._copy(label, own, parameters[name])
+            for name, (label, each) in keys(model).items():
+                self.total += max(len(each), 1)
+                self.copied += self._copy(label, each, parameters[name])
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
@@ -77,20 +77,20 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, own: list[str], parameter: nn.Parameter) -> int:
+    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> int:
         old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
             return 0
         with torch.no_grad():
-            if not own:
+            if not keys:
                 if old.shape != parameter.shape:
                     return 0
                 parameter.copy_(old)
                 return 1
             place = {key: row for row, key in enumerate(rows)}
-            if pairs := [(row, place[key]) for row, key in enumerate(own) if key in place]:
-                here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))
-                parameter[here] = old[there].to(parameter.dtype)
+            if pairs := [(row, place[key]) for row, key in enumerate(keys) if key in place]:
+                here, existing = (torch.tensor(side) for side in zip(*pairs, strict=True))
+                parameter[here] = old[existing].to(parameter.dtype)
             return len(pairs)
 
 

@@ -35,8 +35,8 @@ class PairSet:
         """bool like ``wanted`` (keys of possible pairs): whether each is in the set."""
         if self._bits is None:
             return in_sorted(wanted, self.keys)
-        found: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
-        return found
+        result: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
+        return result
 
 
 def corrupt_tails(

@@ -45,12 +45,12 @@ def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[n
     ``masked`` bool [pairs] marks pairs without messages; empty for none.
     """
     starts, stops = edges.indptr[nodes], edges.indptr[nodes + 1]
-    found = ranges(starts, stops)
+    result = ranges(starts, stops)
     rows = np.repeat(np.arange(len(nodes)), stops - starts)
-    usable = edges.split[found] == 0
+    usable = edges.split[result] == 0
     if len(masked):
-        usable &= ~masked[edges.pair[found]]
-    return found[usable], rows[usable]
+        usable &= ~masked[edges.pair[result]]
+    return result[usable], rows[usable]
 
 
 def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -68,7 +68,7 @@ def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.nd
     cuts = np.flatnonzero(np.diff(ends // TOGETHER)) + 1
     parts = [_smallest(edges, part, fanout, key, masked) for part in np.split(nodes, cuts)]
     firsts = np.concatenate([[0], cuts])
-    return np.concatenate([found for found, _ in parts]), np.concatenate(
+    return np.concatenate([result for result, _ in parts]), np.concatenate(
         [rows + first for (_, rows), first in zip(parts, firsts, strict=True)]
     )
 
@@ -76,9 +76,9 @@ def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.nd
 def _smallest(
     edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    found, rows = open_edges(edges, nodes, masked)
-    order = np.lexsort((priorities(found, key), rows))
+    result, rows = open_edges(edges, nodes, masked)
+    order = np.lexsort((priorities(result, key), rows))
     counts = np.bincount(rows, minlength=len(nodes))
-    rank = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
+    rank = np.arange(len(result)) - np.repeat(np.cumsum(counts) - counts, counts)
     chosen = np.sort(order[rank < fanout])
-    return found[chosen], rows[chosen]
+    return result[chosen], rows[chosen]

@@ -134,10 +134,10 @@ def train_asked(
             raise InputError(f"trial '{key}' is being trained by process {number}; wait for it, or stop it")
         values = merge(read_settings(path), overrides)
         chosen = search.chosen(frozen)
-        found = train_trial(search, study, Trial(study, frozen._trial_id), chosen, values=values, show=show, stop=stop)
+        result = train_trial(search, study, Trial(study, frozen._trial_id), chosen, values=values, show=show, stop=stop)
     else:
-        found = outcome_of(search, frozen)
-    return {**found, "key": key, "metric": search.metric, "settings": str(path)}
+        result = outcome_of(search, frozen)
+    return {**result, "key": key, "metric": search.metric, "settings": str(path)}
 
 
 def _require_hope(study: optuna.Study) -> None:

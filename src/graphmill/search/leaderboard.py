@@ -89,30 +89,30 @@ def leaderboard(
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False)
-    done = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: -float(t.value or 0.0))
-    if not done:
+    completed = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: -float(t.value or 0.0))
+    if not completed:
         raise InputError(f"no trial of {search.folder} has finished; run the search first")
-    entries = [_entry(search, place, trial) for place, trial in enumerate(done, 1)]
+    entries = [_entry(search, place, trial) for place, trial in enumerate(completed, 1)]
     test = _test(search, entries[0], outlets, stop)
-    found = Leaderboard(
+    result = Leaderboard(
         metric=search.metric,
         entries=entries,
         failed=sum(t.state == TrialState.FAIL and "problem" in t.user_attrs for t in trials),
         pruned=sum(t.state == TrialState.PRUNED for t in trials),
         seconds=seconds_of(study),
-        importance=_importance(study, len(done)),
+        importance=_importance(study, len(completed)),
         test={name: float(value) for name, value in test["figures"].items()},
         folder=str(search.folder),
         beside=test["beside"],
     )
-    text = json.dumps(plain(asdict(found)), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(plain(asdict(result)), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(search.folder / "leaderboard.json", text.encode() + b"\n")
-    winner = search.settings_for(found.best.chosen)
-    head = f"# The best of {len(entries)} trials by validation {search.metric} ({found.best.value:.4f}).\n"
+    winner = search.settings_for(result.best.chosen)
+    head = f"# The best of {len(entries)} trials by validation {search.metric} ({result.best.value:.4f}).\n"
     write_atomically(search.folder / "best.yaml", (head + yaml.safe_dump(winner, sort_keys=False)).encode())
-    if len(done) >= 2:
+    if len(completed) >= 2:
         _draw(study, search.folder / "trials.png")
-    return found
+    return result
 
 
 def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry:
@@ -126,11 +126,11 @@ def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry
     return Entry(place, trial.number, search.chosen(trial), mean, mean - half, mean + half, values, seconds, runs)
 
 
-def _importance(study: optuna.Study, done: int) -> dict[str, float]:
+def _importance(study: optuna.Study, completed: int) -> dict[str, float]:
     """The share of the metric's variance that each setting explains, by fANOVA; empty for few or equal trials."""
     import optuna
 
-    if done < LEAST_TRIALS:
+    if completed < LEAST_TRIALS:
         return {}
     # Not Optuna's default, PED-ANOVA: it compares the best trials with the rest, and gives an answer even for equal
     # trials.
@@ -163,9 +163,9 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
     report["metrics"] |= {f"test_{name}": value for name, value in figures.items()}
     restored.run.write_json("report.json", report)
     ranked = rank_any(restored, outlets=outlets, poll=poll, stop=stop)
-    found = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
-    write_atomically(path, json.dumps(found).encode())
-    return found
+    result = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
+    write_atomically(path, json.dumps(result).encode())
+    return result
 
 
 def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
@@ -173,7 +173,7 @@ def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
     if "beside" not in ranked:
         return {"metric": "mrr", "figures": plain(ranked["mrr"]), "sentence": ranked["against"]["sentence"]}
     judged = metric if metric in ranked["figures"] else next(iter(ranked["figures"]))
-    figures = {who: own[judged] for who, own in ranked["beside"].items() if judged in own}
+    figures = {who: each[judged] for who, each in ranked["beside"].items() if judged in each}
     return {"metric": judged, "figures": plain(figures), "sentence": ranked.get("advice", "")}
 
 

@@ -91,12 +91,12 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
             f"{where}: search.space is empty; name a setting, such as training.learning_rate: [0.01, 0.001]"
         )
     model = registry.settings_model(str(values.get("system", "hgt")))
-    found = [_dimension(path, written, model, where) for path, written in search.space.items()]
-    for dimension in found:
+    result = [_dimension(path, written, model, where) for path, written in search.space.items()]
+    for dimension in result:
         _require_valid(dimension, values, model, where)
-    if search.sampler == "grid" and (ranges := [d.path for d in found if not d.choices]):
+    if search.sampler == "grid" and (ranges := [d.path for d in result if not d.choices]):
         raise SettingsError(f"{where}: sampler grid needs a list of choices for {', '.join(ranges)}")
-    return found
+    return result
 
 
 def metric_of(search: SearchSettings, values: Mapping[str, Any], where: str) -> str:

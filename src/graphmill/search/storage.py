@@ -38,7 +38,7 @@ def open_storage(folder: Path, address: str = "") -> Any:
         if url.drivername == "postgresql":  # SQLAlchemy 2.1 would use psycopg 3, but Dagster uses psycopg2
             url = url.set(drivername="postgresql+psycopg2")
         arguments = {"connect_args": {"options": f"-csearch_path={SCHEMA}"}, "pool_pre_ping": True}
-    shown = url.render_as_string(hide_password=True)
+    displayed = url.render_as_string(hide_password=True)
     try:
         if arguments:
             engine = sa.create_engine(url)
@@ -48,7 +48,7 @@ def open_storage(folder: Path, address: str = "") -> Any:
             engine.dispose()
         return optuna.storages.RDBStorage(url.render_as_string(hide_password=False), engine_kwargs=arguments)
     except ImportError as error:
-        raise InputError(f"the studies' database {shown} needs a driver that is not installed ({error})") from None
+        raise InputError(f"the studies' database {displayed} needs a driver that is not installed ({error})") from None
     except sa.exc.SQLAlchemyError as error:
         why = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise InputError(f"the studies' database {shown} cannot be used: {why}") from None
+        raise InputError(f"the studies' database {displayed} cannot be used: {why}") from None

@@ -97,10 +97,10 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
 def _answering(catalogue: Catalogue, endpoint: Endpoint) -> Callable[[Request], Response]:
     def answer(request: Request) -> Response:
         at = request.path_params
-        asked = read_query(endpoint.parameters, request.query_params.multi_items())
+        requested = read_query(endpoint.parameters, request.query_params.multi_items())
         opened = catalogue.get(at["dataset"], at["model"], at["version"])
-        found = endpoint.answer(opened, asked)
-        return json_answer({"dataset": at["dataset"], "model": at["model"], "version": opened.name, **found})
+        result = endpoint.answer(opened, requested)
+        return json_answer({"dataset": at["dataset"], "model": at["model"], "version": opened.name, **result})
 
     return answer
 

@@ -47,14 +47,14 @@ class Catalogue:
     def models(self) -> list[dict[str, Any]]:
         """Every model with its live version ("" if none), its number of versions, and of the live version ``when`` it went
         live, its verdict and its metric on validation and test."""
-        found = []
+        result = []
         for dataset, model, store in self._stores():
             if rows := version_rows(store):
                 live: dict[str, Any] = next((row for row in rows if row["live"]), {})
                 about = {name: live.get(name) for name in ("when", "verdict", "metric", "valid", "test")}
                 named = {"dataset": dataset, "model": model, "current": live.get("version", "")}
-                found.append({**named, "versions": len(rows), **about})
-        return found
+                result.append({**named, "versions": len(rows), **about})
+        return result
 
     def versions(self, dataset: str, model: str) -> list[dict[str, Any]]:
         """The versions of a model, the newest first: name, whether it is live, metrics, and when, why and by whom it
@@ -66,8 +66,8 @@ class Catalogue:
         """The versions of a model. Raises :class:`RequestError` 404 if there are none, and lists the models."""
         stores = [(d, m, store) for d, m, store in self._stores() if d == dataset]
         if not stores:
-            there = ", ".join(sorted({d for d, _, _ in self._stores()})) or "none"
-            raise RequestError(404, f"there is no dataset '{dataset}' (there are: {there})")
+            existing = ", ".join(sorted({d for d, _, _ in self._stores()})) or "none"
+            raise RequestError(404, f"there is no dataset '{dataset}' (there are: {existing})")
         for _, name, store in stores:
             if name == model:
                 return store
@@ -96,9 +96,9 @@ class Catalogue:
             finally:
                 self._checking.release()
         with self._lock:
-            found = {key: why for key, why in self._verified.items() if why}
-            found |= {(*key, each.name): each.problem for key, each in self._answering.items() if each.problem}
-            return {"/".join(key): why for key, why in (found | {k: w for k, (_, w) in self._failed.items()}).items()}
+            result = {key: why for key, why in self._verified.items() if why}
+            result |= {(*key, each.name): each.problem for key, each in self._answering.items() if each.problem}
+            return {"/".join(key): why for key, why in (result | {k: w for k, (_, w) in self._failed.items()}).items()}
 
     def _check(self, key: Key, store: Versions, until: float) -> None:
         names, live = store.names(), ""
@@ -131,8 +131,8 @@ class Catalogue:
         store = self.store(dataset, model)
         if version != CURRENT:
             with self._lock:
-                if found := self._open.get((dataset, model, version)):
-                    return found
+                if result := self._open.get((dataset, model, version)):
+                    return result
             names = store.names()
             if version not in names:
                 raise RequestError(
@@ -184,7 +184,7 @@ class Catalogue:
             if time.monotonic() < failed_at + RETRY_SECONDS:
                 raise RequestError(503, why)
             try:
-                found = OpenVersion(store.read(key[2]))
+                result = OpenVersion(store.read(key[2]))
             except Exception as error:  # any error from a file that is damaged or of another release
                 if not isinstance(error, GraphmillError):
                     log.exception("%s/%s/%s", *key)
@@ -198,13 +198,13 @@ class Catalogue:
                 raise RequestError(503, why) from None
             with self._lock:
                 self._failed.pop(key, None)
-                self._open[key] = found
+                self._open[key] = result
                 live = {id(each) for each in self._answering.values()}
                 spare = [k for k, each in self._open.items() if id(each) not in live and k != key]
                 for old in spare[: max(len(spare) - MOST_OPEN, 0)]:
                     del self._open[old]
                     self._opening.pop(old, None)
-        return found
+        return result
 
 
 def _folders(path: Path) -> list[Path]:

@@ -27,56 +27,56 @@ class Endpoint:
     gives: dict[str, Any]
 
 
-def _vector(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    row = opened.find(asked["id"], asked["name"], asked["type"])
+def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    row = opened.find(query["id"], query["name"], query["type"])
     vector = opened.vector(row)
     return {"node": opened.node(row), "dimensions": len(vector), "vector": [float(value) for value in vector]}
 
 
-def _neighbors(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    row = opened.find(asked["id"], asked["name"], asked["type"])
-    found = opened.neighbors(row, asked["offset"] + asked["k"] + 1, asked["among"])
-    kind = "exact" if asked["among"] else opened.search_kind
-    return {"node": opened.node(row), "search": kind, **_paged("neighbors", found, asked)}
+def _neighbors(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    row = opened.find(query["id"], query["name"], query["type"])
+    result = opened.neighbors(row, query["offset"] + query["k"] + 1, query["among"])
+    kind = "exact" if query["among"] else opened.search_kind
+    return {"node": opened.node(row), "search": kind, **_paged("neighbors", result, query)}
 
 
-def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    row = opened.find(asked["id"], asked["name"], asked["type"])
-    if asked["offset"] and not asked["relation"]:
+def _links(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    row = opened.find(query["id"], query["name"], query["type"])
+    if query["offset"] and not query["relation"]:
         raise RequestError(400, "offset needs one relation: give it with relation=…")
-    wanted = asked["offset"] + asked["k"] + (1 if asked["relation"] else 0)
-    found = opened.links(row, asked["relation"], wanted, asked["known"])
-    paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
-    links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"] or ()]
+    wanted = query["offset"] + query["k"] + (1 if query["relation"] else 0)
+    result = opened.links(row, query["relation"], wanted, query["known"])
+    paged = _paged("links", result, query) if query["relation"] else {"links": result, "next": None}
+    links = [{**link, "paths": opened.paths(row, link, query["paths"])} for link in paged["links"] or ()]
     return {"node": opened.node(row), **paged, "links": links}
 
 
-def _edges(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    row = opened.find(asked["id"], asked["name"], asked["type"])
-    return {"node": opened.node(row), **_paged("edges", opened.known_edges(row), asked)}
+def _edges(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    row = opened.find(query["id"], query["name"], query["type"])
+    return {"node": opened.node(row), **_paged("edges", opened.known_edges(row), query)}
 
 
-def _explain(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    if not asked["relation"]:
+def _explain(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    if not query["relation"]:
         raise RequestError(400, "give the relation: relation=…")
-    row = opened.find(asked["id"], asked["name"], asked["type"])
-    if not asked["target"]:
+    row = opened.find(query["id"], query["name"], query["type"])
+    if not query["target"]:
         raise RequestError(400, "give the id of the link's target node: target=…")
-    target = opened.find(asked["target"], "", asked["target_type"])
-    return {"node": opened.node(row), **explain(opened, row, asked["relation"], target, asked["edges"])}
+    target = opened.find(query["target"], "", query["target_type"])
+    return {"node": opened.node(row), **explain(opened, row, query["relation"], target, query["edges"])}
 
 
-def _recommendations(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    row = opened.find(asked["id"], asked["name"], asked["type"])
-    return {"node": opened.node(row), **_paged("recommendations", opened.recommendations(row), asked)}
+def _recommendations(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    row = opened.find(query["id"], query["name"], query["type"])
+    return {"node": opened.node(row), **_paged("recommendations", opened.recommendations(row), query)}
 
 
-def _search(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    return {"nodes": opened.search(asked["q"], asked["type"], asked["k"])}
+def _search(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    return {"nodes": opened.search(query["q"], query["type"], query["k"])}
 
 
-def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    if asked["format"] == "markdown":
+def _card(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    if query["format"] == "markdown":
         if "card.md" not in opened.files:
             raise RequestError(
                 404, f"{opened.name} has no card.md: it was promoted before there were cards; format=json has one"
@@ -87,21 +87,21 @@ def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
         name: about.get(name) for name in ("system", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
     }
     files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking", "croissant")}
-    return {"card": {**made, **{name: found for name, found in files.items() if found is not None}}}
+    return {"card": {**made, **{name: result for name, result in files.items() if result is not None}}}
 
 
-def _report(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+def _report(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     return report(opened)
 
 
-def _projection(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
-    around = opened.find(asked["id"], asked["name"], asked["type"]) if asked["id"] or asked["name"] else -1
-    return projection(opened, asked["points"], around, asked["k"])
+def _projection(opened: OpenVersion, query: dict[str, Any]) -> Answer:
+    around = opened.find(query["id"], query["name"], query["type"]) if query["id"] or query["name"] else -1
+    return projection(opened, query["points"], around, query["k"])
 
 
-def _paged(name: str, found: list[Any], asked: dict[str, Any]) -> Answer:
-    start, stop = asked["offset"], asked["offset"] + asked["k"]
-    return {name: found[start:stop], "next": stop if len(found) > stop else None}
+def _paged(name: str, result: list[Any], query: dict[str, Any]) -> Answer:
+    start, stop = query["offset"], query["offset"] + query["k"]
+    return {name: result[start:stop], "next": stop if len(result) > stop else None}
 
 
 TEXT, NUMBER = {"type": "string"}, {"type": "number"}

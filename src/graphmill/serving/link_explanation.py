@@ -24,7 +24,7 @@ def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: in
     Raises :class:`RequestError`: 404 if there is neither a run nor a row of the table; 503 while others are computed.
     """
     link = opened.link(row, relation, target)
-    told = {
+    reported = {
         "relation": link["key"][1],
         "target": opened.node(target),
         "because": link.get("because") or [],
@@ -32,11 +32,11 @@ def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: in
     }
     none: dict[str, Any] = {"method": "", "edges": [], "paths": [], "parts": {}}
     try:
-        return {**told, "from": "run", "why_not": "", **_computed(opened, row, link["key"], target, edges)}
+        return {**reported, "from": "run", "why_not": "", **_computed(opened, row, link["key"], target, edges)}
     except GraphmillError as error:
-        if not told["because"]:
+        if not reported["because"]:
             raise RequestError(404, f"{opened.name} cannot explain links: {error}") from None
-        return {**told, "from": "table", "why_not": str(error), **none}
+        return {**reported, "from": "table", "why_not": str(error), **none}
 
 
 def _computed(opened: OpenVersion, row: int, key: list[str], target: int, edges: int) -> dict[str, Any]:
@@ -44,8 +44,8 @@ def _computed(opened: OpenVersion, row: int, key: list[str], target: int, edges:
         raise RequestError(503, "another link is being explained; ask again in a minute")
     try:
         ids = opened.nodes.ids
-        found = run_of(opened.version).explain(str(ids[row]), "|".join(key), str(ids[target]), edges)
+        result = run_of(opened.version).explain(str(ids[row]), "|".join(key), str(ids[target]), edges)
     finally:
         _computing.release()
     wanted = ("score", "method", "edges", "paths", "parts")
-    return {name: value for name, value in found.items() if name in wanted}
+    return {name: value for name, value in result.items() if name in wanted}

@@ -155,15 +155,15 @@ class OpenVersion:
             raise RequestError(400, "choose a node: give either id=… or name=…")
         self._require_type(kind)
         rows = self._known.find(node or name, lambda row: not kind or self.run.type_of(row) == kind)
-        asked = f"id '{node}'" if node else f"name '{name}'"
+        requested = f"id '{node}'" if node else f"name '{name}'"
         of_type = f" of type {kind}" if kind else ""
         if not rows:
             hint = self._known.did_you_mean(node or name)
-            raise RequestError(404, f"{self.name} has no node with {asked}{of_type}{hint}; /search?q=… finds nodes")
+            raise RequestError(404, f"{self.name} has no node with {requested}{of_type}{hint}; /search?q=… finds nodes")
         if len(rows) > 1:
             nodes = ", ".join(f"{self.nodes.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
             more = ", …" if len(rows) > NAMED else ""
-            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; choose one with id= and type=")
+            raise RequestError(409, f"{len(rows)} nodes have {requested}: {nodes}{more}; choose one with id= and type=")
         return rows[0]
 
     def node(self, row: int) -> dict[str, str]:
@@ -188,16 +188,16 @@ class OpenVersion:
         wanted = unaccented(text)
         if not wanted:
             return []
-        found = [row for row, each in enumerate(self._texts) if wanted in each]
+        result = [row for row, each in enumerate(self._texts) if wanted in each]
         if kind:
-            found = [row for row in found if self.run.type_of(row) == kind]
+            result = [row for row in result if self.run.type_of(row) == kind]
 
         def order(row: int) -> tuple[bool, bool, int, int]:
             name, _, node = self._texts[row].partition("\t")
             begins = name.startswith(wanted) or node.startswith(wanted)
             return wanted not in (name, node), not begins, len(name), row
 
-        return [self.node(row) for row in sorted(found, key=order)[:k]]
+        return [self.node(row) for row in sorted(result, key=order)[:k]]
 
     # -- neighbours and predictions ------------------------------------------------------------------------------------
 
@@ -255,8 +255,8 @@ class OpenVersion:
         if not count or self.edges is None:
             return []
         target = self.find(link["id"], "", link["type"])
-        [found] = self.edges.best(row, np.array([target]), count)
-        return [self._path(self.edges, path) for path in found]
+        [result] = self.edges.best(row, np.array([target]), count)
+        return [self._path(self.edges, path) for path in result]
 
     def known_edges(self, row: int) -> list[dict[str, Any]]:
         """The training edges of a node: the relation, whether it begins there, and the other node; those with few edges
@@ -265,9 +265,9 @@ class OpenVersion:
             raise RequestError(404, f"{self.name} does not hold the edges that it was trained on")
         near = self.edges.of(row)
         order = near[np.argsort(self.edges.degree[near], kind="stable")]
-        found = [(self.edges.relation_between(row, int(other)), int(other)) for other in order]
+        result = [(self.edges.relation_between(row, int(other)), int(other)) for other in order]
         keys = self.run.manifest["relations"]
-        return [{"relation": str(keys[n][1]), "forward": ahead, **self.node(other)} for (n, ahead), other in found]
+        return [{"relation": str(keys[n][1]), "forward": ahead, **self.node(other)} for (n, ahead), other in result]
 
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
         if self._no_links:
@@ -302,9 +302,9 @@ class OpenVersion:
         """A path as JSON. ``steps``: the relation, whether it is followed from source to target, and the node reached."""
         keys = self.run.manifest["relations"]
         steps = []
-        for here, there in pairwise(path.nodes):
-            relation, forward = edges.relation_between(here, there)
-            steps.append({"relation": str(keys[relation][1]), "forward": forward, **self.node(there)})
+        for here, existing in pairwise(path.nodes):
+            relation, forward = edges.relation_between(here, existing)
+            steps.append({"relation": str(keys[relation][1]), "forward": forward, **self.node(existing)})
         return {"steps": steps}
 
     def recommendations(self, row: int) -> list[dict[str, Any]]:
@@ -329,8 +329,10 @@ class OpenVersion:
     @property
     def answers(self) -> list[str]:
         """The endpoints that this version can answer."""
-        found = ["vector", "neighbors"] * (self._vectors is not None) + ["edges"] * (self.edges is not None)
-        return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
+        result = ["vector", "neighbors"] * (self._vectors is not None) + ["edges"] * (self.edges is not None)
+        return (
+            result + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
+        )
 
     def json(self, name: str) -> Any:
         """A small JSON file of the version, or None if there is none."""

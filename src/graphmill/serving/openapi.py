@@ -60,7 +60,7 @@ def description() -> dict[str, Any]:
         },
         "paths": paths,
         "components": {
-            "schemas": {name: {"type": "object", "properties": own} for name, own in SCHEMAS.items()},
+            "schemas": {name: {"type": "object", "properties": one} for name, one in SCHEMAS.items()},
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{}, {"token": []}],
@@ -122,7 +122,7 @@ def markdown() -> str:
         fields = ", ".join(f"`{name}`{_shape(schema)}" for name, schema in each.gives.items())
         lines += [f"The answer has the fields `dataset`, `model`, `version`, {fields}.", ""]
     lines += ["## Shapes", "", "| name | fields |", "|---|---|"]
-    lines += [f"| {name} | {', '.join(f'`{n}`{_shape(s)}' for n, s in own.items())} |" for name, own in SCHEMAS.items()]
+    lines += [f"| {name} | {', '.join(f'`{n}`{_shape(s)}' for n, s in one.items())} |" for name, one in SCHEMAS.items()]
     lines += [
         "",
         "## Errors",

@@ -48,8 +48,8 @@ class Parameter:
             return {"type": "integer", "minimum": self.low, "maximum": self.high, "default": self.default}
         if self.kind == "flag":
             return {"type": "boolean", "default": self.default}
-        found: dict[str, Any] = {"type": "string", "maxLength": MOST_TEXT}
-        return found | ({"enum": list(self.values), "default": self.default} if self.values else {})
+        result: dict[str, Any] = {"type": "string", "maxLength": MOST_TEXT}
+        return result | ({"enum": list(self.values), "default": self.default} if self.values else {})
 
 
 def read_query(allowed: Sequence[Parameter], given: Sequence[tuple[str, str]]) -> dict[str, Any]:

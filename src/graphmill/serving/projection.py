@@ -54,13 +54,13 @@ def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[st
 def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
     """About ``count`` usable rows, ascending, sampled with a fixed seed: in proportion to the types, with at least 50
     of each."""
-    there = np.flatnonzero(usable)
-    if len(there) <= count:
-        return there
+    existing = np.flatnonzero(usable)
+    if len(existing) <= count:
+        return existing
     random, parts = np.random.default_rng(0), []
-    for kind in np.unique(types[there]):
-        own = there[types[there] == kind]
-        share = min(len(own), max(round(count * len(own) / len(there)), LEAST_OF_TYPE))
+    for kind in np.unique(types[existing]):
+        own = existing[types[existing] == kind]
+        share = min(len(own), max(round(count * len(own) / len(existing)), LEAST_OF_TYPE))
         parts.append(random.choice(own, share, replace=False))
     rows = np.concatenate(parts)
     return np.sort(rows if len(rows) <= count else random.choice(rows, count, replace=False))

@@ -32,9 +32,9 @@ def finished_runs(root: Path) -> list[dict[str, Any]]:
     folders, outputs = ("*/*/*", f"*/{SNAPSHOTS}/*/*/*"), root / OUTPUTS
     kinds = [f"{folder}/{kind}/manifest.json" for folder in folders for kind in (EMBEDDINGS, SCORER)]
     exports = [path for kind in kinds for path in outputs.glob(kind)]
-    found = [(path.stat().st_mtime, path.parent) for path in exports]
+    result = [(path.stat().st_mtime, path.parent) for path in exports]
     rows = []
-    for made, export in sorted(found, reverse=True)[:MOST_RUNS]:
+    for made, export in sorted(result, reverse=True)[:MOST_RUNS]:
         run = export.parent
         key = run, max(path.stat().st_mtime for path in (run, export))  # reports are written by renaming
         if key not in _kept:
@@ -57,7 +57,7 @@ def _row(root: Path, run: Path, made: float) -> dict[str, Any]:
         "when": datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "verdict": verdict.to_dict(),
         "metrics": {name: value for name, value in files.metrics.items() if "mistic" not in name},
-        "settings": {name: own for name, (own, _) in files.differences.items()},
+        "settings": {name: each for name, (each, _) in files.differences.items()},
     }
 
 

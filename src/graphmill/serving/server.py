@@ -47,9 +47,9 @@ def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = pri
         http=BoundedConnection,
         ws="none",
     )
-    shown = f"[{host}]" if ":" in host else host
+    displayed = f"[{host}]" if ":" in host else host
     with listening:
-        say(f"http://{shown}:{listening.getsockname()[1]}")
+        say(f"http://{displayed}:{listening.getsockname()[1]}")
         uvicorn.Server(config).run(sockets=[listening])
 
 

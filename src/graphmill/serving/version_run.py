@@ -14,7 +14,7 @@ from graphmill.explain.explanation import ExplainSettings
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.versions import Version
-from graphmill.runs.fallback import once_more_for_a_run
+from graphmill.runs.fallback import retry_on_cpu
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,7 +44,7 @@ class VersionRun:
     def __init__(self, version: Version) -> None:
         self.version = version
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, edges: int) -> dict[str, Any]:
         """Return the explanation of a link; on the CPU from then on, if the run's device fails."""
         from graphmill.usage.explain import explain_link
@@ -55,8 +55,8 @@ class VersionRun:
     @cached_property
     def scorer(self) -> Scorer:
         """The scorer of links."""
-        found: Scorer = self._restored.system.scorer(self._restored.model)
-        return found
+        result: Scorer = self._restored.system.scorer(self._restored.model)
+        return result
 
     @cached_property
     def links(self) -> TrainingLinks:

@@ -10,14 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.health.figures import quick_health
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
+from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
-from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase, Scorer
+from graphmill.training.contract import Compilable, EmbeddingBlock, ParameterGroup, Phase, StepSizes
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
@@ -74,7 +75,7 @@ class BaseSystem(Generic[M]):
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
         self.graph, self.settings, self.name = graph, settings, str(settings.system)
         self.device = torch.device("cpu")
-        self.execution = Execution()
+        self.step_sizes = StepSizes()
         self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
         self._queries: dict[tuple[str, int], LinkQueries] = {}
@@ -84,17 +85,17 @@ class BaseSystem(Generic[M]):
         # Unreachable: systems/base.py refuses the setting first.
         raise NotImplementedError("settings refuse acceleration.sharding for this system")
 
-    def seed_weights(self, execution: Execution) -> None:
+    def seed_weights(self, step_sizes: StepSizes) -> None:
         """Call it before a model is built: weights are initialised on the CPU from the seed, so every device and rank
         starts with the same."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
-        self.execution = execution
-        execution.can_checkpoint = self.can_checkpoint
+        self.step_sizes = step_sizes
+        step_sizes.can_checkpoint = self.can_checkpoint
 
     @property
     def checkpointing(self) -> bool:
         """Whether layers are computed again in the backward pass: by the settings, or because memory ran out."""
-        return bool(self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing)
+        return bool(self.settings.acceleration.gradient_checkpointing or self.step_sizes.checkpointing)
 
     def to(self, device: torch.device) -> None:
         """Sets the device, to which each batch is copied; a system moves its own constants."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import TrainingError
 from graphmill.systems.base_system import BaseSystem
-from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, StepBatch, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepBatch, StepSizes, Term
 from graphmill.training.solved import SolvedArrays
 
 SOLVE = "solve"
@@ -24,8 +24,8 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     """A subclass computes the arrays ``ARRAYS`` in :meth:`fitted`, and adds its scores and metrics.
 
     The arrays are the model: checkpoints, exports and versions hold them like the weights of other systems. They stay on
-    the CPU. Settings that are 0 are chosen on the validation split within :meth:`fitted`, by :func:`best_of`; the
-    chosen values are arrays, too, so that an export says them.
+    the CPU. Settings that are 0 are chosen on the validation split within :meth:`fitted`; the chosen values are arrays,
+    too, so that an export says them.
     """
 
     ARRAYS: ClassVar[tuple[str, ...]]
@@ -59,7 +59,7 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
 
     # ---------------------------------------------------------------- the contract with the engine
 
-    def build(self, execution: Execution) -> SolvedArrays:
+    def build(self, step_sizes: StepSizes) -> SolvedArrays:
         """The model before it is computed: empty arrays."""
         return SolvedArrays(*self.ARRAYS)
 
@@ -94,11 +94,6 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """One model."""
         return "models", 1.0
-
-
-def best_of(candidates: Mapping[str, Any], value: Callable[[Any], float]) -> str:
-    """The name of the candidate with the largest ``value``, the first of equal ones. A single one is not measured."""
-    return max(candidates, key=lambda name: value(candidates[name])) if len(candidates) > 1 else next(iter(candidates))
 
 
 def scores_of(rows: Any, weights: Any) -> Tensor:

@@ -75,10 +75,10 @@ def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:
     """
     if _returned and environment is os.environ:
         return ["returned"]
-    found = {name: environment[name] for name in VARIABLES if name in environment and name != "MALLOC_ARENA_MAX"}
-    if platform.libc_ver()[0] != "glibc" or (found and found != KEEP_HEAP):
+    result = {name: environment[name] for name in VARIABLES if name in environment and name != "MALLOC_ARENA_MAX"}
+    if platform.libc_ver()[0] != "glibc" or (result and result != KEEP_HEAP):
         return ["other"]
-    return ["kept" if found else "stock", "returned"]
+    return ["kept" if result else "stock", "returned"]
 
 
 def return_large_blocks() -> None:
@@ -130,13 +130,13 @@ class HeapWatch:
 
 def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The allocator of this process, for the manifest: C library, mode, variables, and the system's huge pages."""
-    found = {name: environment[name] for name in VARIABLES if name in environment}
+    result = {name: environment[name] for name in VARIABLES if name in environment}
     choice = (
-        "returned" if _returned else "stock" if not found else "keep_heap" if found == KEEP_HEAP else "the user's own"
+        "returned" if _returned else "stock" if not result else "keep_heap" if result == KEEP_HEAP else "the user's own"
     )
     try:
         state = _HUGE_PAGE_STATE.read_text().partition("[")[2].partition("]")[0]
     except OSError:
         state = "unknown"
     library = " ".join(platform.libc_ver()) or platform.system()
-    return {"library": library.strip(), "choice": choice, "huge_pages": state} | found
+    return {"library": library.strip(), "choice": choice, "huge_pages": state} | result

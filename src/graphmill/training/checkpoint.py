@@ -9,19 +9,82 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import re
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from graphmill.atomic_files import PartFile, write_atomically
 from graphmill.errors import InputError, ResourceError
 from graphmill.training import checkpoint_format
 from graphmill.training.checkpoint_format import DamagedError, NewerFormatError, Snapshot
-from graphmill.training.checkpoint_roles import CheckpointInfo, assign, best_first, falling, spread
 from graphmill.training.memory import format_size
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """One checkpoint as its header describes it. ``epoch`` and ``step`` count those completed.
+
+    ``roles``: "last", "best", "final", "influence"; a checkpoint without a role is removed at the next save. ``metric``
+    (higher is better) is None where the model was not evaluated; ``loss`` may be nan.
+    """
+
+    path: Path
+    epoch: int
+    step: int
+    roles: tuple[str, ...]
+    metric: float | None
+    learning_rate: float
+    loss: float
+    bytes: int
+    final: bool
+
+
+def assign(
+    infos: Sequence[CheckpointInfo], keep_last: int, keep_best: int, keep_influence: int
+) -> list[CheckpointInfo]:
+    """Return ``infos``, oldest first, with their roles filled in."""
+    newest_first = list(infos)[::-1]
+    # During the run, keep twice as many: which ones are evenly spread is known only at the end.
+    count = keep_influence * (1 if newest_first and newest_first[0].final else 2)
+    holders = {
+        "last": newest_first[:keep_last],
+        "best": best_first(infos)[:keep_best],
+        "final": [info for info in newest_first if info.final][:1],
+        "influence": spread(falling(infos), count),
+    }
+    return [replace(info, roles=tuple(role for role in holders if info in holders[role])) for info in infos]
+
+
+def best_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """The checkpoints with a metric, highest first; of equals, the earlier first."""
+    measured = [info for info in infos if info.metric is not None and not math.isnan(info.metric)]
+    return sorted(measured, key=lambda info: -float(info.metric or 0.0))
+
+
+def falling(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """The checkpoints whose finite loss is below that of every earlier one. This leaves out noise and epochs after
+    convergence."""
+    records: list[CheckpointInfo] = []
+    for info in infos:
+        if math.isfinite(info.loss) and (not records or info.loss < records[-1].loss):
+            records.append(info)
+    return records
+
+
+def spread(candidates: Sequence[CheckpointInfo], count: int) -> list[CheckpointInfo]:
+    """At most ``count`` of ``candidates`` (falling loss), evenly spread in loss; the lowest is always among them."""
+    kept = list(candidates)
+    if count <= 1:
+        return kept[-1:] if count else []
+    while len(kept) > count:
+        closest = min(range(1, len(kept) - 1), key=lambda i: kept[i - 1].loss - kept[i + 1].loss, default=0)
+        del kept[closest]
+    return kept
+
 
 __all__ = ["CheckpointInfo", "CheckpointMissingError", "CheckpointStore", "Loaded", "Snapshot"]
 
@@ -120,7 +183,7 @@ class CheckpointStore:
         final = final or any(info.final for info in before)
         details = {"epoch": epoch, "step": step, "metric": metric, "final": final}
         details |= {"learning_rate": float(learning_rate), "loss": float(loss)}
-        layout = checkpoint_format.plan(snapshot, details)
+        layout = checkpoint_format.layout_of(snapshot, details)
         try:
             part = PartFile(self.directory / "checkpoint", layout.size)
             try:
@@ -237,10 +300,10 @@ class CheckpointStore:
         wanted = f"checkpoint of epoch {which}" if isinstance(which, int) else f"{which} checkpoint"
         if isinstance(which, CheckpointInfo):
             wanted = f"checkpoint {which.path.name}"
-        there = [
+        existing = [
             f"epoch {i.epoch} step {i.step}" + (f" ({', '.join(i.roles)})" if i.roles else "") for i in self.list()
         ]
-        text = f"there is no {wanted} in {self.directory}; there is: {'; '.join(there) or 'none at all'}"
+        text = f"there is no {wanted} in {self.directory}; there is: {'; '.join(existing) or 'none at all'}"
         return CheckpointMissingError(". ".join([text, *notes]), notes)
 
     # -- the directory -----------------------------------------------------------------------------------------------
@@ -249,9 +312,9 @@ class CheckpointStore:
         """(path, epoch, step, hash) of every checkpoint by its name, oldest first."""
         paths = self.directory.iterdir() if self.directory.is_dir() else ()
         matches = [(path, match) for path in paths if (match := _NAME.fullmatch(path.name))]
-        found = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
+        result = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
         # Two files of one step: a kill came before the older was removed. The later one has more information.
-        return sorted(found, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
+        return sorted(result, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
 
     def _infos(self) -> Infos:
         infos = []

@@ -91,7 +91,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Layout:
     """The layout of a file that will be written, and its size."""
 
     header: bytes
@@ -99,7 +99,7 @@ class Plan:
     size: int
 
 
-def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
+def layout_of(snapshot: Snapshot, info: Mapping[str, Any]) -> Layout:
     """Lay out a file. Equal content gives equal bytes.
 
     Raises:
@@ -140,7 +140,7 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     if len(text) > _LARGEST_HEADER:
         raise TypeError(f"a checkpoint's state must stay under {_LARGEST_HEADER:,} characters; put arrays into tensors")
     header = len(text).to_bytes(8, "little") + text
-    return Plan(header, [unique[name] for name in order], len(header) + offset)
+    return Layout(header, [unique[name] for name in order], len(header) + offset)
 
 
 def in_order(dtypes: Mapping[str, torch.dtype]) -> list[str]:
@@ -148,7 +148,7 @@ def in_order(dtypes: Mapping[str, torch.dtype]) -> list[str]:
     return sorted(dtypes, key=lambda name: (-dtypes[name].itemsize, name))
 
 
-def write(file: IO[bytes], layout: Plan) -> str:
+def write(file: IO[bytes], layout: Layout) -> str:
     """Write the planned file; returns the first ``HASH_DIGITS`` hex digits of its SHA-256."""
     digest = hashlib.sha256()
     for part in _parts(layout):
@@ -159,7 +159,7 @@ def write(file: IO[bytes], layout: Plan) -> str:
     return digest.hexdigest()[:HASH_DIGITS]
 
 
-def _parts(layout: Plan) -> Iterator[memoryview]:
+def _parts(layout: Layout) -> Iterator[memoryview]:
     yield memoryview(layout.header)
     for held in layout.tensors:  # one at a time, so that at most one tensor is copied
         blocks = row_blocks(held.shape, held.dtype)

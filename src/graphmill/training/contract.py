@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.ranking.ranks import Scorer
     from graphmill.training.processes import Ranks
     from graphmill.training.settings import TrainingSettings
     from graphmill.training.sharding import Shards
@@ -85,13 +86,6 @@ class StepBatch(Protocol):
         """The arrays of the batch. They are saved if the batch made the loss non-finite."""
 
 
-class Scorer(Protocol):
-    """Scores every candidate target. Ranking, recommendation and influence use this interface."""
-
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """``heads`` int64 [B] → scores fp32 [B, candidates of the relation]."""
-
-
 @dataclass(frozen=True)
 class EmbeddingBlock:
     """Consecutive rows of the exported embedding: ``start`` is the global node number of the first."""
@@ -114,7 +108,7 @@ ENCODING, LOSS, GRADIENTS = "the encoding", "the loss", "adding up the gradients
 
 
 @dataclass
-class Execution:
+class StepSizes:
     """Sizes that change memory and time but never the gradient. The ladder (``ladder.py``) makes them smaller when
     memory runs out."""
 
@@ -164,7 +158,7 @@ class System(Protocol):
     def shard(self, ranks: Ranks) -> None:
         """Divide the graph and the tables by rows over the ranks, before the system goes to its device."""
 
-    def build(self, execution: Execution) -> nn.Module:
+    def build(self, step_sizes: StepSizes) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""
 
     def part_runs(self) -> Mapping[str, Mapping[str, Any]]:

@@ -23,10 +23,9 @@ from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
-from graphmill.training.step import Gradient, clip_, compute_gradient, read_together
+from graphmill.training.step import READ_EVERY, DeferredStep, Gradient, clip_, compute_gradient, read_together
 from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Trainee
-from graphmill.training.unread_losses import READ_EVERY, Done
 
 CHECKPOINT_SECONDS = 300.0
 """A checkpoint is written at least this often, also within an epoch."""
@@ -166,7 +165,7 @@ class Engine(Trainee):
         try:
             gradient = with_ladder(
                 lambda: self._gradient(phase, batch, epoch, index),
-                execution=self.execution,
+                step_sizes=self.step_sizes,
                 # Once the ranks have begun to sum gradients, one of them cannot repeat the step alone.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
@@ -179,18 +178,18 @@ class Engine(Trainee):
             self._stopped()
         rate = self._rate(phase)
         state.steps += 1
-        done = Done(phase, batch, epoch, index, state.steps, rate, gradient)
+        step = DeferredStep(phase, batch, epoch, index, state.steps, rate, gradient)
         if self._reads_later(optimizer):
-            self._apply(optimizer, done, gradient.values[0], gradient.not_finite)
-            self._unread.append(done)
+            self._apply(optimizer, step, gradient.values[0], gradient.not_finite)
+            self._deferred.append(step)
         else:
             self._read()  # earlier steps, of a phase whose losses are read later
             if gradient.finite:
-                self._apply(optimizer, done, gradient.norm)
-            self._settle(done)
+                self._apply(optimizer, step, gradient.norm)
+            self._settle(step)
         self._drop_gradients()
         self._heap.after_step()
-        if len(self._unread) == READ_EVERY:
+        if len(self._deferred) == READ_EVERY:
             self._read()
 
     def _solve(self, phase: Phase) -> None:
@@ -209,43 +208,45 @@ class Engine(Trainee):
         alone = self.device.type == "cuda" and self.ranks.world == 1
         return alone and not self.mixed.scaler.enabled and optimizer.guards_itself
 
-    def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
+    def _apply(
+        self, optimizer: PhaseOptimizer, step: DeferredStep, norm: float | Tensor, unless: Tensor | None = None
+    ) -> None:
         clip_(optimizer.parameters, norm, self.acceleration.clip_norm)
         optimizer.allocate()
-        optimizer.step(done.rate, unless)
-        self.state.updates[done.phase.name] += 1
+        optimizer.step(step.rate, unless)
+        self.state.updates[step.phase.name] += 1
 
     def _read(self) -> None:
         """Read and settle the steps whose losses are still on the device."""
-        unread, self._unread = self._unread, []
-        if unread:
-            read_together([done.gradient for done in unread])
-        for done in unread:
-            if not done.gradient.finite:
+        deferred, self._deferred = self._deferred, []
+        if deferred:
+            read_together([step.gradient for step in deferred])
+        for step in deferred:
+            if not step.gradient.finite:
                 # Compute the gradient again to name what is not finite. Later steps have changed the weights a little;
                 # that step has not.
                 with suppress(_AbandonedError):
-                    self._gradient(done.phase, done.batch, done.epoch, done.index)
-            self._settle(done, len(unread))
+                    self._gradient(step.phase, step.batch, step.epoch, step.index)
+            self._settle(step, len(deferred))
 
-    def _settle(self, done: Done, together: int = 1) -> None:
+    def _settle(self, step: DeferredStep, together: int = 1) -> None:
         """Count a step whose values were read and report it."""
-        state, name, losses = self.state, done.phase.name, done.gradient.losses
-        if done.index == 0 and done.phase is self.system.phases[0]:
+        state, name, losses = self.state, step.phase.name, step.gradient.losses
+        if step.index == 0 and step.phase is self.system.phases[0]:
             # Not at the beginning of the epoch: after a stop before the first step is done, the last epoch is still to
             # be reported.
             state.sums, state.counts = {}, {}
-        if done.gradient.finite:
+        if step.gradient.finite:
             self.mixed.scaler.update(overflow=False)
             for term, value in losses.items():
                 state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
             state.counts[name] = state.counts.get(name, 0) + 1
-            state.coefficients |= {f"{name}/{term}": c for term, c in done.gradient.coefficients.items()}
+            state.coefficients |= {f"{name}/{term}": c for term, c in step.gradient.coefficients.items()}
             state.last_loss = losses["total"]
         else:
-            self._on_nonfinite(done)
+            self._on_nonfinite(step)
         if self.ranks.main:
-            self.listener.on_step(replace(state, steps=done.steps), losses, done.rate, together)
+            self.listener.on_step(replace(state, steps=step.steps), losses, step.rate, together)
 
     def _gradient(self, phase: Phase, batch: StepBatch, epoch: int, index: int) -> Gradient:
         if not self.model.training:
@@ -255,7 +256,7 @@ class Engine(Trainee):
             self.model,
             self.optimizers[phase.name].parameters,
             batch,
-            execution=self.execution,
+            step_sizes=self.step_sizes,
             precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
@@ -269,7 +270,7 @@ class Engine(Trainee):
 
     def _between_steps(self) -> None:
         if self.saver is not None:
-            self.saver.look()
+            self.saver.raise_failure()
         is_time = self.ranks.main and time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
         stop, due = self.ranks.any(self._asked_to_stop(), is_time)
         if stop or due:
@@ -306,9 +307,9 @@ class Engine(Trainee):
 
     # ------------------------------------------------------------------ guards and recovery
 
-    def _on_nonfinite(self, done: Done) -> None:
+    def _on_nonfinite(self, step: DeferredStep) -> None:
         state = self.state
-        phase, batch, losses = done.phase, done.batch, done.gradient.losses
+        phase, batch, losses = step.phase, step.batch, step.gradient.losses
         losses_finite = all(math.isfinite(v) for v in losses.values())
         if self.mixed.scaler.enabled and losses_finite and self.mixed.scaler.scale > 1.0:
             # Normal with fp16: the scale was too high for this batch. Skip the step and halve the scale.
@@ -316,8 +317,8 @@ class Engine(Trainee):
             state.skips += 1
             return
         culprit = first_nonfinite(self.system, self.model, batch, losses)
-        where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
-        place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
+        where = f"phase {phase.name}, epoch {step.epoch + 1}, step {step.index + 1} of {phase.steps_per_epoch}"
+        place: dict[str, int | str] = {"phase-": phase.name, "epoch": step.epoch, "step": step.index}
         saved = save_batch(self.nonfinite_dir if self.ranks.main else None, batch, place)
         raise NonFiniteError(culprit, where, saved)
 

@@ -58,15 +58,8 @@ class Tracer(Protocol):
     def layers(self) -> tuple[str, ...]:
         """Names of the layers (the first part of each parameter's name), in the order of the forward pass."""
 
-    @property
-    def output_parameters(self) -> tuple[str, ...]:
-        """Parameters of the last layer."""
-
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
         """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of each label's term of its row's loss."""
-
-    def row_gradients(self, queries: np.ndarray) -> list[Factor]:
-        """``queries`` int64 [n, 2] → gradient of each query's loss, summed over all candidates."""
 
     def scale_of(self, parameter: str, values: Tensor) -> Tensor:
         """``values``, of the parameter's shape [k1, ...], reordered as the entries of the factors are."""

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar, cast
 
-from graphmill.training.contract import ENCODING, LOSS, Execution
+from graphmill.training.contract import ENCODING, LOSS, StepSizes
 from graphmill.training.memory import is_out_of_memory, out_of_memory_error, out_of_memory_reason
 
 T = TypeVar("T")
@@ -23,31 +23,31 @@ _MOST_PARTS = 64
 """Blocks of an evaluation become at most this many times smaller."""
 
 
-def shrink(execution: Execution, *, most_micro_batches: int) -> str | None:
+def shrink(step_sizes: StepSizes, *, most_micro_batches: int) -> str | None:
     """Take the planner's next rung, in place. Returns its description, or None if no rung is left.
 
     Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels process edges in chunks
     that fit the cache, so smaller chunks would free nothing.
     """
-    if execution.micro_batches < most_micro_batches:
-        execution.micro_batches = min(execution.micro_batches * 2, most_micro_batches)
-    elif execution.can_checkpoint and not execution.checkpointing:
-        execution.checkpointing = True
+    if step_sizes.micro_batches < most_micro_batches:
+        step_sizes.micro_batches = min(step_sizes.micro_batches * 2, most_micro_batches)
+    elif step_sizes.can_checkpoint and not step_sizes.checkpointing:
+        step_sizes.checkpointing = True
     else:
         return None
-    return describe(execution)
+    return describe(step_sizes)
 
 
-def describe(execution: Execution) -> str:
+def describe(step_sizes: StepSizes) -> str:
     """The sizes in words."""
-    chunks = f"loss in {execution.micro_batches} chunks"
-    return f"{chunks}, gradient checkpointing on" if execution.checkpointing else chunks
+    chunks = f"loss in {step_sizes.micro_batches} chunks"
+    return f"{chunks}, gradient checkpointing on" if step_sizes.checkpointing else chunks
 
 
 def with_ladder(
     attempt: Callable[[], T],
     *,
-    execution: Execution,
+    step_sizes: StepSizes,
     clear: Callable[[], None],
     note: Callable[[str], None],
     remedy: str,
@@ -55,7 +55,7 @@ def with_ladder(
 ) -> T:
     """Run ``attempt``. If memory runs out, take a rung, ``clear`` the partial results and try the same step again.
 
-    There are at most six attempts. The sizes that succeed stay, and are reported to ``note`` and ``execution.history``.
+    There are at most six attempts. The sizes that succeed stay, and are reported to ``note`` and ``step_sizes.history``.
     If none succeeds, the sizes are restored. ``repeatable`` says whether the step can be tried again. ``remedy`` names
     the settings to change if nothing is left to try.
 
@@ -63,28 +63,28 @@ def with_ladder(
         OutOfMemoryError: no attempt succeeded; the message gives memory in use and the
             settings to change.
     """
-    before = replace(execution, history=[])
+    before = replace(step_sizes, history=[])
     tried: list[str] = []
     failed = ""
     while True:
-        found, reason = _tried(attempt)
+        result, reason = _tried(attempt)
         if reason is None:
             if tried:
-                execution.history.append(tried[-1])
+                step_sizes.history.append(tried[-1])
                 note(f"{failed}: going on with {tried[-1]}; the gradient stays the same")
-            return found
+            return result
         clear()
-        failed = failed or f"out of memory in {execution.at} ({reason})"
+        failed = failed or f"out of memory in {step_sizes.at} ({reason})"
         may = repeatable()
-        rung = _next(before, execution) if may else None
+        rung = _next(before, step_sizes) if may else None
         if rung is None:
             nothing = "nothing makes it smaller" if may else "the processes had begun to add up"
             said = "; ".join(tried) or f"nothing ({nothing})"
-            at = execution.at
-            execution.micro_batches, execution.checkpointing = before.micro_batches, before.checkpointing
+            at = step_sizes.at
+            step_sizes.micro_batches, step_sizes.checkpointing = before.micro_batches, before.checkpointing
             raise out_of_memory_error(f"in {at}: {reason}", f"tried: {said}. {remedy}")
-        execution.micro_batches, execution.checkpointing = rung.micro_batches, rung.checkpointing
-        tried.append(describe(execution))
+        step_sizes.micro_batches, step_sizes.checkpointing = rung.micro_batches, rung.checkpointing
+        tried.append(describe(step_sizes))
 
 
 def _tried(attempt: Callable[[], T]) -> tuple[T, str | None]:
@@ -97,7 +97,7 @@ def _tried(attempt: Callable[[], T]) -> tuple[T, str | None]:
         return cast(T, None), out_of_memory_reason(error)
 
 
-def _next(before: Execution, now: Execution) -> Execution | None:
+def _next(before: StepSizes, now: StepSizes) -> StepSizes | None:
     """The sizes to try after ``now`` failed at ``now.at``. ``before`` are the sizes of the first attempt."""
     smaller = [before, *(replace(before, micro_batches=before.micro_batches * f) for f in _FACTORS)]
     again = now.can_checkpoint and not before.checkpointing
@@ -129,11 +129,11 @@ def in_smaller_blocks(
     """
     began = parts
     while True:
-        found, reason = _tried(partial(evaluate, parts))
+        result, reason = _tried(partial(evaluate, parts))
         if reason is None:
             if parts > began:
                 note(f"out of memory in the evaluation: going on in blocks of 1/{parts}; the figures stay the same")
-            return found, parts
+            return result, parts
         clear()
         if not repeatable or parts >= _MOST_PARTS:
             raise out_of_memory_error(f"in the evaluation: {reason}", remedy)

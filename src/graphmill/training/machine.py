@@ -52,17 +52,17 @@ def require_processes(count: int, where: str) -> None:
     require_count("acceleration.processes", count, max(16, 2 * allowed_cores()), where)
 
 
-def require_count(name: str, asked: int, most: int, where: str) -> None:
+def require_count(name: str, requested: int, most: int, where: str) -> None:
     """Raise :class:`SettingsError` if ``asked`` is more than ``most``."""
-    if asked > most:
+    if requested > most:
         cores = allowed_cores()
-        raise SettingsError(f"{where}: {name} = {asked}, and this machine has {cores} cores: write {most} at most")
+        raise SettingsError(f"{where}: {name} = {requested}, and this machine has {cores} cores: write {most} at most")
 
 
 def torch_is_built_for_cuda() -> bool:
     """Read from torch's version file, because importing torch takes seconds."""
-    found = importlib.util.find_spec("torch")
-    file = Path(found.origin).with_name("version.py") if found and found.origin else None
+    result = importlib.util.find_spec("torch")
+    file = Path(result.origin).with_name("version.py") if result and result.origin else None
     if file is None or not file.is_file():
         return False
     return re.search(r"^cuda\b[^=]*=\s*['\"]", file.read_text(encoding="utf-8"), re.MULTILINE) is not None

@@ -111,8 +111,8 @@ def device_memory_row(report: Mapping[str, Any]) -> list[str]:
     peak, planned = report.get("peak_device_memory_bytes") or 0, report.get("planned_memory_bytes") or 0
     if not peak or report.get("device", "cpu") == "cpu":
         return []
-    beside = f" (planned: {planned / 2**30:.2f} GiB)" if planned else ""
-    return [f"peak memory of {report['device']}", f"{peak / 2**30:.2f} GiB{beside}"]
+    extra = f" (planned: {planned / 2**30:.2f} GiB)" if planned else ""
+    return [f"peak memory of {report['device']}", f"{peak / 2**30:.2f} GiB{extra}"]
 
 
 # -- out of memory ---------------------------------------------------------------------------------------------------

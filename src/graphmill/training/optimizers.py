@@ -22,7 +22,7 @@ class PhaseOptimizer:
         by_decay: dict[float, list[nn.Parameter]] = {}
         for group in groups:
             by_decay.setdefault(settings.weight_decay * group.decay, []).extend(group.parameters)
-        options = [{"params": found, "weight_decay": decay} for decay, found in by_decay.items() if found]
+        options = [{"params": result, "weight_decay": decay} for decay, result in by_decay.items() if result]
         self.optimizer = _build(settings, options, device)
         self._allocated = False
 
@@ -91,8 +91,8 @@ class PhaseOptimizer:
                 if "." not in key:
                     # The step counter goes to the device where the optimizer keeps it; moments go to their parameter's
                     # device.
-                    beside = key != "step" or value.dim() or self.optimizer.defaults.get("fused")
-                    state[key] = value.clone().to(parameter.device if beside else "cpu")
+                    extra = key != "step" or value.dim() or self.optimizer.defaults.get("fused")
+                    state[key] = value.clone().to(parameter.device if extra else "cpu")
             if state:
                 self.optimizer.state[parameter] = state
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from graphmill.training.allocator import Heap
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 
 LIBRARIES_BYTES = 620 << 20
 """Memory of a process that trains a tiny graph: torch, numba and what it compiles, pyarrow (Linux, CPU build of torch)."""
@@ -72,11 +72,11 @@ class Part:
     uneven: bool = False
     remedy: str = ""
 
-    def bytes(self, execution: Execution) -> float:
-        """Bytes with the sizes of a step that ``execution`` gives."""
-        count = self.recomputed if execution.checkpointing and self.recomputed is not None else self.count
+    def bytes(self, step_sizes: StepSizes) -> float:
+        """Bytes with the sizes of a step that ``step_sizes`` gives."""
+        count = self.recomputed if step_sizes.checkpointing and self.recomputed is not None else self.count
         if self.when == "loss":
-            count = min(count / max(execution.micro_batches, 1), self.at_most)
+            count = min(count / max(step_sizes.micro_batches, 1), self.at_most)
         return count * self.size
 
     def advice(self) -> str:
@@ -99,7 +99,7 @@ def ranking_part(queries: float, candidates: float) -> Part:
 
 
 def estimate_of(
-    parts: Sequence[Part], optimizer: str, execution: Execution, *, heap: Heap = "stock", device: str = "cpu"
+    parts: Sequence[Part], optimizer: str, step_sizes: StepSizes, *, heap: Heap = "stock", device: str = "cpu"
 ) -> Estimate:
     """The peak of a training that has these parts.
 
@@ -110,7 +110,7 @@ def estimate_of(
     def at(*when: When) -> list[tuple[str, float, float, str]]:
         """Name, bytes, the allocator's bytes beside them, and remedy of each part that is in memory then."""
         chosen = [part for part in parts if part.when in when]
-        sizes = [part.bytes(execution) for part in chosen]
+        sizes = [part.bytes(step_sizes) for part in chosen]
         return [
             (part.name, size, size * ((uneven if part.uneven else even) - 1), part.advice())
             for part, size in zip(chosen, sizes, strict=True)

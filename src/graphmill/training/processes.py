@@ -97,12 +97,14 @@ class Ranks:
         """``rows`` [Σ sent, …], ordered by destination rank → [Σ received, …], ordered by source rank."""
         if self.world == 1:
             return rows
-        there = rows.detach().to(self._device()).contiguous()
-        out = there.new_empty(sum(received), *rows.shape[1:])
+        existing = rows.detach().to(self._device()).contiguous()
+        out = existing.new_empty(sum(received), *rows.shape[1:])
         width = math.prod(rows.shape[1:]) * rows.element_size()
         with self._collective():
             # Send bytes: every back end supports them, whatever the dtype.
-            dist.all_to_all_single(_bytes(out), _bytes(there), [n * width for n in received], [n * width for n in sent])
+            dist.all_to_all_single(
+                _bytes(out), _bytes(existing), [n * width for n in received], [n * width for n in sent]
+            )
         self.bytes_exchanged += (sum(sent) - sent[self.rank]) * width
         return out.to(rows.device)
 
@@ -122,11 +124,11 @@ class Ranks:
         """Copy the tensor of rank ``source`` into those of all ranks, in place."""
         if self.world == 1 or not tensor.numel():
             return
-        there = tensor.detach().to(self._device()).contiguous()
+        existing = tensor.detach().to(self._device()).contiguous()
         with self._collective():
-            dist.broadcast(_bytes(there), source)
-        if there.data_ptr() != tensor.data_ptr():
-            tensor.copy_(there)
+            dist.broadcast(_bytes(existing), source)
+        if existing.data_ptr() != tensor.data_ptr():
+            tensor.copy_(existing)
 
     def broadcast(self, value: Any) -> Any:
         """Return rank 0's (picklable, small) value on every rank."""
@@ -205,9 +207,9 @@ def join(device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
     if ranks.world > 1:
         on_cuda = device in ("auto", "cuda") and torch.cuda.is_available()
         chosen = "nccl" if on_cuda else "gloo"
-        if chosen == "nccl" and (there := torch.cuda.device_count()) < ranks.local_world:
+        if chosen == "nccl" and (existing := torch.cuda.device_count()) < ranks.local_world:
             raise ResourceError(
-                f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
+                f"acceleration.processes is {ranks.local_world}, but there are {existing} CUDA devices here and nccl "
                 "needs one for each; lower it, or set acceleration.device: cpu"
             )
         own: torch.device | None = None

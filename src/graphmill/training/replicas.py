@@ -27,8 +27,8 @@ def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str, shards: S
     if not named:
         return
     sums = [float(_checksum(parameter.detach()) & _MASK) for parameter in named.values()]
-    found = ranks.max_floats([*sums, *(-s for s in sums)])
-    for name, largest, negated_smallest in zip(named, found, found[len(sums) :], strict=False):
+    result = ranks.max_floats([*sums, *(-s for s in sums)])
+    for name, largest, negated_smallest in zip(named, result, result[len(sums) :], strict=False):
         if largest != -negated_smallest:
             raise TrainingError(
                 f"the processes' copies of parameter '{name}' differ {where}; nothing was saved of it. The last "

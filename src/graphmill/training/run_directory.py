@@ -8,23 +8,18 @@ modules that write the JSON files define their content.
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import json
 import logging
 import os
 import shutil
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from graphmill.atomic_files import os_error_in_a_sentence, remove_parts, write_atomically
 from graphmill.errors import ResourceError, RunLockedError
 from graphmill.evaluation.json_values import readable
+from graphmill.locks import LOCK, locked
 from graphmill.training.metrics_log import WRITE_AGAIN, MetricsLog
 from graphmill.training.run_files import SEALED, read_run_file
 from graphmill.verified_files import sealed
@@ -67,38 +62,12 @@ class RunDirectory:
             ResourceError: the directory cannot be written, or its file system has no locks.
         """
         self.create()
-        what = f"the run directory {self.path} cannot be written"
-        with os_error_in_a_sentence(what, "make it writable or choose another"):
-            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            self._acquire(descriptor)
-            since = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": since}
-            with contextlib.suppress(OSError):  # on a full disk the lock holds, but its holder is not named
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+        with locked(self.path, f"the run directory {self.path}"):
             _clear(self.path)
             try:
                 yield
             finally:
                 self.close()
-                os.ftruncate(descriptor, 0)
-                # Unlock explicitly: a child process that was forked meanwhile shares the descriptor and would keep the
-                # lock.
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-        finally:
-            os.close(descriptor)
-
-    def _acquire(self, descriptor: int) -> None:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise RunLockedError(_locked_sentence(self.path, os.pread(descriptor, 4096, 0))) from None
-            raise ResourceError(
-                f"the run directory {self.path} cannot be locked ({error.strerror}); run directories belong on a "
-                "local disk, exports can go anywhere"
-            ) from None
 
     def write_json(self, name: str, value: Any) -> Path:
         """Replace ``name`` (such as "manifest.json") by ``value``, durably and in one step; returns its path.
@@ -169,20 +138,6 @@ class _QuietFileHandler(logging.FileHandler):
         pass
 
 
-def _locked_sentence(path: Path, content: bytes) -> str:
-    try:
-        holder = json.loads(content)
-        pid, host, since = int(holder["pid"]), str(holder["host"]), holder["since"]
-    except (ValueError, KeyError, TypeError):
-        return f"the run directory {path} is being written by another process; wait for it, or choose another directory"
-    gone = host == socket.gethostname() and not psutil.pid_exists(pid)
-    whose = "has ended, but a process it started still holds the lock" if gone else "is writing it"
-    return (
-        f"the run directory {path} is locked: process {pid} on {host} (since {since}) {whose}; wait for it, stop it, "
-        "or choose another directory"
-    )
-
-
 # -- old runs --------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +167,7 @@ def _clear(run: Path) -> None:
 
 
 def _is_run(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".") and (path / ".lock").exists()
+    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".") and (path / LOCK).exists()
 
 
 def _written(path: Path) -> int:

@@ -24,7 +24,7 @@ class TrainState:
     and more.
 
     ``sums`` and ``counts``: losses and applied steps of the current epoch, by phase. ``coefficients``: the weight of each
-    loss in the total. ``execution``: the sizes asked for, and those that the ladder (``ladder.py``) reached.
+    loss in the total. ``step_sizes``: the sizes asked for, and those that the ladder (``ladder.py``) reached.
     """
 
     epoch: int = 0
@@ -48,7 +48,7 @@ class TrainState:
     epoch_seconds: float = 0.0
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
-    execution: dict[str, Any] = field(default_factory=dict)
+    step_sizes: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TrainState:

@@ -37,20 +37,20 @@ class Saver:
             self.store.save(snapshot, **details)
             return
         copied = Snapshot(self._copied(snapshot.tensors), snapshot.state)
-        done = None
+        completed = None
         if self.device.type == "cuda":
             # The copies precede the next step's kernels in the device's queue, so only the thread waits for them.
-            done = torch.cuda.Event()
-            done.record()
+            completed = torch.cuda.Event()
+            completed.record()
 
         def write() -> None:
-            if done is not None:
-                done.synchronize()
+            if completed is not None:
+                completed.synchronize()
             self.store.save(copied, **details)
 
         self._writing = self._thread.submit(write)
 
-    def look(self) -> None:
+    def raise_failure(self) -> None:
         """Call between steps. Raises the error of a checkpoint that could not be written."""
         if self._writing is not None and self._writing.done():
             self.wait()

@@ -223,8 +223,8 @@ class TrackerSettings(Settings):
     def _can_be_written_to(self) -> Self:
         if self.writer not in ("none", "mlflow") and not _CLASS.fullmatch(self.writer):
             raise ValueError(f"tracker.writer: {self.writer!r} must be none, mlflow or MODULE:CLASS")
-        scheme, found, rest = self.address.partition("://")
-        if self.writer == "mlflow" and self.address and (not found or scheme not in _TRACKERS or not rest):
+        scheme, result, rest = self.address.partition("://")
+        if self.writer == "mlflow" and self.address and (not result or scheme not in _TRACKERS or not rest):
             raise ValueError(
                 f"tracker.address: {self.address!r} is not an address of MLflow: write http://HOST:PORT or sqlite:///FILE"
             )

@@ -26,9 +26,9 @@ _BLOCK = 32 << 20
 
 def divide(work: np.ndarray, parts: int) -> Bounds:
     """Contiguous ranges of rows with about equal sums of ``work`` [rows]."""
-    done = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
-    wanted = done[-1] * np.arange(1, parts) / parts
-    cuts = np.minimum(np.searchsorted(done, wanted), len(work))
+    completed = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
+    wanted = completed[-1] * np.arange(1, parts) / parts
+    cuts = np.minimum(np.searchsorted(completed, wanted), len(work))
     return (0, *(int(cut) for cut in np.maximum.accumulate(cuts)), len(work))
 
 
@@ -158,9 +158,9 @@ class RowExchange:
         self._received = np.diff(starts).tolist()
         each = [1] * ranks.world
         self._sent = ranks.exchange(torch.tensor(self._received), each, each).tolist()
-        asked = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
+        requested = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
         # int64 [Σ sent]: the rows of this rank that the others want, in the order of the ranks.
-        self._places = (ranks.exchange(asked, self._received, self._sent) - self.first).to(device)
+        self._places = (ranks.exchange(requested, self._received, self._sent) - self.first).to(device)
 
     def fetch(self, rows: Tensor) -> Tensor:
         """This rank's rows [last − first, d] → the rows that it wants [n, d]; differentiable."""

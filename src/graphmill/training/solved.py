@@ -38,9 +38,9 @@ class SolvedArrays(nn.Module):
 
     def array(self, name: str) -> np.ndarray:
         """One array, which shares its memory."""
-        found = self._buffers[name]
-        assert found is not None
-        return found.numpy()
+        result = self._buffers[name]
+        assert result is not None
+        return result.numpy()
 
     def _apply(self, fn: object, recurse: bool = True) -> SolvedArrays:
         """Stay as they are: closed forms are computed and scored on the CPU."""

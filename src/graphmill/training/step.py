@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -15,15 +16,22 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 from graphmill.sampling.keyed import key_of
-from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, StepBatch, System
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Phase, StepBatch, StepSizes, System
 from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
+READ_EVERY = 8
+"""Number of steps whose losses are read from an accelerator at once, some steps later.
+
+A read makes the host wait for the device, and then the device waits for the host's next step. Therefore, on CUDA, the
+device itself clips a step and skips it if it is not finite, and the host learns of it a few steps later. This does not
+apply where the next step depends on the result: fp16 (its scale does), several processes (they agree after every step),
+and Adagrad with weight decay, which cannot skip by itself."""
 _SMALL = 1 << 18
-"""Parameters of at most this size (numbers) have their gradients accumulated together (:class:`_Beside`)."""
+"""Parameters of at most this size (numbers) have their gradients accumulated together (:class:`_GradientAccumulator`)."""
 
 
 class Gradient:
@@ -62,8 +70,8 @@ class Gradient:
     @cached_property
     def coefficients(self) -> dict[str, float]:
         """The weight in ``total`` of each term that occurs on some rank."""
-        found = self._ranks.max_floats(list(self._coefficients.values()))
-        return {name: c for name, c in zip(self._coefficients, found, strict=True) if c != -float("inf")}
+        result = self._ranks.max_floats(list(self._coefficients.values()))
+        return {name: c for name, c in zip(self._coefficients, result, strict=True) if c != -float("inf")}
 
     @property
     def finite(self) -> bool:
@@ -77,6 +85,20 @@ class Gradient:
         return (~self.values.isfinite().all()).float()
 
 
+@dataclass(frozen=True)
+class DeferredStep:
+    """A computed step whose losses are not read yet: its place, its number in the run, its learning rate and its
+    gradient."""
+
+    phase: Phase
+    batch: StepBatch
+    epoch: int
+    index: int
+    steps: int
+    rate: float
+    gradient: Gradient
+
+
 def read_together(gradients: Sequence[Gradient]) -> None:
     """Read the values of several gradients, waiting for the device once."""
     values = torch.cat([g.values for g in gradients]).tolist()
@@ -85,7 +107,7 @@ def read_together(gradients: Sequence[Gradient]) -> None:
         gradient.read, values = values[:size], values[size:]
 
 
-class _Beside:
+class _GradientAccumulator:
     """Accumulates the gradients of small parameters over several backward passes, for all parameters at once.
 
     Autograd accumulates each parameter separately, with one kernel launch per parameter and pass. Large parameters are
@@ -98,10 +120,10 @@ class _Beside:
 
     def take(self) -> None:
         """Move the gradients of a backward pass from the parameters to the sums."""
-        found = [(p, p.grad) for p in self.small if p.grad is not None]
-        if there := [(self.sums[p], grad) for p, grad in found if p in self.sums]:
-            torch._foreach_add_([a for a, _ in there], [b for _, b in there])
-        for parameter, gradient in found:
+        result = [(p, p.grad) for p in self.small if p.grad is not None]
+        if existing := [(self.sums[p], grad) for p, grad in result if p in self.sums]:
+            torch._foreach_add_([a for a, _ in existing], [b for _, b in existing])
+        for parameter, gradient in result:
             self.sums.setdefault(parameter, gradient)
             parameter.grad = None
 
@@ -118,7 +140,7 @@ def compute_gradient(
     parameters: list[nn.Parameter],
     batch: StepBatch,
     *,
-    execution: Execution,
+    step_sizes: StepSizes,
     precision: Precision,
     ranks: Ranks,
     seed_parts: tuple[int | str, ...],
@@ -142,18 +164,18 @@ def compute_gradient(
     replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
-    beside = _Beside(parameters) if precision.device.type != "cpu" and len(groups) > 1 else None
+    accumulator = _GradientAccumulator(parameters) if precision.device.type != "cpu" and len(groups) > 1 else None
     for number, group in enumerate(groups):
         poll()
-        if beside is not None:
-            beside.take()
-        execution.at = ENCODING
+        if accumulator is not None:
+            accumulator.take()
+        step_sizes.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device.type)
         with precision.autocast():
             encoded = system.encode(model, group)
         detached = _detach(encoded)
-        execution.at = LOSS
-        for part, chunk in enumerate(group.split(execution.micro_batches)):
+        step_sizes.at = LOSS
+        for part, chunk in enumerate(group.split(step_sizes.micro_batches)):
             poll()
             if allocation_is_limited():
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
@@ -171,7 +193,7 @@ def compute_gradient(
                 (loss * scale).backward()
         # Release this group's tensors before the next group is encoded.
         terms, loss, chunk = [], None, group
-        execution.at = ENCODING
+        step_sizes.at = ENCODING
         if encoded is None or detached is None:
             continue
         if replicated:
@@ -180,9 +202,9 @@ def compute_gradient(
             # With divided rows, all ranks take part in the backward pass, even one that read nothing.
             _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
-    execution.at = GRADIENTS
-    if beside is not None:
-        beside.give_back()
+    step_sizes.at = GRADIENTS
+    if accumulator is not None:
+        accumulator.give_back()
     _reduce(parameters, pending, ranks, shards)
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)

@@ -18,7 +18,7 @@ from graphmill.errors import StoppedError
 from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.checkpoint_format import Streamed
-from graphmill.training.contract import Execution, Phase, System
+from graphmill.training.contract import Phase, StepSizes, System
 from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
@@ -33,8 +33,8 @@ from graphmill.training.saving import Saver
 from graphmill.training.schedule import RESTARTS, Schedule, batch_scale
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
+from graphmill.training.step import DeferredStep
 from graphmill.training.stopping import unselected
-from graphmill.training.unread_losses import Done
 
 _T = TypeVar("_T")
 
@@ -51,7 +51,7 @@ class Trainee:
     _: KW_ONLY
     device: torch.device
     precision: InitVar[str]
-    execution: Execution
+    step_sizes: StepSizes
     listener: TrainingListener
     ranks: Ranks = field(default_factory=Ranks)
     store: CheckpointStore | None = None
@@ -62,11 +62,11 @@ class Trainee:
 
     def __post_init__(self, precision: str) -> None:
         self.saver = None if self.store is None else Saver(self.store, self.device)
-        self.asked = self.execution.sizes()
+        self.asked = self.step_sizes.sizes()
         self.batches = Batches(self.system, int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
-        self._unread: list[Done] = []
+        self._deferred: list[DeferredStep] = []
         if self.acceleration.sharding == "rows" and self.ranks.world > 1:
             self.system.shard(self.ranks)
         self.system.to(self.device)
@@ -74,7 +74,7 @@ class Trainee:
 
     def _fresh(self, precision: str) -> None:
         """Model, optimizers and state as at step 0."""
-        self.model = self.system.build(self.execution)
+        self.model = self.system.build(self.step_sizes)
         if self.initialise is not None:
             self.initialise(self.model)
         if self.system.shards is not None:
@@ -105,15 +105,15 @@ class Trainee:
         loaded = self._load(which)
         if loaded is not None:
             self.store.discard_after(loaded.step)
-        found = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
-        state, path, notes = self.ranks.broadcast(found)
+        result = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+        state, path, notes = self.ranks.broadcast(result)
         unpack(self._own_part(loaded, path), self.model, self.optimizers, path)
         self.resumed = True
         self.state = TrainState.from_json(state)
         # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
-        if self.state.execution.get("asked") == self.asked:
-            for key, value in self.state.execution["reached"].items():
-                setattr(self.execution, key, value)
+        if self.state.step_sizes.get("asked") == self.asked:
+            for key, value in self.state.step_sizes["reached"].items():
+                setattr(self.step_sizes, key, value)
         self._use_precision(self.state.precision)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
@@ -159,7 +159,7 @@ class Trainee:
         if self.saver is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
-            self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
+            self.state.step_sizes = {"asked": self.asked, "reached": self.step_sizes.sizes()}
             self.saver.save(
                 Snapshot(tensors, asdict(self.state), streams),
                 epoch=self.state.epoch,

@@ -85,9 +85,9 @@ def embed_run(
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
         raise InputError(f"{folder} has the run's own vectors; choose another folder")
-    told = features or FeatureFiles()
-    tables = with_told(tables, told)
-    joined = join(graph, tables, source, told, alone=getattr(system, "embeds_from_features", False))
+    reported = features or FeatureFiles()
+    tables = with_told(tables, reported)
+    joined = join(graph, tables, source, reported, alone=getattr(system, "embeds_from_features", False))
     vectors, scoring = system.embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
@@ -144,9 +144,9 @@ def join(
     return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features))
 
 
-def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
-    found = {}
-    for (kind, name), rows in told.told.items():
+def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
+    result = {}
+    for (kind, name), rows in reported.told.items():
         number = [t.name for t in graph.node_types].index(kind)
         trained = graph.features(kind, name)
         assert trained is not None
@@ -154,8 +154,8 @@ def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> di
         for place, node in enumerate(new[number]):
             if node in rows:
                 values[place] = rows[node]
-        found[number, name] = values
-    return found
+        result[number, name] = values
+    return result
 
 
 def _edges(
@@ -165,18 +165,18 @@ def _edges(
     keys = {relation.key: relation.index for relation in graph.relations}
     names = tables.edges["relation"].cast(pa.string()).to_pylist()
     heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
-    found: list[list[tuple[int, int]]] = [[] for _ in keys]
+    result: list[list[tuple[int, int]]] = [[] for _ in keys]
     for name, head, tail in zip(names, heads.tolist(), tails.tolist(), strict=True):
         key = (kinds[head], name, kinds[tail])
         if key not in keys:
             has = ", ".join("|".join(each) for each in keys)
             raise InputError(f"{source}: the model has no relation {'|'.join(key)}; it has {has}")
-        found[keys[key]].append((int(local[head]), int(local[tail])))
+        result[keys[key]].append((int(local[head]), int(local[tail])))
         mirror = _mirror(key, keys, str(graph.manifest["settings"]["add_reverse"]))
         if mirror is not None:
-            found[keys[mirror]].append((int(local[tail]), int(local[head])))
+            result[keys[mirror]].append((int(local[tail]), int(local[head])))
     out = []
-    for pairs in found:
+    for pairs in result:
         ends = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
         out.append((ends[:, 0], ends[:, 1]))
     return out
@@ -209,15 +209,15 @@ def _require_neighbours(
             reached[kinds[mine]][ends[mine][new] - count[kinds[mine]]] = True
     lost = [
         ids[row]
-        for r, there, told in zip(rows, reached, having, strict=True)
-        for row, ok in zip(r, there, strict=True)
-        if not ok and ids[row] not in told
+        for r, existing, reported in zip(rows, reached, having, strict=True)
+        for row, ok in zip(r, existing, strict=True)
+        if not ok and ids[row] not in reported
     ]
     if lost:
-        shown = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
+        displayed = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
         raise InputError(
-            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({shown}); give such edges, or "
-            "leave them out"
+            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({displayed}); give such edges, "
+            "or leave them out"
         )
 
 
@@ -269,10 +269,10 @@ def _write(
             alone.abort()
             raise
         about["joined"]["new"] = {NEW: describe_file(folder / NEW)}
-    beside = {SCORING: scoring} if scoring else {}
+    extra = {SCORING: scoring} if scoring else {}
     formats = restored.job.settings.export
     return export_embeddings(
-        _numbered(blocks), pa.concat_tables(parts), vectors.shape[1], folder, formats, about, beside
+        _numbered(blocks), pa.concat_tables(parts), vectors.shape[1], folder, formats, about, extra
     )
 
 

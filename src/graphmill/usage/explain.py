@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import Evidence, ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import EdgeShare, ExplainSettings, LinkExplainer
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
@@ -65,7 +65,7 @@ class ExplainedLink:
 
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.Evidence`.
+    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
 
     It needs a run of a blend, HGT, kNN or spectral vectors.
 
@@ -81,9 +81,9 @@ class EdgeEvidence:
     def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
         """``a –relation– b (+0.123) ; …`` of each link."""
         links = zip(heads.tolist(), tails.tolist(), strict=True)
-        found = self._explainer.named([self._explainer.explain(relation, head, tail) for head, tail in links])
-        names = {node: self._name_of(node) for why in found for e in why.evidence for node in (e.source, e.target)}
-        return {"because": [" ; ".join(why.lines(names)) for why in found]}
+        result = self._explainer.named([self._explainer.explain(relation, head, tail) for head, tail in links])
+        names = {node: self._name_of(node) for why in result for e in why.evidence for node in (e.source, e.target)}
+        return {"because": [" ; ".join(why.lines(names)) for why in result]}
 
 
 def explain_link(
@@ -107,15 +107,15 @@ def explain_link(
     settings = settings or ExplainSettings()
     if entry(restored.system.name).recommends:
         raise SettingsError(f"{restored.system.name} recommends items; links are explained for blend, hgt and conve")
-    found, h, t = resolve_link(restored.graph, head, relation, tail)
+    result, h, t = resolve_link(restored.graph, head, relation, tail)
     if entry(restored.system.name).traces:
-        return _traced(restored, found, h, t, settings)
+        return _traced(restored, result, h, t, settings)
     if isinstance(restored.system, NbfnetSystem):
-        return _propagated(restored, found, h, t, settings, verify)
+        return _propagated(restored, result, h, t, settings, verify)
     explainer = explainer_of(restored.system, restored.model, settings)
-    [why] = explainer.named([explainer.explain(found.index, h, t)])
+    [why] = explainer.named([explainer.explain(result.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
-    told = [*why.evidence, *reversed(why.against)]
+    reported = [*why.evidence, *reversed(why.against)]
     paths = [
         {
             "path": text,
@@ -127,18 +127,18 @@ def explain_link(
     ]
     return ExplainedLink(
         names[h],
-        found.name,
+        result.name,
         names[t],
-        _score(restored, found, h, t),
+        _score(restored, result, h, t),
         GRADIENTS,
         [
             {"head": names[e.source], "relation": "/".join(e.relations), "tail": names[e.target], "share": e.share}
-            for e in told
+            for e in reported
         ],
         paths,
         why.parts,
         why.whole,
-        _deletion(explainer, found, h, t, why.evidence) if verify else {},
+        _deletion(explainer, result, h, t, why.evidence) if verify else {},
     )
 
 
@@ -175,7 +175,7 @@ def _propagated(
         pairs = np.stack([why.source[drawn], why.target[drawn]], 1)
         sets = {"without_the_listed_edges": listed, "without_as_many_others": pairs}
         link = system, model, relation.index, h, t
-        deletion = {"edges": len(listed)} | {name: score_without_pairs(*link, own) for name, own in sets.items()}
+        deletion = {"edges": len(listed)} | {name: score_without_pairs(*link, one) for name, one in sets.items()}
     parts = {"popularity of the target": why.popularity, "paths": why.score - why.popularity}
     return ExplainedLink(names[h], relation.name, names[t], why.score, PROPAGATION, edges, paths, parts, True, deletion)
 
@@ -218,7 +218,7 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
 
 
 def _deletion(
-    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[Evidence]
+    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[EdgeShare]
 ) -> dict[str, float]:
     """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
     listed = np.array([e.pair for e in evidence], np.int64)
@@ -268,9 +268,9 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
     known = [each.name for each in graph.relations]
     word = relation.name if len(set(known)) == len(known) else " · ".join(relation.key)
-    asked = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
+    requested = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
     with tempfile.TemporaryDirectory(prefix="graphmill-explain-") as scratch:
-        [result] = trace_influence(restored.run.path, asked, out=scratch)["results"]
+        [result] = trace_influence(restored.run.path, requested, out=scratch)["results"]
     by_id = dict(zip(ids, names, strict=True))
     listed = [*result["top_influences"], *reversed(result["top_opponents"])]
     edges = [_triple(each, by_id) for each in listed]
@@ -278,6 +278,6 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
 
 
-def _triple(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    head, tail = (names.get(found[f"train_{end}"], found[f"train_{end}"]) for end in ("head", "tail"))
-    return {"head": head, "relation": found["train_relation"], "tail": tail, "share": found["influence"]}
+def _triple(result: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    head, tail = (names.get(result[f"train_{end}"], result[f"train_{end}"]) for end in ("head", "tail"))
+    return {"head": head, "relation": result["train_relation"], "tail": tail, "share": result["influence"]}

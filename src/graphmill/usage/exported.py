@@ -18,7 +18,7 @@ from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
-from graphmill.runs.fallback import once_more_for_a_run
+from graphmill.runs.fallback import retry_on_cpu
 from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
@@ -209,7 +209,7 @@ class Run:
         graph = str((self.manifest.get("data") or {}).get("path", ""))
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def rank(self, split: str = "test") -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
@@ -251,7 +251,7 @@ class Run:
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def links(
         self,
         head: str | Sequence[str] = "",
@@ -309,7 +309,7 @@ class Run:
         frames = [chunk.to_pandas() for each in found for chunk in each.rows.chunks()]
         return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
@@ -340,7 +340,7 @@ class Run:
 
         return graph_is_elsewhere(self.path, self._directory, self.manifest)
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def embed(
         self,
         edges: str | Path = "",
@@ -369,7 +369,7 @@ class Run:
         embed_run(self._restored, tables, source, folder, told)
         return Run(folder)
 
-    @once_more_for_a_run
+    @retry_on_cpu
     def recommend(
         self,
         user: str = "",

@@ -103,13 +103,13 @@ def _usable(restored: Restored, met: Met, source: str) -> Histories:
     reached[:items] = True
     if getattr(restored.system, "folds_in_items", False):  # a new item gets its vector from its known users
         reached[h.items[h.known[h.users] >= 0]] = True
-    found = h.take(reached[h.items])
-    if not len(found.items):
+    result = h.take(reached[h.items])
+    if not len(result.items):
         raise InputError(
             f"{source}: none of its {len(h.items):,} interactions is with an item that the model knows; items go by the ids "
             "that they had in the training"
         )
-    return found
+    return result
 
 
 def _one_user(restored: Restored, items: Sequence[str]) -> Met:
@@ -122,8 +122,8 @@ def _one_user(restored: Restored, items: Sequence[str]) -> Met:
     if lost := [item for item in items if item not in place]:
         raise InputError(f"history: the model has no item '{lost[0]}' ({len(lost)} of {len(items)} are unknown to it)")
     numbers = np.array([place[item] for item in items], np.int64)
-    found = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
-    return Met(found, ([""], [""]), ([], []))
+    result = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
+    return Met(result, ([""], [""]), ([], []))
 
 
 def _of_tables(restored: Restored, tables: IngestResult) -> Met:
@@ -138,22 +138,22 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     items = _numbers(table["id"].slice(theirs.offset, theirs.count), ids, np.unique(tail))
     new = np.flatnonzero(items == -1)
     items[new] = theirs.count + np.arange(len(new))
-    asked, user = np.unique(head, return_inverse=True)
+    requested, user = np.unique(head, return_inverse=True)
     times = tables.edges["timestamp"].to_numpy() if "timestamp" in tables.edges.column_names else None
     place = np.arange(len(user)) if "position" not in tables.edges.column_names else tables.edges["position"].to_numpy()
-    known = users[asked]
+    known = users[requested]
     before, at, when = _before(restored, known)
     if times is None or when is None:
         times = when = None
     user, item = np.concatenate([before, user]), np.concatenate([at, items[tail]])
     place = np.concatenate([np.arange(len(before)) - len(before), place])
     order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
-    indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(asked))))).astype(np.int64)
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
     all_times = None if times is None else np.concatenate([when, times])[order]
     histories = Histories(indptr, item[order], known, len(new), all_times)
     return Met(
         histories,
-        ([ids[row] for row in asked], [names[row] for row in asked]),
+        ([ids[row] for row in requested], [names[row] for row in requested]),
         ([ids[row] for row in new], [names[row] for row in new]),
     )
 
@@ -171,8 +171,8 @@ def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarr
     graph = restored.graph
     edges = graph.edges(interaction_relation(graph))
     place = np.full(graph.node_type(interaction_relation(graph).source).count, -1, np.int64)
-    there = np.flatnonzero(known >= 0)
-    place[known[there]] = there
+    existing = np.flatnonzero(known >= 0)
+    place[known[existing]] = existing
     mine = np.flatnonzero(place[np.asarray(edges.src)] >= 0)
     within = edges.position if edges.position is not None else edges.timestamp
     if within is not None:

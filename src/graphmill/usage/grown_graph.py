@@ -75,10 +75,10 @@ def grown_graph(
         for number, (relation, later) in enumerate(zip(graph.relations, joined.later.edges, strict=True))
     ]
     names = pa.DictionaryArray.from_arrays(
-        np.repeat(np.arange(len(rows), dtype=np.int32), [len(own["head"]) for own in rows]),
+        np.repeat(np.arange(len(rows), dtype=np.int32), [len(each["head"]) for each in rows]),
         pa.array([relation.name for relation in graph.relations]),
     )
-    columns = {name: pa.array(np.concatenate([own[name] for own in rows])) for name in ("head", "tail", "split")}
+    columns = {name: pa.array(np.concatenate([each[name] for each in rows])) for name in ("head", "tail", "split")}
     return build_graph(nodes, pa.table({"relation": names, **columns}), GraphSettings(add_reverse="never"), folder)
 
 

@@ -55,11 +55,6 @@ def trace_influence(
             f"influence needs a system that trains on triples and offers their gradients; {restored.system.name} does "
             "not (conve does)"
         )
-    if settings.variant != "exact" and getattr(cast(Any, restored.system).settings.objective, "loss", "") == "softmax":
-        raise SettingsError(
-            f"variant: {settings.variant} is not for a run by objective.loss: softmax, where every triple moves the vectors "
-            "of all answers; set variant: exact"
-        )
     for text in restored.notes:
         note(text)
     folder = Path(out) if out else restored.run.path / "influence"
@@ -84,12 +79,7 @@ class _Analysis:
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
         self.store = CheckpointStore(restored.run.checkpoints)
         self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
-        self.request = Request(
-            unit=settings.unit,
-            layers=tuple(settings.layers),
-            last_layer=settings.variant == "last_layer_same_tail_only",
-            batch_size=settings.batch_size,
-        )
+        self.request = Request(tuple(settings.layers), settings.batch_size)
         identity = {
             "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
             "fingerprint": restored.fingerprint,
@@ -103,15 +93,15 @@ class _Analysis:
             return self._self()
         explained = self._explained()
         rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
-        done = self._finished(explained)
+        completed = self._finished(explained)
         for start in range(0, len(explained), rows):
             part = range(start, min(start + rows, len(explained)))
-            if all(i in done for i in part):
+            if all(i in completed for i in part):
                 continue
-            found = self._explain(explained[start : part.stop], start)
-            done |= dict(zip(part, found, strict=True))
-            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
-        results = [done[i] for i in range(len(explained))]
+            result = self._explain(explained[start : part.stop], start)
+            completed |= dict(zip(part, result, strict=True))
+            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(completed.items())])
+        results = [completed[i] for i in range(len(explained))]
         content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
         write_json(self.folder / f"{self.settings.mode}.json", content)
         rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
@@ -141,20 +131,20 @@ class _Analysis:
             except (*BROKEN, KeyError) as error:
                 self.note(f"{partial.name} is damaged ({one_line(error)}); its checkpoints are gone through again")
 
-        def after(done: int, total: np.ndarray) -> None:
+        def after(completed: int, total: np.ndarray) -> None:
             with replacing(partial) as part:
-                np.savez(part.file, done=done, total=total)
-            self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
+                np.savez(part.file, done=completed, total=total)
+            self.note(f"checkpoint {completed} of {len(self.checkpoints)} done")
 
         what = (self.system, self.checkpoints, self.train, explained, self.request)
         total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
-        found = []
+        result = []
         for triple, values in zip(explained, total, strict=True):
             proponents, opponents = top(values, self.settings.top_k)
             listed = [*proponents.tolist(), *opponents.tolist()]
-            found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
-        return found
+            result.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
+        return result
 
     def _opened(self, info: CheckpointInfo) -> tuple[Tracer, Mapping[str, Tensor] | None]:
         """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
@@ -206,12 +196,12 @@ class _Analysis:
         place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
         try:
             stored = json.loads(self.state_file.read_text(encoding="utf-8"))
-            found = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
+            result = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
         except (OSError, ValueError, TypeError, LookupError, RecursionError):
             self.note(f"{self.state_file.name} is damaged: all triples are explained again")
             return {}
-        self.note(f"{len(found)} of {len(explained)} triples were explained before")
-        return found
+        self.note(f"{len(result)} of {len(explained)} triples were explained before")
+        return result
 
 
 def names_of(graph: TypedGraph) -> Names:
@@ -229,14 +219,14 @@ def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndar
     Raises :class:`InputError` if one of them does not exist or is not unique.
     """
     pools = ((names.ids, names.labels), (names.relations, names.relations), (names.ids, names.labels))
-    found = []
+    result = []
     for word, (ids, labels), what in zip(words, pools, ("entity", "relation", "entity"), strict=True):
         places = [i for i, known in enumerate(ids) if known == word] or [i for i, n in enumerate(labels) if n == word]
         if len(places) != 1:
             several = f"{len(places)} have the name {word!r}; use an id" if places else f"there is no {what} {word!r}"
             raise InputError(f"{several} in {graph.path}")
-        found.append(places[0])
-    return np.array(found, dtype=np.int64)
+        result.append(places[0])
+    return np.array(result, dtype=np.int64)
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:

@@ -28,7 +28,9 @@ class FeatureFiles:
 
     def ids(self, kind: str) -> list[str]:
         """Ids of the new nodes of a type, unique, in the order of the files."""
-        return list(dict.fromkeys(node for (own, _), told in self.told.items() if own == kind for node in told))
+        return list(
+            dict.fromkeys(node for (each, _), reported in self.told.items() if each == kind for node in reported)
+        )
 
 
 def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
@@ -40,7 +42,7 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
     Raises:
         InputError: the graph has no such set, the width differs, a row cannot be used, or a node occurs twice.
     """
-    found = FeatureFiles()
+    result = FeatureFiles()
     for key, file in files.items():
         kind, name = _set_of(graph, key, file)
         rows = load_rows(file, NodeFeatureSettings(node_type=kind))
@@ -57,7 +59,7 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
             )
         own = graph.node_type(kind)
         known = set(graph.node_table()["id"].slice(own.offset, own.count).to_pylist())
-        told: Told = {}
+        reported: Told = {}
         for node, of_type, values, line in zip(
             rows.key.to_pylist(),
             rows.type.to_pylist() or [kind] * len(rows.key),
@@ -67,17 +69,17 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
         ):
             if node in known or of_type not in ("", kind):
                 continue
-            if node in told or not np.isfinite(values).all():
-                why = "comes a second time" if node in told else "has a value that is not finite"
+            if node in reported or not np.isfinite(values).all():
+                why = "comes a second time" if node in reported else "has a value that is not finite"
                 raise InputError(f"{file}, line {line}: '{node}' {why}")
-            told[node] = values
-        found.told[kind, name] = told
-        left = len(rows.key) - len(told)
+            reported[node] = values
+        result.told[kind, name] = reported
+        left = len(rows.key) - len(reported)
         if left:
-            found.notes.append(
+            result.notes.append(
                 f"{file}: {left:,} rows are of nodes that the model has, or of another type, and are left out"
             )
-    return found
+    return result
 
 
 def read_joining(
@@ -93,9 +95,9 @@ def read_joining(
 
     if not edges and not features:
         raise InputError("nothing to embed: give a file of edges, of features, or both")
-    told = read_feature_files(graph, features)
+    reported = read_feature_files(graph, features)
     tables = read_edges(edges, format, **(settings or {})) if edges else None
-    return tables, told, edges or ", ".join(map(str, features.values()))
+    return tables, reported, edges or ", ".join(map(str, features.values()))
 
 
 def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
@@ -119,9 +121,9 @@ def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
 def with_told(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
     """The tables of an edge file (or empty ones), with an additional row for each node that is only in a feature file."""
     nodes = NODES.empty_table() if tables is None else tables.nodes
-    there = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
+    existing = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
     kinds = dict.fromkeys(kind for kind, _ in features.told)
-    more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in there]
+    more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in existing]
     first = int(np.max(nodes["index"].to_numpy(), initial=-1)) + 1
     columns = {
         "index": np.arange(first, first + len(more)),

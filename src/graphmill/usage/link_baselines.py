@@ -19,15 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.atomic_files import write_atomically
-from graphmill.evaluation.baselines.neighbours import (
-    TUNING_QUERIES,
-    NeighbourScorer,
-    ScoredRows,
-    choose,
-    knn_rows,
-    spectral_rows,
-)
-from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
 from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import Average
@@ -39,12 +31,15 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
 from graphmill.runs.parts import finished_run, roots_beside
+from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
+from graphmill.systems import registry
 from graphmill.systems.blend.complex_part import complex_values
+from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
-VERSION = 2
+VERSION = 3
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""
@@ -79,11 +74,6 @@ class LinkBaselines:
         """The queries to rank."""
         return self._asked(self.split)
 
-    @cached_property
-    def edges(self) -> TrainEdges:
-        """The training edges in both directions."""
-        return TrainEdges(self.graph)
-
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
         """Return the rankings of the named baselines, computed or read from the cache."""
         return {name: self.ranking(name)[0] for name in names}
@@ -113,24 +103,26 @@ class LinkBaselines:
         return self._complex() if name == "complex" else self._neighbours(name)
 
     def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:
-        rows_of = knn_rows(self.edges) if name == "knn" else self._spectral_rows()
-        self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
-        chosen = self._progress(f"{title(name)}: choosing its settings", len(rows_of) * _heads(self._valid))
-        macro = self.average == "macro"
-        setting, _ = choose(self.edges, self._valid, rows_of, macro=macro, poll=self.poll, progress=chosen)
-        rows: ScoredRows = rows_of[setting.shrinkage]()
-        scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
-        width = {"width": self.width} if name == "spectral" else {}
-        return scorer, {**width, **setting.to_dict()}
-
-    def _spectral_rows(self) -> dict[float, Callable[[], ScoredRows]]:
-        done = self._progress(f"{title('spectral')}: singular vectors of width {self.width}", PRODUCTS)
+        width = {"embedding_dim": self.width} if name == "spectral" else {}
+        values = {"system": name, "preset": "none", "model": width, "training": {"seed": self.seed}}
+        settings = parse_settings(values, f"the baseline {name}")
+        system: Any = registry.create(name, self.graph, settings, "full")
+        multiplied = self._progress(f"{title(name)}: singular vectors of width {self.width}", PRODUCTS)
 
         def product() -> None:
             self.poll()
-            done(1)
+            multiplied(1)
 
-        return spectral_rows(self.edges, self.width, self.seed, product)
+        self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
+        shrinkages = len(SHRINKAGES) * _heads(self._valid)
+        chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
+        macro = self.average == "macro"
+        model = system.build(StepSizes())
+        model.put(system.fitted_to(self._valid, self.poll, macro=macro, products=product, progress=chosen))
+        scorer = system.scorer(model)
+        scorer.poll = self.poll
+        about = {"width": self.width} if name == "spectral" else {}
+        return scorer, {**about, **system.setting(model).to_dict()}
 
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         self.poll()

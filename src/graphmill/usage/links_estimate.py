@@ -12,7 +12,7 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import restore
 from graphmill.runs.planning import parts_of
 from graphmill.sampling.keyed import sampled
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.planning import LIBRARIES_BYTES
 from graphmill.usage.links import LinkModel
 
@@ -51,7 +51,7 @@ def scoring_bytes(run: str | Path) -> int:
     """The memory of a process that scores links with a run, by the system's table of parts."""
     restored = restore(run)
     parts = parts_of(restored.job, restored.graph, restored.job.batching)
-    in_use = [part.bytes(Execution()) for part in parts if part.when in ("weights", "always", "evaluation")]
+    in_use = [part.bytes(StepSizes()) for part in parts if part.when in ("weights", "always", "evaluation")]
     return LIBRARIES_BYTES + int(sum(in_use))
 
 

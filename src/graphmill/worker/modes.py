@@ -235,14 +235,14 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     if name in TRAIN:
         return MODES[name](job, control)
     from graphmill.runs.compiling import say_compiling
-    from graphmill.runs.fallback import left_device, once_more_on_the_cpu
+    from graphmill.runs.fallback import left_device, with_cpu_fallback
 
     def work() -> Result:
         with say_compiling(control.note):
             result = MODES[name](job, control)
         return {**result, "device_reason": left_device()} if left_device() else result
 
-    return {"kind": "result", **once_more_on_the_cpu(work, control.note)}
+    return {"kind": "result", **with_cpu_fallback(work, control.note)}
 
 
 def _restored(job: Job, control: Control) -> Any:

@@ -8,17 +8,13 @@ import pytest
 
 from graphmill.errors import StoppedError
 from graphmill.evaluation.baselines import neighbours
-from graphmill.evaluation.baselines.neighbours import (
-    NeighbourScorer,
-    NeighbourSetting,
-    choose,
-    knn_rows,
-    spectral_rows,
-)
+from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting, choose, of_length
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import both_sides, link_queries
 from graphmill.graph import similar_neighbours
+from graphmill.graph.spectral import neighbourhoods, scaled
+from graphmill.graph.spectral_vectors import SpectralVectors
 from tests.evaluation.ranking.graphs import FakeGraph, random_graph
 
 SYMMETRIC = np.array([[0, 1, 0], [1, 0, 0], [2, 1, 0], [1, 2, 0], [0, 3, 1], [3, 0, 1], [3, 2, 2], [2, 3, 2]])
@@ -84,8 +80,9 @@ def by_hand(edges: TrainEdges, rows: np.ndarray, relation: int, setting: Neighbo
 @pytest.mark.parametrize("kind", ["knn", "spectral"])
 def test_scores_are_sums_of_similarities(kind: str, setting: NeighbourSetting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(similar_neighbours, "BLOCK_BYTES", 600)  # a block of one or two heads
-    edges = TrainEdges(random_graph(2))
-    rows = edges.neighbourhoods(setting.shrinkage) if kind == "knn" else edges.spectral_vectors(6, seed=0)
+    graph = random_graph(2)
+    edges, entries = TrainEdges(graph), neighbourhoods(graph)
+    rows = scaled(entries.matrix, setting.shrinkage) if kind == "knn" else SpectralVectors.of(entries, 6, seed=0).all()
     dense = rows.toarray() if kind == "knn" else rows
     scorer = NeighbourScorer(edges, rows, setting)
     for relation in range(6):
@@ -99,7 +96,8 @@ def test_the_setting_is_the_best_of_the_grid_on_validation_links(ask, monkeypatc
     monkeypatch.setattr(neighbours, "STRENGTHS", (1.0, 0.0))
     graph = random_graph(4)
     edges, queries = TrainEdges(graph), ask(graph, "valid")
-    rows_of = knn_rows(edges)
+    matrix = neighbourhoods(graph).matrix
+    rows_of = {shrinkage: partial(scaled, matrix, shrinkage) for shrinkage in neighbours.SHRINKAGES}
     chosen, mrr = choose(edges, queries, rows_of)
     grid = product(neighbours.SIDES, neighbours.STRENGTHS, rows_of, neighbours.DAMPINGS)
     found = {
@@ -111,12 +109,13 @@ def test_the_setting_is_the_best_of_the_grid_on_validation_links(ask, monkeypatc
 
 
 def test_wide_spectral_vectors_rank_as_neighbourhoods_do() -> None:
-    edges = TrainEdges(with_reverse())
-    rows, made = edges.neighbourhoods(3.0), spectral_rows(edges, 64, seed=0)
-    vectors = made[3.0]()
+    entries = neighbourhoods(with_reverse())
+    rows, vectors = scaled(entries.matrix, 3.0), SpectralVectors.of(entries, 64, seed=0).all()
     np.testing.assert_allclose(vectors @ vectors.T, (rows @ rows.T).toarray(), atol=1e-4)
     length = np.linalg.norm(vectors, axis=1)
-    np.testing.assert_allclose(np.linalg.norm(made[1.0](), axis=1), np.sqrt(length / (length + 0.3)), atol=1e-5)
+    np.testing.assert_allclose(
+        np.linalg.norm(of_length(vectors, 1.0), axis=1), np.sqrt(length / (length + 0.3)), atol=1e-5
+    )
 
 
 def test_held_out_links_are_not_looked_at() -> None:
@@ -137,4 +136,6 @@ def test_it_can_be_stopped() -> None:
     graph = random_graph(6)
     edges = TrainEdges(graph)
     with pytest.raises(StoppedError):
-        choose(edges, link_queries(graph, "valid"), {1.0: partial(edges.neighbourhoods, 1.0)}, poll=poll)
+        choose(
+            edges, link_queries(graph, "valid"), {1.0: partial(scaled, neighbourhoods(graph).matrix, 1.0)}, poll=poll
+        )

@@ -9,8 +9,8 @@ from graphmill.evaluation.drift.noise import seed_noise
 from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.evaluation.health.neighbours import neighbour_overlap
-from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
+from graphmill.evaluation.health.neighbours import nearest
+from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
 from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
@@ -53,14 +53,14 @@ def test_figures_of_a_rotation_and_of_an_equal_copy() -> None:
     assert turned.spectrum_change == pytest.approx(0, abs=1e-6)
 
 
-def test_overlap_is_that_of_the_health_reports_neighbours() -> None:
-    """There it is the Jaccard index j; of two sets of k, the part that stayed is 2j / (1 + j)."""
+def test_overlap_is_the_share_of_the_nearest_that_stayed() -> None:
     rng = np.random.default_rng(2)
     A, B = rng.normal(size=(2, 200, 6))
     B = A + 0.5 * B
-    found, ids = drift_figures(embedding(A), embedding(B)), np.arange(200).astype(str)
-    jaccard = neighbour_overlap(A.astype(np.float32), B.astype(np.float32), ids, ids, k=10).by_query
-    assert found.overall.overlap_10 == pytest.approx((2 * jaccard / (1 + jaccard)).mean())
+    rows = np.arange(200)
+    before, after = (nearest(X.astype(np.float32), rows, 10).rows for X in (A, B))
+    stayed = [len(set(x) & set(y)) / 10 for x, y in zip(before.tolist(), after.tolist(), strict=True)]
+    assert drift_figures(embedding(A), embedding(B)).overall.overlap_10 == pytest.approx(np.mean(stayed))
 
 
 def test_nodes_are_matched_by_type_and_id_and_moved_ones_are_named() -> None:

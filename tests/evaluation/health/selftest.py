@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.queries import LinkQueries, relation_queries
 from graphmill.sampling.keyed import generator
 from tests.evaluation.health.synthetic import FAILING, HEALTHY, Case, Size

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.evaluation.health.checks import CHECKS, GROUPS
+from graphmill.evaluation.health.checks import CHECKS, GROUPS, HealthThresholds
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.settings import Settings
 from tests.conftest import page_writer

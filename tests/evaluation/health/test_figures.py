@@ -6,10 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import entr
 
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.figures import Figures, figures_of
-from graphmill.evaluation.health.moments import moments_of
-from graphmill.evaluation.health.similarity import cosines_of, uniformity_of
-from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.geometry import cosines_of, moments_of, uniformity_of
 
 
 def unit(X: np.ndarray) -> np.ndarray:
@@ -150,8 +149,8 @@ def test_uniformity_of_few_rows_is_exact() -> None:
 
 def test_the_error_of_a_sampled_uniformity_is_the_spread_over_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """With 600 of 6,000 rows, estimates over seeds scatter by the stated error, around the value of all pairs."""
-    monkeypatch.setattr("graphmill.evaluation.health.similarity.UNIFORMITY_ROWS", 600)
-    monkeypatch.setattr("graphmill.evaluation.health.similarity.UNIFORMITY_GROUP", 150)
+    monkeypatch.setattr("graphmill.evaluation.health.geometry.UNIFORMITY_ROWS", 600)
+    monkeypatch.setattr("graphmill.evaluation.health.geometry.UNIFORMITY_GROUP", 150)
     rng = np.random.default_rng(0)
     X = (rng.standard_normal((6000, 8)) + 2 * rng.standard_normal((5, 8))[rng.integers(0, 5, 6000)]).astype(np.float32)
     norms = np.linalg.norm(X, axis=1).astype(np.float64)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.evaluation.health.remedies import remedy_of, setting_names
+from graphmill.evaluation.health.check import remedy_of, setting_names
 from graphmill.evaluation.health.report import health_report
 from graphmill.reports.validation import validate_file
 from graphmill.systems import registry

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphmill.evaluation.health.row_figures import row_figures
+from graphmill.evaluation.health.figures import row_figures
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.diagnosis import FAILURES
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from tests.evaluation.health.selftest import PASSED, main, self_test
 from tests.evaluation.health.synthetic import FAILING, HEALTHY, Size
 

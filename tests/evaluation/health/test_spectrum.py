@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphmill.evaluation.health.spectrum import (
+from graphmill.evaluation.health.geometry import (
     components_for,
     effective_rank,
     participation_ratio,

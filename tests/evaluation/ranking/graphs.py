@@ -25,6 +25,7 @@ class FakeEdges:
     src: np.ndarray
     dst: np.ndarray
     split: np.ndarray
+    pair: np.ndarray
 
 
 class FakeGraph:
@@ -38,7 +39,7 @@ class FakeGraph:
         self.num_nodes = sum(types.values())
         self.relations = tuple(FakeRelation(i, s, name, t) for i, (s, name, t, _) in enumerate(relations))
         self._edges = [
-            FakeEdges(rows[:, 0].astype(np.int32), rows[:, 1].astype(np.int32), rows[:, 2].astype(np.uint8))
+            FakeEdges(*rows[:, :2].T.astype(np.int32), rows[:, 2].astype(np.uint8), np.zeros(len(rows), np.int32))
             for *_, rows in relations
         ]
 

@@ -29,7 +29,9 @@ class TestTheFiles:
         result = read_triples(tmp_path)
         assert [result.counts[s] for s in ("train", "valid", "test")] == [len(part) for part in tiny.splits]
         assert result.rejects.num_rows == 0
-        assert result.counts["in_two_splits"] == result.counts["unseen_entities"] == result.counts["duplicates"] == 0
+        assert (
+            result.counts["in_two_splits"] == result.counts["unseen_entities"] == result.counts["duplicate_rows"] == 0
+        )
         assert result.counts["repeated_names"] > 0
         assert result.nodes["id"].to_pylist() == tiny.ids()
 

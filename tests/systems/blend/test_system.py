@@ -74,7 +74,7 @@ def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: 
     """Even if every mixture is worse, as where each of the averaged ones errs in another way."""
     own: Any = blend.system
     monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, *_: 0 * choices[0] - 1)
-    model = own.build(own.execution)
+    model = own.build(own.step_sizes)
     model.load_state_dict(blend.model.state_dict())
     own.solve(model, lambda: None)
     best = max(mrr(blend, scorer) for scorer in own.baselines(model).values())

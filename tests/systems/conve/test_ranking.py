@@ -8,7 +8,7 @@ from graphmill.evaluation.ranking.ranks import ranks_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.data import both_directions, triples_of
 from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import system_on
 
 
@@ -19,7 +19,7 @@ def system(small: TypedGraph):
 
 @pytest.fixture(scope="module")
 def model(system):
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     with torch.no_grad():
         model.entities[1::2] = model.entities[0::2]  # a tie on every query
     return model

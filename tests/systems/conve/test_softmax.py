@@ -12,14 +12,14 @@ from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.systems.conve.ranking import ranking_report
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import system_on
 from tests.systems.conve.test_training import LEARNS, PLAIN
 
 
 def made(graph: TypedGraph, **objective):
     system = system_on(graph, objective={"loss": "softmax", **objective}, acceleration={"batch_size": 10})
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     batch = system.step(system.phases[0], 0, 0)
     return system, model, batch
 

@@ -13,7 +13,7 @@ from graphmill.systems.factor.exported import scorer_of
 from graphmill.systems.factor.model import scores_of_all, scores_of_pairs
 from graphmill.systems.factor.settings import FactorSettings
 from graphmill.systems.factor.system import FactorSystem
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import typed_graph
 
@@ -71,7 +71,7 @@ FORMS = {
 def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score: str, popularity: bool) -> None:
     name, model_settings = FORMS[score]
     system = system_on(typed, name, model={"popularity": popularity, **model_settings})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     if popularity:
         torch.nn.init.normal_(model.popularity)
     for relation in typed.relations:
@@ -92,7 +92,7 @@ def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score:
 def test_an_export_scores_as_the_model(typed: TypedGraph, score: str) -> None:
     name, model_settings = FORMS[score]
     system = system_on(typed, name, model=model_settings)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     torch.nn.init.normal_(model.popularity)
     exported = scorer_of(system.scoring(model), np.concatenate([b.vectors for b in system.embeddings(model)]))
     heads = np.array([0, 3, 7])
@@ -113,7 +113,7 @@ def test_gradients_of_scores_are_their_slopes(score: str) -> None:
 @pytest.mark.parametrize("name", ["rotate", "transe"])
 def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> None:
     system = system_on(typed, name, objective={"candidates": 0}, model={"popularity": False})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     batch = system.step(system.phases[0], 0, 0).shard(0, 9)
     (softmax,) = system.terms(model, batch, system.encode(model, batch))
     loss = 0.0
@@ -129,7 +129,7 @@ def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> No
 @pytest.mark.parametrize("candidates", [0, 7])
 def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, candidates: int) -> None:
     system = system_on(typed, objective={"candidates": candidates, "n3": 0.1})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     batch = system.step(system.phases[0], 0, 0).shard(0, 5)
     softmax, norm = system.terms(model, batch, system.encode(model, batch))
     loss = cubes = 0.0
@@ -160,7 +160,7 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
 @pytest.mark.parametrize("name", ["complex", "distmult"])
 def test_the_relation_is_predicted_among_all_of_a_graph_of_triples(triples: TypedGraph, name: str) -> None:
     system = system_on(triples, name, objective={"relation_weight": 0.25})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     batch = system.step(system.phases[0], 0, 0).shard(0, 9)
     term = system.terms(model, batch, system.encode(model, batch))[-1]
     loss = 0.0
@@ -179,7 +179,7 @@ def test_a_relation_alone_between_its_types_is_not_predicted(typed: TypedGraph) 
 
 def test_what_the_loss_reads_goes_to_the_device_in_one_copy(typed: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     system = system_on(typed, objective={"candidates": 7})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     batch = system.step(system.phases[0], 0, 0)
     encoded, copies, whole = system.encode(model, batch), [], system._tensors
     monkeypatch.setattr(system, "_tensors", lambda *arrays: (copies.append(len(arrays)), whole(*arrays))[1])

@@ -147,13 +147,13 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
         return fingerprint(case.job(graph, **sections), graph.content_hash, 1)
 
     same = digest()
-    for execution in (
+    for step_sizes in (
         {"micro_batches": 7},
         {"checkpoint_every_epochs": 3},
         {"gradient_checkpointing": True},
         {"processes": 2},
     ):
-        assert digest(acceleration=execution) == same
+        assert digest(acceleration=step_sizes) == same
     assert digest(training={"epochs": 50, "patience_epochs": 1}) == same
     assert digest(evaluation={"eval_every": 1}) == same
     for identity in ({"model": {"dropout": 0.1}}, {"training": {"seed": 1}}, {"acceleration": {"precision": "bf16"}}):

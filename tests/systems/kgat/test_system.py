@@ -27,7 +27,7 @@ from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.system import KgatSystem
 from graphmill.systems.recommenders import row_selection as row_selection
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.graph.test_interactions import tables
 from tests.training.cases import CASES, recommender_graph
 
@@ -44,7 +44,7 @@ def system_of(graph: TypedGraph, **sections: Any) -> KgatSystem:
 
 
 def model_of(system: KgatSystem) -> Kgat:
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     assert isinstance(model, Kgat)
     return model
 
@@ -276,7 +276,7 @@ def test_the_file_of_the_convention_per_gpu_is_the_published_protocol(repository
 
 def test_attention_is_state_it_changes_between_epochs_and_is_in_the_checkpoint(graph: TypedGraph) -> None:
     system = system_of(graph)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     assert isinstance(model, Kgat)
     first = model.attention.clone()
     system.begin_epoch(model, 0)
@@ -290,7 +290,7 @@ def test_attention_is_state_it_changes_between_epochs_and_is_in_the_checkpoint(g
 
 def test_each_phase_trains_its_own_parameters(graph: TypedGraph) -> None:
     system = system_of(graph)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     names = [{n.split(".")[0] for g in system.parameter_groups(model, p) for n in g.names} for p in system.phases]
     assert names == [{"tables", "layers"}, {"tables", "translations", "projections"}]
 
@@ -306,7 +306,7 @@ def test_it_starts_from_the_vectors_of_mf(graph: TypedGraph, tmp_path: Path) -> 
     first = train({"system": "mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
     kgat = {**values, "system": "kgat", "model": {"embedding_dim": 8, "layer_dims": [4]}}
     system = KgatSystem(graph, resolve(kgat, "test").settings, "full")
-    model, there = system.build(Execution()), restore(first["run_dir"]).model
+    model, there = system.build(StepSizes()), restore(first["run_dir"]).model
     start = read_warm_start(first["run_dir"])
     start.applied_to(system)(model)
     assert torch.equal(model.tables[0], there.user)  # type: ignore[index]

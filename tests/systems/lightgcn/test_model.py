@@ -10,7 +10,7 @@ from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
 from graphmill.systems.lightgcn.system import LightGcnSystem
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.training.cases import recommender_graph
 
 USERS, ITEMS = 5, 4
@@ -54,7 +54,7 @@ def test_the_norm_is_that_of_the_tables_rows(tmp_path: Path) -> None:
         "objective": {"negatives_per_positive": 2, "regularisation": 0.5},
     }
     system = LightGcnSystem(graph, parse(LightGcnSettings, values, "test"), "full")
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     batch = system.step(system.phases[0], 0, 0)
     norm = next(t for t in system.terms(model, batch, system.encode(model, batch)) if t.name == "norm")
     user, item = (p.detach().numpy() for p in (model.user, model.item))

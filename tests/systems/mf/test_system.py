@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.systems.recommenders.multimodal_systems import gradient, small_graph, system_of
 
 
@@ -19,7 +19,7 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
 ) -> None:
     objective = {"loss": loss, "negatives_per_positive": negatives, "regularisation": 0.5}
     system = system_of("mf", small_graph(tmp_path), objective=objective)
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     batch = system.step(system.phases[0], 0, 0)
     assert batch.negatives.shape == ((len(batch),) if negatives == 1 else (len(batch), negatives))
     found = gradient(system, model)

@@ -17,7 +17,7 @@ from graphmill.systems.mf.system import MfSystem
 from graphmill.systems.mmgcn.settings import MmgcnSettings
 from graphmill.systems.mmgcn.system import MmgcnSystem
 from graphmill.systems.recommenders.system import RecommenderSystem
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import Gradient, compute_gradient
@@ -57,7 +57,7 @@ def gradient(
         model,
         list(model.parameters()),
         system.step(system.phases[0], 0, index),
-        execution=Execution(micro_batches=chunks),
+        step_sizes=StepSizes(micro_batches=chunks),
         precision=precision or Precision("fp32", CPU),
         ranks=Ranks(),
         seed_parts=(0, 0, index),
@@ -68,7 +68,7 @@ def train(
     system: RecommenderSystem, epochs: int, rate: float = 0.01, precision: str = "fp32"
 ) -> tuple[torch.nn.Module, list[Gradient]]:
     """A plain training loop with the engine's loss scaling; every step's losses."""
-    model, arithmetic = system.build(Execution()).train(), Precision(precision, CPU)
+    model, arithmetic = system.build(StepSizes()).train(), Precision(precision, CPU)
     optimizer = torch.optim.Adam(model.parameters(), lr=rate)
     steps = []
     for _ in range(epochs):

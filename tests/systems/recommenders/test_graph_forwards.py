@@ -16,7 +16,7 @@ from graphmill.systems import registry
 from graphmill.systems.dragon.model import Dragon
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.mmgcn.model import MMGCN
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import compute_gradient
@@ -90,7 +90,7 @@ def test_a_step_goes_over_the_graph_once(
             model,
             list(model.parameters()),
             batch,
-            execution=Execution(micro_batches=chunks),
+            step_sizes=StepSizes(micro_batches=chunks),
             precision=Precision("fp32", torch.device("cpu")),
             ranks=Ranks(),
             seed_parts=(0, 0, 0),

@@ -22,7 +22,7 @@ from graphmill.settings import parse
 from graphmill.systems.recommenders import multimodal
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.modalities import Modality, modalities
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from tests.systems.recommenders.multimodal_systems import PARTS, gradient, small_graph, system_of, train
 from tests.training.cases import THREE_SETS, recommender_graph
@@ -41,7 +41,7 @@ def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
     graph: TypedGraph, name: str, loss: str, negatives: int
 ) -> None:
     system = system_of(name, graph, objective={"loss": loss, "negatives_per_positive": negatives})
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     batch = system.step(system.phases[0], 0, 0)
     found = gradient(system, model).losses[loss]
     users, items = system.vectors(model)
@@ -56,7 +56,7 @@ def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
 
 def test_the_regulariser_of_mmgcn_is_the_mean_over_rows_of_the_step(graph: TypedGraph) -> None:
     system = system_of("mmgcn", graph)
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     batch = system.step(system.phases[0], 0, 0)
     z, users = model.identity, system.view.num_users
     twice = np.repeat(batch.users, 2)
@@ -67,7 +67,7 @@ def test_the_regulariser_of_mmgcn_is_the_mean_over_rows_of_the_step(graph: Typed
 
 def test_the_regulariser_of_dragon_is_the_mean_over_users_of_the_step(graph: TypedGraph) -> None:
     system = system_of("dragon", graph)
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     users = system.step(system.phases[0], 0, 0).users
     wanted = sum((p[users] ** 2).mean() for p in model.preferences) + (model.modality_weights**2).mean()
     assert gradient(system, model).losses["regularisation"] == pytest.approx(float(wanted.detach()), rel=1e-12)
@@ -75,7 +75,7 @@ def test_the_regulariser_of_dragon_is_the_mean_over_users_of_the_step(graph: Typ
 
 def test_dragons_bpr_counts_in_bits(graph: TypedGraph) -> None:
     system = system_of("dragon", graph, objective={"regularisation": 0.0})
-    found = gradient(system, system.build(Execution()))
+    found = gradient(system, system.build(StepSizes()))
     assert found.losses["total"] == pytest.approx(found.losses["bpr"] / np.log(2.0))
 
 
@@ -86,10 +86,10 @@ IDENTITY = {"model": {"identity_dim": 3}, "objective": {"negatives_per_positive"
 def test_dragons_vectors_by_id_are_trained_as_mf_trains_its(graph: TypedGraph, loss: str) -> None:
     """Whatever the features' part says of the same pairs; log₂ counts their norm less by ln 2."""
     system = system_of("dragon", graph, **IDENTITY | {"objective": IDENTITY["objective"] | {"loss": loss}})
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     alone_loss = {"loss": loss, "negatives_per_positive": 2, "regularisation": 0.2 * np.log(2.0)}
     alone = system_of("mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
-    twin = alone.build(Execution()).double()
+    twin = alone.build(StepSizes()).double()
     twin.load_state_dict(model.identities.state_dict())
     both, one = gradient(system, model, chunks=3), gradient(alone, twin)
     assert both.losses["identity"] == pytest.approx(one.losses[loss])
@@ -101,7 +101,7 @@ def test_dragons_vectors_by_id_are_trained_as_mf_trains_its(graph: TypedGraph, l
 def test_dragons_features_are_trained_as_without_vectors_by_id(graph: TypedGraph) -> None:
     system = system_of("dragon", graph, **IDENTITY)
     without = system_of("dragon", graph, objective={"negatives_per_positive": 2})
-    model, other = system.build(Execution()).double(), without.build(Execution()).double()
+    model, other = system.build(StepSizes()).double(), without.build(StepSizes()).double()
     assert set(other.state_dict()) == {n for n in model.state_dict() if not n.startswith("identities.")}
     other.load_state_dict({n: v for n, v in model.state_dict().items() if not n.startswith("identities.")})
     gradient(system, model)
@@ -112,7 +112,7 @@ def test_dragons_features_are_trained_as_without_vectors_by_id(graph: TypedGraph
 
 def test_dragons_scores_are_the_sum_of_both_parts(graph: TypedGraph) -> None:
     system = system_of("dragon", graph, **IDENTITY)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     users, items = system.vectors(model)
     assert users.shape[1] == items.shape[1] == system.embedding_width == 2 * 4 + 3
     assert torch.equal(users[:, -3:], model.identities.user)
@@ -127,7 +127,7 @@ def test_dragons_scores_are_the_sum_of_both_parts(graph: TypedGraph) -> None:
 def test_dragons_vectors_by_id_start_from_those_of_mf(graph: TypedGraph) -> None:
     """``init_from`` goes by these labels and keys."""
     system, alone = system_of("dragon", graph, **IDENTITY), system_of("mf", graph, model={"embedding_dim": 3})
-    keys, theirs = system.row_keys(system.build(Execution())), alone.row_keys(alone.build(Execution()))
+    keys, theirs = system.row_keys(system.build(StepSizes())), alone.row_keys(alone.build(StepSizes()))
     assert keys["identities.user"] == theirs["user"]
     assert keys["identities.item"] == theirs["item"]
     assert len({label for label, _ in keys.values()}) == len(keys)
@@ -137,7 +137,7 @@ def test_dragons_vectors_by_id_start_from_those_of_mf(graph: TypedGraph) -> None
 def test_mmgcns_table_starts_from_both_tables_of_mf_and_from_its_own(graph: TypedGraph, own: bool) -> None:
     """A user and an item may have one id, so the rows of the one table say which they are."""
     system, alone = system_of("mmgcn", graph), system_of("mf", graph)
-    model, there = system.build(Execution()), alone.build(Execution())
+    model, there = system.build(StepSizes()), alone.build(StepSizes())
     if own:
         tensors = {"identity": torch.randn_like(model.identity)}
         rows = {"identity": system.row_keys(model)["identity"][1]}
@@ -152,7 +152,7 @@ def test_mmgcns_table_starts_from_both_tables_of_mf_and_from_its_own(graph: Type
 
 def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGraph) -> None:
     system = system_of("mmgcn", graph, model={"trainable_embeddings": False})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     before = {name: value.clone() for name, value in model.state_dict().items()}
     assert set(gradient(system, model).losses) == {"bpr", "total"}
     trained, _ = train(system, 1)
@@ -171,7 +171,7 @@ def test_mmgcns_last_layer_for_some_rows_is_that_for_all(
         monkeypatch.setattr("graphmill.systems.mmgcn.system.MOST_ROWS", most)
         changed = {"num_layers": layers, "trainable_embeddings": trained}
         system = system_of("mmgcn", graph, model=changed, acceleration={"gradient_checkpointing": checkpointing})
-        model = system.build(Execution()).double()
+        model = system.build(StepSizes()).double()
         few = system.step(system.phases[0], 0, 0)
         few = PairBatch(few.users[:3], few.positives[:3], few.negatives[:3], few.terms)
         encoded = system.encode(model, few).tensors
@@ -189,7 +189,7 @@ def test_dragon_follows_its_graphs_for_some_rows_as_for_all(
     graph: TypedGraph, rows: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system = system_of("dragon", graph, model={"item_layers": 2})
-    model = system.build(Execution()).double()
+    model = system.build(StepSizes()).double()
     gradient(system, model)
     usual = {name: p.grad.clone() for name, p in model.named_parameters()}
     monkeypatch.setattr("graphmill.systems.dragon.system.MOST_ROWS", rows)
@@ -242,7 +242,7 @@ def test_three_modalities_are_trained_together_and_each_of_them_has_its_part(
     graph = recommender_graph(tmp_path / "graph", THREE_SETS)
     system = system_of(name, graph, model={"embedding_dim": 8} | model)
     assert [m.name for m in system.modalities] == ["audio", "image", "text"]
-    start = {name: p.clone() for name, p in system.build(Execution()).named_parameters()}
+    start = {name: p.clone() for name, p in system.build(StepSizes()).named_parameters()}
     trained, steps = train(system, 12)
     assert np.mean([s.losses["bpr"] for s in steps[-5:]]) < 0.8 * steps[0].losses["bpr"]
     assert not [name for name, p in trained.named_parameters() if torch.equal(p, start[name])], (
@@ -287,7 +287,7 @@ def test_training_in_mixed_precision_is_finite_where_the_textbook_form_fails(
     graph: TypedGraph, name: str, precision: str
 ) -> None:
     system = system_of(name, graph, model={"embedding_dim": 8}, objective={"regularisation": 0.0})
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(3.0 if name == "mmgcn" else 12.0)
@@ -340,7 +340,7 @@ def test_a_graph_without_features_is_refused(graph: TypedGraph, name: str, tmp_p
 
 def test_latent_widths_by_default_and_by_hand(graph: TypedGraph) -> None:
     def widths(**model: object) -> list[int]:
-        built = system_of("mmgcn", graph, model=model).build(Execution())
+        built = system_of("mmgcn", graph, model=model).build(StepSizes())
         return [tower.preference.shape[1] for tower in built.towers]
 
     assert widths() == [16, 5]  # 4 × embedding_dim; then the text features as they are
@@ -367,7 +367,7 @@ def test_settings_that_make_no_sense_are_refused(name: str, model: dict[str, obj
 def test_exported_width_is_known_beforehand(graph: TypedGraph) -> None:
     for name, model in (("mmgcn", {}), ("dragon", {})):
         system = system_of(name, graph, model=model)
-        blocks = list(system.embeddings(system.build(Execution())))
+        blocks = list(system.embeddings(system.build(StepSizes())))
         assert {block.vectors.shape[1] for block in blocks} == {system.embedding_width}
         assert sum(len(block.vectors) for block in blocks) == graph.num_nodes
 
@@ -375,7 +375,7 @@ def test_exported_width_is_known_beforehand(graph: TypedGraph) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_rows_are_called_by_node_ids_and_towers_by_modality(graph: TypedGraph, name: str) -> None:
     system = system_of(name, graph)
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     parameters = dict(model.named_parameters())
     keys = system.row_keys(model)
     assert set(keys) == set(parameters)
@@ -383,7 +383,7 @@ def test_rows_are_called_by_node_ids_and_towers_by_modality(graph: TypedGraph, n
     for parameter, (_, rows) in keys.items():
         assert len(rows) in (0, len(parameters[parameter]))
     alone = system_of(name, graph, model={"modalities": ["text"]})
-    labels = {label for label, _ in alone.row_keys(alone.build(Execution())).values()}
+    labels = {label for label, _ in alone.row_keys(alone.build(StepSizes())).values()}
     # The tower of a modality keeps its name wherever it stands: a later training can start from it.
     assert {label for label in labels if label.startswith(("text.", "towers.text."))} & {k for k, _ in keys.values()}
 

@@ -15,7 +15,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from graphmill.training.run_directory import RunDirectory
 from tests.systems.recommenders.music import music_graph
 
@@ -66,7 +66,7 @@ def test_it_trains_and_is_measured_on_the_sample(name: str, graph: TypedGraph, t
     for loss in [name for name in first["losses"] if name.endswith("total")]:
         assert last["losses"][loss] < first["losses"][loss], "it learns"
     after = restore(report["run_dir"])
-    before = dict(after.system.build(Execution()).named_parameters())
+    before = dict(after.system.build(StepSizes()).named_parameters())
     assert not [part for part, value in after.model.named_parameters() if torch.equal(value, before[part])]
     # What the file asks for is measured: on validation items at the last epoch, on test items afterwards, beside baselines.
     asked = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))["evaluation"]

@@ -14,7 +14,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.sequence import read_sequence
 from graphmill.settings import parse
 from graphmill.systems import registry
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 from tests.samples import watch
 
 
@@ -43,7 +43,7 @@ def trained() -> Callable[..., tuple[Any, torch.nn.Module, float]]:
 
     def train(graph: TypedGraph, name: str, epochs: int, rate: float = 0.01, **sections: Any) -> Any:
         system = system_on(graph, name, **sections)
-        model = system.build(Execution()).train()
+        model = system.build(StepSizes()).train()
         optimizer = torch.optim.Adam(model.parameters(), lr=rate, betas=(0.9, 0.98))
         torch.manual_seed(0)
         for epoch in range(epochs):

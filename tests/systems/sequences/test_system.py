@@ -15,7 +15,7 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.settings import parse
 from graphmill.systems import registry
 from graphmill.systems.sequences.settings import PRESETS, choose_preset
-from graphmill.training.contract import Execution
+from graphmill.training.contract import StepSizes
 
 from .conftest import system_on
 
@@ -91,7 +91,7 @@ def test_histories_end_before_the_target_and_test_histories_hold_the_validation_
 
 def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(watched):
     system = system_on(watched, "tisasrec", model={"time_span": 8})
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     polls = []
     figures = system.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
     for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "session_knn_"):
@@ -116,7 +116,7 @@ def replayed(tmp_path_factory):
 def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
     system = system_on(replayed, "sasrec")
     assert system.data.sequences.repeats
-    figures = system.evaluate(system.build(Execution()).eval(), "test", final=True, poll=lambda: None)
+    figures = system.evaluate(system.build(StepSizes()).eval(), "test", final=True, poll=lambda: None)
     assert figures["repeat_share"] > 0.8
     for who in ("popularity", "markov", "session_knn", "repeats"):
         found = figures[f"{who}_ndcg@5"]
@@ -128,7 +128,7 @@ def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
 
 def test_recommendations_may_repeat_where_people_do(replayed, watched):
     system = system_on(replayed, "sasrec")
-    model, s = system.build(Execution()).eval(), system.data.sequences
+    model, s = system.build(StepSizes()).eval(), system.data.sequences
     met = [set(s.items[a:b]) for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
 
     def repeats(exclude_seen):
@@ -141,7 +141,7 @@ def test_recommendations_may_repeat_where_people_do(replayed, watched):
 
 def test_scores_are_the_product_of_state_and_item_table_and_do_not_depend_on_the_batch(watched):
     system = system_on(watched, "tisasrec", model={"time_span": 8})
-    model = system.build(Execution()).eval()
+    model = system.build(StepSizes()).eval()
     scorer = system.scorer(model)
     together = scorer.score_targets(0, np.arange(20))
     alone = torch.cat([scorer.score_targets(0, np.array([u])) for u in range(20)])
@@ -150,7 +150,7 @@ def test_scores_are_the_product_of_state_and_item_table_and_do_not_depend_on_the
 
 def test_embeddings_are_states_of_users_and_vectors_of_items_in_node_order(watched):
     system = system_on(watched, "sasrec")
-    model = system.build(Execution())
+    model = system.build(StepSizes())
     vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
     assert vectors.shape == (watched.num_nodes, 16)
     s = system.data.sequences
@@ -163,7 +163,7 @@ def test_embeddings_are_states_of_users_and_vectors_of_items_in_node_order(watch
 
 def test_recommendations_can_be_new_to_their_user(watched):
     system = system_on(watched, "sasrec")
-    users, items, scores = system.recommend(system.build(Execution()).eval(), 4, "always")
+    users, items, scores = system.recommend(system.build(StepSizes()).eval(), 4, "always")
     s = system.data.sequences
     for u, row in zip(users - s.user_offset, items, strict=True):
         there = row[row >= 0] - s.item_offset

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from functools import cache as cached
-from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
@@ -30,6 +27,7 @@ from graphmill.graph.spectral_vectors import shortened
 if TYPE_CHECKING:
     import torch
 
+    from graphmill.evaluation.baselines.train_edges import TrainEdges
     from graphmill.graph.training_links import TrainingLinks
 
 Float32 = NDArray[np.float32]
@@ -90,31 +88,9 @@ def setting_of(row: np.ndarray) -> NeighbourSetting:
     return NeighbourSetting(SIDES[int(side)], *numbers)
 
 
-class Ends(Protocol):
-    """The nodes of a type: global number of the first, and how many."""
-
-    @property
-    def offset(self) -> int:
-        """Global number of the first."""
-
-    @property
-    def count(self) -> int:
-        """How many."""
-
-
-class Links(Protocol):
-    """What a scorer reads of the training links: those of a graph, in both directions, or those of an export."""
-
-    def matrix(self, relation: int) -> sp.csr_matrix:
-        """float32 [sources, targets]: 1 for each training link."""
-
-    def ends(self, relation: int) -> tuple[Ends, Ends]:
-        """The sources and targets of a relation."""
-
-
 class NeighbourScorer:
-    """Scores by similarities of ``rows`` with a ``setting``. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks
-    of scores.
+    """Scores by similarities of ``rows`` with a ``setting``, from the training links ``edges`` of a graph (in both
+    directions) or of an export. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
 
     ``poll`` is called before each block, and may raise to end the work. ``progress`` is called after it with the
     block's number of heads.
@@ -122,7 +98,7 @@ class NeighbourScorer:
 
     def __init__(
         self,
-        edges: Links,
+        edges: TrainEdges | TrainingLinks,
         rows: ScoredRows,
         setting: NeighbourSetting,
         poll: Callable[[], None] = lambda: None,
@@ -164,9 +140,9 @@ class NeighbourScorer:
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) by "source", by "target", or by both, as ``side`` says."""
         self.poll()
-        found = self._parts(relation, heads, side)
+        parts = self._parts(relation, heads, side)
         self.progress(len(heads))
-        return found
+        return parts
 
     def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
@@ -175,18 +151,18 @@ class NeighbourScorer:
         theirs: Any = self.rows[target.offset : target.offset + target.count]
         if not isinstance(self.rows, np.ndarray):
             return similar(own, theirs, links, heads, side)
-        found: dict[Side, Float32] = {}
+        parts: dict[Side, Float32] = {}
         if side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
                 self._sums = relation, np.ascontiguousarray(links.T @ own)
-            found["source"] = own[heads] @ self._sums[1].T
+            parts["source"] = own[heads] @ self._sums[1].T
         if side in ("both", "target"):
-            found["target"] = (links[heads] @ theirs) @ theirs.T
-        return found
+            parts["target"] = (links[heads] @ theirs) @ theirs.T
+        return parts
 
 
 def choose(
-    edges: Links,
+    edges: TrainEdges | TrainingLinks,
     queries: LinkQueries,
     rows_of: Mapping[float, Callable[[], ScoredRows]],
     *,
@@ -211,31 +187,10 @@ def choose(
                 counts.append(len(relation.heads))
         if not means:
             break
-        found = np.average(np.array(means), axis=0, weights=None if macro else counts)
-        if found.max() > highest:
-            highest, best = float(found.max()), settings[int(found.argmax())]
+        mrr = np.average(np.array(means), axis=0, weights=None if macro else counts)
+        if mrr.max() > highest:
+            highest, best = float(mrr.max()), settings[int(mrr.argmax())]
     return best, highest
-
-
-def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``knn``: sparse neighbourhoods by shrinkage."""
-    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES}
-
-
-def spectral_rows(
-    edges: TrainEdges, width: int, seed: int, poll: Callable[[], None] = lambda: None
-) -> dict[float, Callable[[], ScoredRows]]:
-    """Return the argument ``rows_of`` of :func:`choose` for ``spectral``: vectors [nodes, ``width``], of their own lengths
-    (short for small neighbourhoods) or :func:`shortened`.
-
-    ``poll``: as in :func:`graphmill.graph.spectral.factors`.
-    """
-    vectors = cached(partial(edges.spectral_vectors, width, seed, poll))
-
-    def rows(shrinkage: float) -> Float32:
-        return of_length(vectors(), shrinkage)
-
-    return {shrinkage: partial(rows, shrinkage) for shrinkage in SHRINKAGES}
 
 
 def of_length(vectors: Float32, shrinkage: float) -> Float32:
@@ -258,11 +213,11 @@ def _mean_reciprocal_ranks(
 
     total = np.zeros(len(settings))
     for part in blocks(len(relation.heads), relation.candidates):
-        asked = relation.heads[part]
-        heads, place = np.unique(asked, return_inverse=True)
+        queried = relation.heads[part]
+        heads, place = np.unique(queried, return_inverse=True)
         parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
         for number, setting in enumerate(settings):
-            scores = torch.from_numpy(scorer.mixed(relation.relation, asked, parts, setting))
+            scores = torch.from_numpy(scorer.mixed(relation.relation, queried, parts, setting))
             above, tied, _ = count_rivals(scores, relation, part)
             total[number] += float((1.0 / (1 + above + tied / 2)).sum())
     return total / len(relation.heads)

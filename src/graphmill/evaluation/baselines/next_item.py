@@ -98,10 +98,10 @@ class NextItemBaselines:
         met.data[:] = 1.0
         norm = np.sqrt(np.maximum(np.asarray(met.multiply(met).sum(0)).ravel(), 1.0))
         unit = met @ sp.diags_array((1.0 / norm).astype(np.float32))
-        found = sp.csr_matrix(unit.T @ unit)
-        found.setdiag(0.0)
-        found.eliminate_zeros()
-        return found
+        result = sp.csr_matrix(unit.T @ unit)
+        result.setdiag(0.0)
+        result.eliminate_zeros()
+        return result
 
     def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
         """The training counts, the same for every user."""
@@ -193,11 +193,13 @@ def tune_baselines(
         ranks = chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)
         return ranks.metrics(["ndcg"], [10])["ndcg@10"]
 
-    found = {family: best_setting(families[family], value) for family in wanted if family in families}
-    return {family: ItemBaseline(best, families[family][best]) for family, best in found.items()}
+    result = {family: best_setting(families[family], value) for family in wanted if family in families}
+    return {family: ItemBaseline(best, families[family][best]) for family, best in result.items()}
 
 
-def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
+def baseline_ranks(
+    baselines: NextItemBaselines, make: MakeScores, requested: NextItemSplit, items: Int64
+) -> HistoryRanks:
     """The ranks of a predictor on a split, by full ranking."""
-    queries = np.arange(len(asked.users))
-    return full_ranks(make(asked), queries, asked.targets, baselines.num_items, asked.known(items))
+    queries = np.arange(len(requested.users))
+    return full_ranks(make(requested), queries, requested.targets, baselines.num_items, requested.known(items))

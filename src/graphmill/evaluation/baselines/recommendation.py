@@ -81,9 +81,9 @@ class ItemModels:
     def together(self) -> sp.csr_matrix:
         """n_ij of the :attr:`paired` items, sparse: number of users that have both."""
         rows = self.rows[:, self.paired]
-        found = sp.csr_matrix(rows.T @ rows)
-        found.sort_indices()
-        return found
+        result = sp.csr_matrix(rows.T @ rows)
+        result.sort_indices()
+        return result
 
     @cached_property
     def frequent(self) -> Int64:
@@ -117,13 +117,13 @@ class ItemModels:
 
     def knn_weights(self, neighbours: int, shrink: float) -> sp.csr_matrix:
         """The similarity of the :attr:`paired` items [n, n]; with ``neighbours``, the nearest of each column's item."""
-        found, count = self.together, self.popularity[self.paired]
-        cosine = np.empty_like(found.data)
-        for part in _parts(found.indptr):
-            row, col = _rows_of(found.indptr, part), found.indices[part]
+        result, count = self.together, self.popularity[self.paired]
+        cosine = np.empty_like(result.data)
+        for part in _parts(result.indptr):
+            row, col = _rows_of(result.indptr, part), result.indices[part]
             norm = np.sqrt(count[row] * count[col]) + np.float32(shrink)
-            cosine[part] = np.where(row == col, 0.0, found.data[part] / norm)
-        similarity = sp.csr_matrix((cosine, found.indices, found.indptr), found.shape)
+            cosine[part] = np.where(row == col, 0.0, result.data[part] / norm)
+        similarity = sp.csr_matrix((cosine, result.indices, result.indptr), result.shape)
         return nearest_items(similarity, neighbours) if neighbours else similarity
 
 
@@ -157,16 +157,16 @@ def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
         raise TrainingError(
             f"EASE: its matrix of items cannot be inverted in float32 with λ = {penalty:g}; set a larger regularisation"
         )
-    found: NDArray[np.float32] = inverse.T
+    result: NDArray[np.float32] = inverse.T
     for first in range(0, size, _TILE):  # mirror the triangle
         own = slice(first, first + _TILE)
         for before in range(0, first, _TILE):
-            found[own, before : before + _TILE] = found[before : before + _TILE, own].T
-        square = np.triu(found[own, own])
-        found[own, own] = square + np.triu(square, 1).T
-    found /= -np.diag(found).copy()
-    np.fill_diagonal(found, 0.0)
-    return found
+            result[own, before : before + _TILE] = result[before : before + _TILE, own].T
+        square = np.triu(result[own, own])
+        result[own, own] = square + np.triu(square, 1).T
+    result /= -np.diag(result).copy()
+    np.fill_diagonal(result, 0.0)
+    return result
 
 
 @dataclass(frozen=True)
@@ -216,18 +216,18 @@ def tune_item_baselines(
     name, _, cut = metric.partition("@")
     k = min(int(cut or 20), num_items)
     depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
-    asked = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
+    requested = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
     models = ItemModels(train, num_items, EASE_TUNING_ITEMS)
 
     def value(make: Callable[[ItemModels], ScoreBlock]) -> float:
         poll()
-        lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
+        lists = rank_items(make(models), num_items, train, held_out, depth, users=requested, poll=poll)
         return lists.metrics([name], [k])[f"{name}@{k}"]
 
     out = {}
     for family in wanted:
         settings, started = FAMILIES[family], time.perf_counter()
-        best = best_setting(settings, value) if len(asked) else next(iter(settings))
+        best = best_setting(settings, value) if len(requested) else next(iter(settings))
         out[family] = ItemBaseline(best, settings[best], time.perf_counter() - started)
     return out
 

@@ -6,18 +6,15 @@ reverses: there an inverse relation is added for each missing one, with ConvE's 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.spectral import SHRINKAGE, neighbourhoods, scaled
-from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.splits import TRAIN
 
 if TYPE_CHECKING:
@@ -37,15 +34,10 @@ class DirectedRelation:
 
 @dataclass(frozen=True)
 class DirectedEdges:
-    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers.
-
-    ``split`` is train and ``pair`` 0 for all edges; code that reads graphs needs these fields.
-    """
+    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers."""
 
     src: Int64
     dst: Int64
-    split: NDArray[np.uint8]
-    pair: NDArray[np.int32]
 
 
 class TrainEdges:
@@ -82,8 +74,8 @@ class TrainEdges:
 
     def ends(self, relation: int) -> tuple[NodeType, NodeType]:
         """The types of a relation's sources and targets; relations M … 2M − 1 are the inverses."""
-        found = self._ends[relation]
-        return self._types[found.source], self._types[found.target]
+        result = self._ends[relation]
+        return self._types[result.source], self._types[result.target]
 
     def edges(self, relation: DirectedRelation | int) -> DirectedEdges:
         """Training edges of a relation or an inverse, sorted by (source, target) of the relation itself."""
@@ -92,7 +84,7 @@ class TrainEdges:
         width = self._types[self._ends[base].target].count
         src, dst = self._keys[base] // max(width, 1), self._keys[base] % max(width, 1)
         src, dst = (src, dst) if relation < self._count else (dst, src)
-        return DirectedEdges(src, dst, np.full(len(src), TRAIN, np.uint8), np.zeros(len(src), np.int32))
+        return DirectedEdges(src, dst)
 
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets]: 1 for each training edge of a relation or an inverse; cached."""
@@ -101,14 +93,6 @@ class TrainEdges:
             ones = np.ones(len(edges.src), np.float32)
             self._matrices[relation] = sp.csr_matrix((ones, (edges.src, edges.dst)), (source.count, target.count))
         return self._matrices[relation]
-
-    def neighbourhoods(self, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
-        """The neighbourhoods of all typed edges in both directions, :func:`scaled`."""
-        return scaled(neighbourhoods(cast("TypedGraph", self)).matrix, shrinkage)
-
-    def spectral_vectors(self, width: int, seed: int, poll: Callable[[], None] = lambda: None) -> NDArray[np.float32]:
-        """float32 [nodes, width]: :class:`SpectralVectors` of all typed edges in both directions."""
-        return SpectralVectors.of(neighbourhoods(cast("TypedGraph", self)), width, seed, poll).all()
 
     def known_as(self, relation: int) -> int:
         """The graph's relation with the edges of an inverse; the inverse itself if there is none."""

@@ -92,10 +92,10 @@ class DriftFigures:
         return plain(
             {
                 "overall": asdict(self.overall),
-                "types": [asdict(own) for own in self.types],
+                "types": [asdict(each) for each in self.types],
                 "residual": self.overall.residual,
                 "spectrum_change": self.spectrum_change,
-                "moved": [asdict(own) for own in self.moved],
+                "moved": [asdict(each) for each in self.moved],
                 "new": list(self.new),
                 "vanished": list(self.vanished),
             }
@@ -149,9 +149,9 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
             str(b.ids[rows_b[row]]),
             str(b.names[rows_b[row]]),
             float(both.cosine_aligned[row]),
-            float(own),
+            float(each),
         )
-        for row, own in zip(moved, stayed, strict=True)
+        for row, each in zip(moved, stayed, strict=True)
     )
     return DriftFigures(
         both.overall(types, len(new), len(vanished), same_width),
@@ -186,22 +186,22 @@ class _Matched:
 
     def by_type(self, new: set[Key], vanished: set[Key]) -> tuple[Agreement, ...]:
         """The agreement of each type with shared nodes, in the order of the types' numbers."""
-        found = []
+        result = []
         for number, name in enumerate(self.type_names):
-            own, asked = self.types == number, self.types[self.queries] == number
+            own, requested = self.types == number, self.types[self.queries] == number
             count = int(own.sum())
             if not count:
                 continue
             A, B = self.A[own], self.B[own]
             turned = generator("drift chance", self.seed, name).permutation(count)
-            found.append(
+            result.append(
                 Agreement(
                     name=name,
                     shared=count,
                     new=sum(key[0] == name for key in new),
                     vanished=sum(key[0] == name for key in vanished),
-                    overlap_10=_mean(self.overlaps[10][asked]),
-                    overlap_50=_mean(self.overlaps[50][asked]),
+                    overlap_10=_mean(self.overlaps[10][requested]),
+                    overlap_50=_mean(self.overlaps[50][requested]),
                     chance_10=min(10 / max(count - 1, 1), 1.0),
                     cka=_cka(A, B),
                     chance_cka=_cka(A, B[turned]),
@@ -211,15 +211,15 @@ class _Matched:
                     spread_ratio=_ratio(_spread(B), _spread(A)),
                 )
             )
-        return tuple(found)
+        return tuple(result)
 
     def overall(self, types: tuple[Agreement, ...], new: int, vanished: int, same_width: bool) -> Agreement:
         """The agreement on all nodes. Figures of a sample are weighted by the types' sizes, because each type has its
         own sample."""
-        weights = np.array([own.shared for own in types], float)
+        weights = np.array([each.shared for each in types], float)
 
         def mean_of(figure: str) -> float:
-            return float(np.average([getattr(own, figure) for own in types], weights=weights))
+            return float(np.average([getattr(each, figure) for each in types], weights=weights))
 
         return Agreement(
             name="",

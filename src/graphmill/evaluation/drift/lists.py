@@ -60,7 +60,7 @@ class ListFigures:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, without the data for the picture."""
-        parts = {"types": [asdict(own) for own in self.types], "moved": [asdict(own) for own in self.moved]}
+        parts = {"types": [asdict(each) for each in self.types], "moved": [asdict(each) for each in self.moved]}
         return plain({"overall": asdict(self.overall), **parts})
 
 
@@ -89,9 +89,9 @@ def list_report(
     """The drift report of lists. The unit is the assumed effect of a seed: half of a list."""
     figures, bounds, unit = list_figures(before, after), thresholds or DriftThresholds(), SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / (1 - unit.overlap_10)
-    found = data_lost(graph, bounds)
-    found.append(_moved(figures, multiple, bounds, explained=bool(found)))
-    return DriftReport(figures, unit, graph, multiple, by_gravity(found))
+    result = data_lost(graph, bounds)
+    result.append(_moved(figures, multiple, bounds, explained=bool(result)))
+    return DriftReport(figures, unit, graph, multiple, by_gravity(result))
 
 
 def _moved(figures: ListFigures, multiple: float, bounds: DriftThresholds, explained: bool) -> DriftVerdict:

@@ -151,12 +151,12 @@ def drift_report(
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
     near = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
-    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_vanished(figures, bounds)]
-    found += data_lost(graph, bounds, *near)
-    explained = bool(found)
-    if not any(finding.name == "ids_permuted" for finding in found):
-        found.append(_moved(figures, multiple, unit, bounds, explained))
-    return DriftReport(figures, unit, graph, multiple, by_gravity(found))
+    result = [*_ids(figures, unit), *_collapsed(figures, bounds), *_vanished(figures, bounds)]
+    result += data_lost(graph, bounds, *near)
+    explained = bool(result)
+    if not any(finding.name == "ids_permuted" for finding in result):
+        result.append(_moved(figures, multiple, unit, bounds, explained))
+    return DriftReport(figures, unit, graph, multiple, by_gravity(result))
 
 
 def by_gravity(findings: Sequence[DriftVerdict]) -> tuple[DriftVerdict, ...]:
@@ -172,7 +172,7 @@ def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
     """
     all_of_it = figures.overall
     # Compare within each type, because the types themselves may not have moved.
-    cka = sum(own.cka * own.shared for own in figures.types) / all_of_it.shared
+    cka = sum(each.cka * each.shared for each in figures.types) / all_of_it.shared
     by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
     telling = unit.overlap_10 > 1.5 * all_of_it.chance_10
     if not (by_chance and telling) or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
@@ -194,11 +194,12 @@ def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerd
         DriftVerdict(
             "type_collapsed",
             "fail",
-            f"The vectors of type '{own.name}' spread {own.spread_ratio:.2g} times as much as before: they have collapsed.",
+            f"The vectors of type '{each.name}' spread {each.spread_ratio:.2g} times as much as before: they have "
+            "collapsed.",
             "See the type's checks in the validation, and check which of its relations the graph still has.",
         )
-        for own in figures.types
-        if own.shared >= 10 and own.spread_ratio < bounds.collapsed_max
+        for each in figures.types
+        if each.shared >= 10 and each.spread_ratio < bounds.collapsed_max
     ]
 
 

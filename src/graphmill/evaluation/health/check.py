@@ -5,19 +5,48 @@ docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 from pydantic import create_model
 
-from graphmill.evaluation.health.remedies import remedy_of
 from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.health.checks import HealthThresholds
     from graphmill.evaluation.health.figures import Figures
-    from graphmill.evaluation.health.thresholds import HealthThresholds
+
+_NOT_BY_SOFTMAX = {"contrastive_weight"}
+_SETTING = re.compile(r"[a-z]+(?:_[a-z0-9]+)+|regularisation")
+
+
+def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
+    """The names of a run's settings without their sections: {"model": {"num_layers": 2}} gives num_layers.
+
+    With ``loss: softmax``, settings that it does not read are left out.
+    """
+    names: set[str] = set()
+    for name, value in values.items():
+        names |= setting_names(value) if isinstance(value, Mapping) else {name}
+    unread = _NOT_BY_SOFTMAX if values.get("loss") == "softmax" and "contrastive_weight" in values else set()
+    return frozenset(names - unread)
+
+
+def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:
+    """One sentence of the options that apply: "Raise a_setting, lower b_setting, or train longer."
+
+    An option that names a setting (words joined by _, or regularisation) applies if ``settings``, the names of the
+    system's settings, has it. With None (an unknown system), all apply. An option without a setting always applies.
+    """
+    usable = [way for way in ways if settings is None or all(name in settings for name in _SETTING.findall(way))]
+    *others, last = usable
+    separator = ", or " if len(others) > 1 else " or "
+    text = separator.join([", ".join(others), last]) if others else last
+    return text[0].upper() + text[1:] + "."
+
 
 Status = Literal["pass", "warn", "fail"]
 
@@ -38,7 +67,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class CheckInput:
     """The input of a check: the embedding X (n × d floats) with type codes (n), and its measured figures.
 
     ``link_signal``: mean |AMRI| of the link ranking, nan without one. ``disease_type``: "" for none.
@@ -64,7 +93,7 @@ class Outcome:
 
 
 class Threshold:
-    """A setting of :class:`~graphmill.evaluation.health.thresholds.HealthThresholds`. ``bounds``: as in ``setting``.
+    """A setting of :class:`~graphmill.evaluation.health.checks.HealthThresholds`. ``bounds``: as in ``setting``.
 
     ``figure``: the figure that a calibration compares it with, by its name in the report or, with ``per_type``, in the
     report's types. The threshold's name ends in ``_max`` or ``_min``.
@@ -80,7 +109,7 @@ class Threshold:
 def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
     """Make a settings model with a field for each threshold."""
     fields: dict[str, Any] = {
-        own.name: (type(own.default), setting(own.default, own.text, **own.bounds)) for own in thresholds
+        each.name: (type(each.default), setting(each.default, each.text, **each.bounds)) for each in thresholds
     }
     return create_model("Thresholds", __base__=Settings, **fields)
 
@@ -108,7 +137,7 @@ class HealthCheck:
     or breaks its bound, and ``breach`` is the status if it breaks it. The bound is the first threshold (an upper or
     lower one, as its name says) or ``needed``. A check of another kind defines ``judge`` instead, which may return
     None, too. ``remedy``: a sentence, or options that are chosen by the system's settings
-    (:func:`.remedies.remedy_of`).
+    (:func:`remedy_of`).
 
     ``what``, ``bound`` and ``breaking`` make its line in docs/reference/checks.md: the meaning of the figure, its bound
     ("": the thresholds with their defaults; ``{name}`` stands for one of them), and the meaning of breaking it ("":
@@ -119,26 +148,26 @@ class HealthCheck:
     group: Group
     what: str
     remedy: str | tuple[str, ...]
-    figure: Callable[[Evidence], float | None] = lambda e: None
-    needed: Callable[[Evidence], float] | None = None
+    figure: Callable[[CheckInput], float | None] = lambda e: None
+    needed: Callable[[CheckInput], float] | None = None
     good: str = ""
     bad: str = ""
     breach: Literal["warn", "fail"] = "fail"
-    judge: Callable[[Evidence], Outcome | None] | None = None
+    judge: Callable[[CheckInput], Outcome | None] | None = None
     thresholds: tuple[Threshold, ...] = ()
     bound: str = ""
     breaking: str = ""
 
-    def verdict(self, evidence: Evidence, settings: Collection[str] | None) -> Verdict | None:
+    def verdict(self, evidence: CheckInput, settings: Collection[str] | None) -> Verdict | None:
         """The verdict. ``settings``: names of settings that the remedy may mention, None for all."""
-        found = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
-        if found is None:
+        result = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
+        if result is None:
             return None
         remedy = self.remedy if isinstance(self.remedy, str) else remedy_of(*self.remedy, settings=settings)
-        remedy = "" if found.status == "pass" else found.remedy or remedy
-        return Verdict(self.name, found.value, found.bound, found.status, found.meaning, remedy)
+        remedy = "" if result.status == "pass" else result.remedy or remedy
+        return Verdict(self.name, result.value, result.bound, result.status, result.meaning, remedy)
 
-    def _held_to_bound(self, evidence: Evidence) -> Outcome | None:
+    def _held_to_bound(self, evidence: CheckInput) -> Outcome | None:
         first = self.thresholds[0].name
         if (value := self.figure(evidence)) is None:
             return None
@@ -153,6 +182,6 @@ class HealthCheck:
 
     def line(self) -> str:
         """The check's row in the table of the docs."""
-        shown = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
-        bound = self.bound.format(**shown) if self.bound else " and ".join(shown.values())
+        displayed = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
+        bound = self.bound.format(**displayed) if self.bound else " and ".join(displayed.values())
         return f"| `{self.name}` | {self.what} | {bound} | {self.breaking or self.breach} |"

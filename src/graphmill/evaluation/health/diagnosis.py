@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.direction_bounds import at_a_point, little_left, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures, TypeFigures
-from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"
 DEAD_ROWS = "dead_rows"
@@ -112,7 +112,7 @@ def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -
         yield DUPLICATED_ROWS, f"{figures.duplicated} of {figures.live} rows repeat another row exactly."
     yield from _low_rank(figures, thresholds)
     # Types above the bound, even if they do not differ much from the others.
-    if tight := [own for own in figures.types if at_a_point(own, thresholds)]:
+    if tight := [each for each in figures.types if at_a_point(each, thresholds)]:
         yield COLLAPSED_TYPE, f"Mean cosine within type {_cosines(tight)}."
     # The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone.
     if uniformity > thresholds.uniformity_max:
@@ -127,21 +127,21 @@ def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -
 
 def _where(figures: Figures, kind: int) -> str:
     hit = {name: counts[kind] for name, counts in figures.broken_by_type.items() if counts[kind]}
-    shown = ", ".join(f"{name}: {count}" for name, count in sorted(hit.items(), key=lambda item: -item[1])[:5])
-    return f" ({shown})" if shown else ""
+    displayed = ", ".join(f"{name}: {count}" for name, count in sorted(hit.items(), key=lambda item: -item[1])[:5])
+    return f" ({displayed})" if displayed else ""
 
 
 def _cosines(types: list[TypeFigures]) -> str:
-    return ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in types)
+    return ", ".join(f"'{each.name}' ({each.cosine:.2f})" for each in types)
 
 
 def _types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Iterator[tuple[str, str]]:
-    judged = [own for own in figures.types if own.judged]
-    collapsed = [own for own in judged if at_a_point(own, thresholds)]
-    rest = [own.cosine for own in judged if own not in collapsed]
-    if rest and (sharp := [own for own in collapsed if own.cosine - np.mean(rest) >= TYPE_CONTRAST]):
-        shown = f"{_cosines(sharp)}; {np.mean(rest):.2f} in the other types"
-        yield COLLAPSED_TYPE, f"Mean cosine within type {shown}."
+    judged = [each for each in figures.types if each.judged]
+    collapsed = [each for each in judged if at_a_point(each, thresholds)]
+    rest = [each.cosine for each in judged if each not in collapsed]
+    if rest and (sharp := [each for each in collapsed if each.cosine - np.mean(rest) >= TYPE_CONTRAST]):
+        displayed = f"{_cosines(sharp)}; {np.mean(rest):.2f} in the other types"
+        yield COLLAPSED_TYPE, f"Mean cosine within type {displayed}."
     if len(judged) > 1 and not rest and figures.cosines.separation >= TYPE_CONTRAST:
         yield (
             TYPE_ONLY,
@@ -151,14 +151,16 @@ def _types_at_a_point(figures: Figures, thresholds: HealthThresholds) -> Iterato
 
 
 def _low_rank(figures: Figures, thresholds: HealthThresholds) -> Iterator[tuple[str, str]]:
-    judged = [own for own in figures.types if own.judged]
-    thin = [own for own in judged if narrow(own, thresholds)]
-    rich = [own.effective_rank for own in judged if own not in thin]
+    judged = [each for each in figures.types if each.judged]
+    thin = [each for each in judged if narrow(each, thresholds)]
+    rich = [each.effective_rank for each in judged if each not in thin]
     whole = low_rank(figures, thresholds)
-    stands_out = bool(thin and rich) and np.mean(rich) >= RANK_CONTRAST * np.mean([own.effective_rank for own in thin])
+    stands_out = bool(thin and rich) and np.mean(rich) >= RANK_CONTRAST * np.mean(
+        [each.effective_rank for each in thin]
+    )
     if stands_out or (thin and len(judged) > 1 and not whole):
-        shown = ", ".join(f"'{own.name}' (effective rank {own.effective_rank:.1f})" for own in thin)
-        yield COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {shown}."
+        displayed = ", ".join(f"'{each.name}' (effective rank {each.effective_rank:.1f})" for each in thin)
+        yield COLLAPSED_TYPE, f"The rows of a type vary only in few directions: {displayed}."
     if thin or whole:
         yield (
             SUBSPACE,

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.health.checks import HealthThresholds
     from graphmill.evaluation.health.figures import Figures, TypeFigures
-    from graphmill.evaluation.health.thresholds import HealthThresholds
 
 SMALL_SHARE = 0.3
 """The absolute minima (components, participation) are capped at this fraction of the dimensions: a 16-dimensional
@@ -47,14 +47,14 @@ def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
     )
 
 
-def at_a_point(own: TypeFigures, thresholds: HealthThresholds) -> bool:
+def at_a_point(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
     """Whether the rows of a type are practically the same direction."""
-    return own.judged and own.cosine > thresholds.type_cosine_max
+    return kind.judged and kind.cosine > thresholds.type_cosine_max
 
 
-def narrow(own: TypeFigures, thresholds: HealthThresholds) -> bool:
+def narrow(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
     """Whether the rows of a type vary in too few directions."""
-    return own.judged and own.effective_rank < type_rank_needed(thresholds, own.available)
+    return kind.judged and kind.effective_rank < type_rank_needed(thresholds, kind.available)
 
 
 def _at_most_a_part(directions: float, available: int) -> float:

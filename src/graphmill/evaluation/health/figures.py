@@ -1,28 +1,111 @@
-"""Computes all figures of a health report once, as plain numbers. Verdicts and the diagnosis only read them."""
+"""Computes all figures of a health report once, as plain numbers, which verdicts and the diagnosis read; and a few that are
+fast enough to compute during training, where they show a collapse long before the full report."""
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.health.moments import Moments, moments_of
-from graphmill.evaluation.health.rogue import Rogue, rogue_of
-from graphmill.evaluation.health.row_figures import RowFigures, row_figures
-from graphmill.evaluation.health.similarity import Cosines, Uniformity, cosines_of, uniformity_of
-from graphmill.evaluation.health.spectrum import (
+from graphmill.evaluation.health.geometry import (
+    Cosines,
     Float64,
+    Moments,
+    Rogue,
+    Uniformity,
     components_for,
+    cosines_of,
     effective_rank,
+    moments_of,
     participation_ratio,
+    rogue_of,
     spectrum_of,
     top1_ratio,
+    uniformity_of,
 )
+from graphmill.sampling.keyed import sampled
 
 if TYPE_CHECKING:
-    from graphmill.evaluation.health.thresholds import HealthThresholds
+    from graphmill.evaluation.health.checks import HealthThresholds
+
+#: A row shorter than this fraction of the median length is dead: its direction is rounding noise.
+DEAD_BELOW = 1e-6
+
+
+@dataclass(frozen=True)
+class RowFigures:
+    """Figures of each of the n rows.
+
+    ``norms``: float64, Euclidean, nan for a row that is not finite. ``finite``, ``dead``, ``repeats``: bool;
+    ``repeats`` marks rows that equal an earlier live row bit for bit (−0.0 counts as 0.0).
+    """
+
+    norms: NDArray[np.float64]
+    finite: NDArray[np.bool_]
+    dead: NDArray[np.bool_]
+    repeats: NDArray[np.bool_]
+
+    @property
+    def live(self) -> NDArray[np.bool_]:
+        """Rows that have a direction: finite and not dead."""
+        return self.finite & ~self.dead
+
+    @property
+    def norm_spread(self) -> float:
+        """Standard deviation of the live rows' norms, divided by their mean."""
+        norms = self.norms[self.live]
+        return float(norms.std() / norms.mean()) if len(norms) else 0.0
+
+
+def row_figures(X: NDArray[Any], block_rows: int) -> RowFigures:
+    """Norms, finiteness, dead and repeated rows of X (n × d), in blocks of ``block_rows`` rows."""
+    n = len(X)
+    squares = np.empty(n)
+    keys = np.empty(n, dtype="V16")
+    for start in range(0, n, block_rows):
+        block = np.asarray(X[start : start + block_rows]) + X.dtype.type(0)  # −0.0 becomes 0.0
+        wide = block.astype(np.float32).astype(np.float64)
+        squares[start : start + len(block)] = np.einsum("ij,ij->i", wide, wide)
+        keys[start : start + len(block)] = [hashlib.blake2b(row, digest_size=16).digest() for row in block]
+    finite = np.isfinite(squares)
+    norms = np.sqrt(np.where(finite, squares, np.nan))
+    alive = norms[finite & (squares > 0)]
+    bound = DEAD_BELOW * float(np.median(alive)) if len(alive) else 0.0
+    dead = finite & (np.nan_to_num(norms, nan=np.inf) <= bound)
+    repeats = finite & ~dead
+    live = np.flatnonzero(repeats)
+    repeats[live[np.unique(keys[live], return_index=True)[1]]] = False  # the first row of each key
+    return RowFigures(norms, finite, dead, repeats)
+
+
+ROWS = 4096
+
+
+def sampled_rows(count: int, seed: int) -> NDArray[np.int64]:
+    """The rows, of ``count``, that :func:`quick_health` uses, ascending: a seeded sample, or all if there are few."""
+    return sampled(np.arange(count), ROWS, seed, "quick-health")
+
+
+def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:
+    """Figures of a seeded sample of at most 4,096 rows: ``participation_ratio`` (uncentred), ``mean_cosine``, lowest
+    ``within_type_rank`` of types with 32 rows or more.
+
+    They are those of the report (:mod:`.spectrum`), without rows that are zero or not finite.
+    """
+    rows = sampled_rows(len(X), seed)
+    sample, (names, kinds) = X[rows], np.unique(types[rows], return_inverse=True)
+    norms = np.linalg.norm(sample.astype(np.float64), axis=1)
+    live = (norms > 0) & (norms < np.inf)
+    moments = moments_of(sample[live], kinds[live], len(names), norms[live], ROWS)
+    ranks = [effective_rank(each.spectrum) for each in moments.types if each.rows >= 32]
+    out = {
+        "participation_ratio": participation_ratio(spectrum_of(moments.second)),
+        "mean_cosine": cosines_of(moments).overall,
+    }
+    return out | ({"within_type_rank": min(ranks)} if ranks else {})
 
 
 @dataclass(frozen=True)
@@ -128,22 +211,22 @@ def _type_figures(
 ) -> tuple[TypeFigures, ...]:
     counts = np.bincount(types, minlength=len(names)).tolist()
     norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names)).tolist()
-    found = []
-    for name, count, norm_sum, own in zip(names, counts, norm_sums, moments.types, strict=True):
-        available = max(min(len(own.mean), own.rows - 1), 0)
-        rank = effective_rank(own.spectrum)
-        found.append(
+    result = []
+    for name, count, norm_sum, each in zip(names, counts, norm_sums, moments.types, strict=True):
+        available = max(min(len(each.mean), each.rows - 1), 0)
+        rank = effective_rank(each.spectrum)
+        result.append(
             TypeFigures(
                 name=name,
                 rows=count,
-                live=own.rows,
+                live=each.rows,
                 available=available,
-                judged=own.rows >= rows_min,
-                cosine=own.cosine,
+                judged=each.rows >= rows_min,
+                cosine=each.cosine,
                 effective_rank=rank,
                 rank_share=rank / available if available > 0 else float("nan"),
-                top1_ratio=top1_ratio(own.spectrum),
-                norm_mean=norm_sum / own.rows if own.rows else float("nan"),
+                top1_ratio=top1_ratio(each.spectrum),
+                norm_mean=norm_sum / each.rows if each.rows else float("nan"),
             )
         )
-    return tuple(found)
+    return tuple(result)

@@ -1,4 +1,4 @@
-"""Finds exact nearest neighbours in an embedding, and measures how much two embeddings agree about them."""
+"""Finds exact nearest neighbours in an embedding."""
 
 # Not scikit-learn's NearestNeighbors: it is as fast (130,000 × 512), but refuses rows that are not finite, has no dot
 # product, does not define the order of equal neighbours, and its similarities would have to be recomputed in float64.
@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.sampling.keyed import sampled
 
 Metric = Literal["cosine", "dot"]
 Int64 = NDArray[np.int64]
@@ -75,12 +74,12 @@ def _candidates(X: NDArray[Any], queries: Int64, kept: int, metric: Metric, bloc
     rows = np.zeros((len(queries), 0), dtype=np.int64)
     for start in range(0, len(X), block_rows):
         right, usable = _prepared(X[start : start + block_rows], metric, np.float32)
-        found = left @ right.T
-        found[:, ~usable] = LEAST
+        result = left @ right.T
+        result[:, ~usable] = LEAST
         inside = np.flatnonzero((queries >= start) & (queries < start + len(right)))
-        found[inside, queries[inside] - start] = -np.inf  # the row itself comes last
-        numbers = np.broadcast_to(np.arange(start, start + len(right)), found.shape)
-        best, rows = np.concatenate([best, found], axis=1), np.concatenate([rows, numbers], axis=1)
+        result[inside, queries[inside] - start] = -np.inf  # the row itself comes last
+        numbers = np.broadcast_to(np.arange(start, start + len(right)), result.shape)
+        best, rows = np.concatenate([best, result], axis=1), np.concatenate([rows, numbers], axis=1)
         chosen = _largest(best, min(kept, best.shape[1]))
         best, rows = best[chosen].reshape(len(queries), -1), rows[chosen].reshape(len(queries), -1)
     return rows
@@ -103,41 +102,3 @@ def _exact(X: NDArray[Any], queries: Int64, candidates: Int64, metric: Metric) -
         products = np.einsum("ij,ij->i", left, right)
         similarities[:, place] = np.where(usable & left_usable, products, -np.inf)
     return similarities
-
-
-@dataclass(frozen=True)
-class Overlap:
-    """Agreement of two embeddings about neighbours: ``mean`` Jaccard index of the k-sets, over ``queries`` shared nodes.
-
-    ``by_query`` float64 (queries), ``shared`` how many nodes both have. 1 means the same neighbours everywhere; two
-    unrelated embeddings have about k / (2n).
-    """
-
-    mean: float
-    k: int
-    shared: int
-    queries: int
-    by_query: NDArray[np.float64]
-
-
-def neighbour_overlap(
-    A: NDArray[Any], B: NDArray[Any], ids_a: NDArray[Any], ids_b: NDArray[Any], *, k: int = 10, queries: int = 2000
-) -> Overlap:
-    """Mean Jaccard index of the two k-nearest-neighbour sets (by cosine) of the same nodes, matched by id.
-
-    A (n × d) and B (m × e) may differ in dimension and row order. Only nodes whose id is in both are used, as queries
-    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique in each. ``queries``: largest number of query nodes, a
-    seeded draw. Raises :class:`InputError` if ids repeat or fewer than k + 1 nodes are shared.
-    """
-    ids_a, ids_b = np.asarray(ids_a).astype(str), np.asarray(ids_b).astype(str)
-    for name, ids in (("first", ids_a), ("second", ids_b)):
-        if len(np.unique(ids)) < len(ids):
-            raise InputError(f"the {name} embedding has repeated ids; neighbours can only be matched by unique ones")
-    common, rows_a, rows_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
-    if len(common) <= k:
-        raise InputError(f"the embeddings share {len(common)} ids; at least {k + 1} are needed for {k} neighbours")
-    chosen = sampled(np.arange(len(common)), queries, "neighbour-overlap", 0)
-    first, second = nearest(A[rows_a], chosen, k).rows, nearest(B[rows_b], chosen, k).rows
-    same = (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))
-    jaccard = same / (2 * k - same)
-    return Overlap(float(jaccard.mean()), k, len(common), len(chosen), jaccard)

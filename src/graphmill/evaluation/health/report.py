@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.check import Evidence, Status, Verdict
-from graphmill.evaluation.health.checks import CHECKS
+from graphmill.evaluation.health.check import CheckInput, Status, Verdict
+from graphmill.evaluation.health.checks import CHECKS, HealthThresholds
 from graphmill.evaluation.health.diagnosis import diagnose
 from graphmill.evaluation.health.figures import Figures, figures_of
-from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.json_values import plain
 
 if TYPE_CHECKING:
@@ -47,8 +46,8 @@ class HealthReport:
     @property
     def status(self) -> Status:
         """The status of the worst verdict."""
-        found = {verdict.status for verdict in self.verdicts}
-        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+        result = {verdict.status for verdict in self.verdicts}
+        return "fail" if "fail" in result else "warn" if "warn" in result else "pass"
 
     def verdict(self, name: str) -> Verdict:
         """The verdict on the figure ``name``. Raises KeyError if this embedding has none."""
@@ -99,7 +98,7 @@ class HealthReport:
                 "detail": self.detail,
                 "figures": self.numbers(),
                 "rogue_dimensions": list(f.rogue.dimensions),
-                "types": [asdict(own) for own in f.types],
+                "types": [asdict(each) for each in f.types],
                 "cosine_by_type": table,
                 "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
                 "verdicts": [asdict(verdict) for verdict in self.verdicts],
@@ -135,8 +134,8 @@ def health_report(
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
-    evidence = Evidence(X, types, figures, thresholds, disease_type, link_signal)
-    verdicts = tuple(found for check in CHECKS if (found := check.verdict(evidence, settings)) is not None)
+    evidence = CheckInput(X, types, figures, thresholds, disease_type, link_signal)
+    verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
     return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
 
 

@@ -61,11 +61,13 @@ def small_png(png: bytes, width: int = 0, colours: int = 128) -> bytes:
     from PIL import Image
 
     with Image.open(io.BytesIO(png)) as image:
-        shown = image.convert("RGB")
-    if 0 < width < shown.width:
-        shown = shown.resize((width, max(1, round(shown.height * width / shown.width))), Image.Resampling.LANCZOS)
+        displayed = image.convert("RGB")
+    if 0 < width < displayed.width:
+        displayed = displayed.resize(
+            (width, max(1, round(displayed.height * width / displayed.width))), Image.Resampling.LANCZOS
+        )
     buffer = io.BytesIO()
-    shown.quantize(colours, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
+    displayed.quantize(colours, dither=Image.Dither.NONE).save(buffer, format="png", optimize=True)
     return buffer.getvalue()
 
 

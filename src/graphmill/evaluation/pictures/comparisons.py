@@ -1,11 +1,72 @@
-"""Pictures that compare trainings: loss curves of several runs, bars of several configurations."""
+"""Pictures that compare: loss curves of several runs, bars of several configurations, drift, and predicted probabilities
+with observed frequencies."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from graphmill.evaluation.drift.figures import DriftFigures
+from graphmill.evaluation.drift.lists import ListFigures
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
+
+
+def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> bytes:
+    """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type, or of the ten best
+    of each list, one line per relation. ``usual``: the fraction with another seed."""
+    figure, axes = blank()
+    types, kept = figures.overlaps
+    bins = np.linspace(-0.05, 1.05, 12)
+    # ``types`` has only types with shared nodes, in the order of their numbers.
+    for number, of_type in enumerate(np.unique(types)):
+        values = kept[types == of_type]
+        heights, _ = np.histogram(values, bins)
+        axes.plot(
+            (bins[:-1] + bins[1:]) / 2,
+            heights / max(len(values), 1),
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
+            label=f"{figures.types[number].name} {values.mean():.2f}",
+        )
+    axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
+    what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
+    title = f"{figures.overall.overlap_10:.0%} of the {what} stayed"
+    return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))
+
+
+def moved_arrows(figures: DriftFigures) -> bytes:
+    """The most moved nodes in the earlier vectors' first two principal components, aligned; all others in grey."""
+    figure, axes = blank(7.0, 5.5)
+    result = figures.projection
+    axes.scatter(result.background[:, 0], result.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
+    for name, start, end in zip(result.names, result.before, result.after, strict=True):
+        axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": COLOURS[5], "linewidth": 0.9})
+        axes.text(end[0], end[1], name[:24], fontsize="x-small")
+    # annotate() does not widen the axes.
+    axes.update_datalim(np.concatenate((result.before, result.after)))
+    axes.autoscale_view()
+    title = f"The {len(result.names)} nodes that moved most"
+    return png(labelled(figure, axes, title, "first principal component", "second principal component", ""))
+
+
+SHOWN_RELATIONS = 8
+"""Those with most pairs."""
+
+
+def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) -> bytes:
+    """Name → bins of (mean probability, fraction that are links, number of pairs). A calibrated curve is on the diagonal."""
+    figure, axes = blank(6.5, 5.0)
+    most = sorted(bins, key=lambda name: -sum(number for *_, number in bins[name]))[:SHOWN_RELATIONS]
+    top = max((value for name in most for *pair, _ in bins[name] for value in pair), default=1.0) or 1.0
+    axes.plot([0, top], [0, top], color=GREY, linewidth=0.8, label="calibrated")
+    for number, name in enumerate(most):
+        mean, part, _ = zip(*bins[name], strict=True)
+        axes.plot(mean, part, label=name, markersize=4, linewidth=1.0, **style_of(number))
+    title = "The best tails of each head, by curves that were fitted without that head"
+    x, y = "predicted probability, mean of a bin", "share of its links that are in validation"
+    return png(labelled(figure, axes, title, x, y, fontsize="x-small"))
 
 
 def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:

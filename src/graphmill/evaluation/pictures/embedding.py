@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.health.spectrum import Float64, components_for
+from graphmill.evaluation.health.geometry import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 

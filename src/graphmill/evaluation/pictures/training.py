@@ -32,8 +32,8 @@ def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> byt
     panels = list(ax) if raw else [ax]
     places = {name: place for place, name in enumerate(weighted)}
     for panel, rows in zip(panels, (weighted, raw), strict=False):
-        for name, own in rows.items():
-            _curve(panel, places.get(name, len(places)), name.replace("/", " "), own)
+        for name, each in rows.items():
+            _curve(panel, places.get(name, len(places)), name.replace("/", " "), each)
     if raw:
         labelled(figure, panels[1], "Before weighting", x)
     title = _loss_title(weighted.get("total", []), weighted, x)
@@ -84,7 +84,7 @@ def _loss_title(total: Sequence[tuple[float, float]], rows: Mapping[str, Sequenc
     if not total:
         return "No loss was recorded"
     finite = [row for row in total if math.isfinite(row[1])]
-    gaps = sum(math.isnan(value) for own in rows.values() for _, value in own)
+    gaps = sum(math.isnan(value) for each in rows.values() for _, value in each)
     broken = f"; {gaps} values are not finite" if gaps else ""
     if not finite:
         return "The loss was never finite"

@@ -24,13 +24,13 @@ def frontiers(edges: Edges, queries: Queries, layers: int, cap: int, drop: float
         step = cpu.step
     count = len(queries.head)
     node, start = queries.head.astype(np.int32), np.arange(count + 1, dtype=np.int64)
-    mass, found = np.ones(count), []
+    mass, result = np.ones(count), []
     least = np.uint64(min(int(drop * 2.0**64), 2**64 - 1))
     for number in range(layers):
         layer, mass = step(edges, queries, node, start, mass, number == layers - 1, cap, least)
         node, start = layer.node, layer.start
-        found.append(layer)
-    return found
+        result.append(layer)
+    return result
 
 
 def kept_pairs(one: np.ndarray, other: np.ndarray, key: np.ndarray, least: np.uint64) -> np.ndarray:
@@ -98,7 +98,7 @@ def _step(
             keep[best[cap:]] = False
     renumbered = np.cumsum(keep) - 1
     used = keep[target]
-    found = Layer(
+    result = Layer(
         (keys % nodes)[order][keep].astype(np.int32),
         np.searchsorted(of_row[keep], np.arange(count + 1)).astype(np.int64),
         before[keep],
@@ -107,4 +107,4 @@ def _step(
         (edges.relation[edge] + queries.offset[asking])[used].astype(np.int32),
         weight[used],
     )
-    return found, masses[keep]
+    return result, masses[keep]

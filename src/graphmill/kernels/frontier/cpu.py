@@ -64,16 +64,16 @@ def step(
     work = _Step(edges, queries, *before, begin, rows, used, *of_rows, *of_edges, to_weight)
     over_ranges(_reach, work, count, total)
     to_row, to_edge = np.concatenate([[0], np.cumsum(rows)]), np.concatenate([[0], np.cumsum(used)])
-    found = Layer(
+    result = Layer(
         np.empty(to_row[-1], np.int32),
         to_row,
         np.empty(to_row[-1], np.int32),
         *(np.empty(to_edge[-1], kind) for kind in (np.int32, np.int32, np.int32, np.float32)),
     )
     masses = np.empty(to_row[-1])
-    into = (found.node, found.previous, masses, found.source, found.target, found.relation, found.weight)
+    into = (result.node, result.previous, masses, result.source, result.target, result.relation, result.weight)
     over_ranges(_collect, _Collect(work, to_row, to_edge, *into), count, total)
-    return found, masses
+    return result, masses
 
 
 class _Collect(NamedTuple):

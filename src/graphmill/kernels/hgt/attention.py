@@ -118,8 +118,8 @@ class _Attention(torch.autograd.Function):
         w_k, w_v, prior, *rows = inputs
         n, weights = step.graph.num_types, Weights(present(w_k), present(w_v), present(prior))
         with torch.autocast(weights.w_k.device.type, enabled=False):
-            found = attend_types(_split(rows, n), weights, step, [None] * n)
-        outputs, *others = ([None if of_type is None else of_type[i] for of_type in found] for i in range(3))
+            result = attend_types(_split(rows, n), weights, step, [None] * n)
+        outputs, *others = ([None if of_type is None else of_type[i] for of_type in result] for i in range(3))
         ctx.step = step._replace(masked_pairs=None)
         ctx.save_for_backward(step.masked_pairs, *inputs, *outputs, *others[0], *others[1])
         return tuple(outputs)
@@ -137,8 +137,8 @@ class _Attention(torch.autograd.Function):
         saved = Saved(_split(rows, n), log_totals, delta, logits)
         with torch.autocast(w_k.device.type, enabled=False):
             if hasattr(step.edges, "whole_backward"):
-                found, d_weights = whole_gradients(saved, slopes, weights, step)
-                d_rows = _filled([part for parts in found for part in parts], rows, weights)
+                result, d_weights = whole_gradients(saved, slopes, weights, step)
+                d_rows = _filled([part for parts in result for part in parts], rows, weights)
             else:
                 d_rows = _filled([None] * len(rows), rows, weights)
                 d_weights = attend_backward(saved, slopes, _split(d_rows, n), weights, step)

@@ -151,8 +151,8 @@ class Inbox:
 
     def dropped(self, kept: Sequence[Tensor | None]) -> Tensor | None:
         """bool [E]: edges without a message in this step, in this class's order; ``kept`` is in relation order."""
-        there = [k for k in kept if k is not None]
-        return ~torch.cat(there).index_select(0, self._order) if there else None
+        existing = [k for k in kept if k is not None]
+        return ~torch.cat(existing).index_select(0, self._order) if existing else None
 
     @cached_property
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:

@@ -116,12 +116,12 @@ def whole_backward(
     )
     # Back from the plan's order of relations to the graph's. Relations without edges have gradient 0.
     scale = 1 / math.sqrt(width)
-    found = torch.zeros_like(w_k), torch.zeros_like(w_v)
-    for whole, part in zip(found, (d_m_k, d_w_v), strict=True):
+    result = torch.zeros_like(w_k), torch.zeros_like(w_v)
+    for whole, part in zip(result, (d_m_k, d_w_v), strict=True):
         whole.index_copy_(0, flat.order.long(), part)
-    d_prior = torch.linalg.vecdot(found[0].flatten(2), w_k.flatten(2)) * scale
-    d_w_k = found[0].mul_((prior * scale)[..., None, None])
-    return (d_q.view(q.shape), d_k.view(k.shape), d_v.view(v.shape)), (d_w_k, found[1], d_prior)
+    d_prior = torch.linalg.vecdot(result[0].flatten(2), w_k.flatten(2)) * scale
+    d_w_k = result[0].mul_((prior * scale)[..., None, None])
+    return (d_q.view(q.shape), d_k.view(k.shape), d_v.view(v.shape)), (d_w_k, result[1], d_prior)
 
 
 def _logits(flat: FlatGraph, queries: Tensor, keys: Tensor, masked_pairs: Tensor | None) -> Tensor:

@@ -66,23 +66,23 @@ def _dots(inbox: Inbox, left: Tensor, right: Tensor, less: Tensor | None = None)
     ``less`` [targets]: subtracted from the products of each target.
     """
     if less is not None:
-        found = less.neg().index_select(0, inbox.target)
+        result = less.neg().index_select(0, inbox.target)
     else:
         # sampled_addmm multiplies the old values by beta = 0, and NaN would stay NaN, so start from zeros.
-        found = left.new_zeros(len(inbox.source))
-    if len(found) > len(left) * len(right):
+        result = left.new_zeros(len(inbox.source))
+    if len(result) > len(left) * len(right):
         # More parallel edges than entries of a matrix, which sampled_addmm refuses.
-        for start in range(0, len(found), _PART):
+        for start in range(0, len(result), _PART):
             part = slice(start, start + _PART)
             rows = left.index_select(0, inbox.target[part]).mul_(right.index_select(0, inbox.source[part]))
-            found[part] += rows.sum(1)
-        return found
+            result[part] += rows.sum(1)
+        return result
     _without_warning()
     places = (len(left), len(right))
-    pattern = torch.sparse_csr_tensor(inbox.bounds, inbox.source, found, places, check_invariants=False)
+    pattern = torch.sparse_csr_tensor(inbox.bounds, inbox.source, result, places, check_invariants=False)
     torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0 if less is None else 1.0, out=pattern)
     # In current torch its values share the memory of ``found``, but no version guarantees it.
-    return found if pattern.values().data_ptr() == found.data_ptr() else pattern.values()
+    return result if pattern.values().data_ptr() == result.data_ptr() else pattern.values()
 
 
 @cache

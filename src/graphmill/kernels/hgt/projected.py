@@ -81,8 +81,8 @@ def _check(
         parts = (t in graph.target_types) + 2 * (t in graph.source_types)
         size = parts * w_k.shape[1] * w_k.shape[2]
         if pair is None or pair[0].shape != (size, rows.shape[1]) or pair[1].shape != (size,):
-            found = "none" if pair is None else f"{list(pair[0].shape)} and {list(pair[1].shape)}"
-            raise ValueError(f"the projection of type {t} is [{size}, {rows.shape[1]}] and [{size}]; not {found}")
+            result = "none" if pair is None else f"{list(pair[0].shape)} and {list(pair[1].shape)}"
+            raise ValueError(f"the projection of type {t} is [{size}, {rows.shape[1]}] and [{size}]; not {result}")
 
 
 def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = False) -> int:
@@ -130,11 +130,11 @@ class _Projected(torch.autograd.Function):
                         if outputs[t] is None:
                             outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
                 columns = [None if whole is None else whole[:, a * width : b * width] for whole in outputs]
-                for t, found in enumerate(attend_types(parts, own, step, columns)):
-                    if found is not None and outputs[t] is None:
-                        outputs[t] = found[0]
-                    totals.append(None if found is None else found[1])
-                    logits.append(None if found is None or recompute else found[2])
+                for t, result in enumerate(attend_types(parts, own, step, columns)):
+                    if result is not None and outputs[t] is None:
+                        outputs[t] = result[0]
+                    totals.append(None if result is None else result[1])
+                    logits.append(None if result is None or recompute else result[2])
                 kept += [] if recompute else packed
         ctx.step, ctx.low, ctx.groups, ctx.recompute = step._replace(masked_pairs=None), low, groups, recompute
         ctx.save_for_backward(step.masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
@@ -169,11 +169,11 @@ class _Projected(torch.autograd.Function):
                     Saved(unpack(packed, step.graph, own.w_k), log_totals, shares, of_edges),
                     [None if d is None else d[:, columns] for d in slopes],
                 )
-                d_packed, found = _edges_backward(packed, given, own, step)
+                d_packed, result = _edges_backward(packed, given, own, step)
                 if len(ctx.groups) == 1:
-                    d_own = found
+                    d_own = result
                 else:
-                    for whole, part in zip(d_own, found, strict=True):
+                    for whole, part in zip(d_own, result, strict=True):
                         whole[:, a:b] = part
                 del packed
                 for t, d in enumerate(d_packed):
@@ -191,12 +191,12 @@ def _edges_backward(
 ) -> tuple[list[Tensor | None], Weights]:
     """The gradients of ``packed`` q, k and v, and those of the relations' weights."""
     if hasattr(step.edges, "whole_backward"):
-        parts, found = whole_gradients(*given, own, step)
+        parts, result = whole_gradients(*given, own, step)
         of_type = [[part for part in own_parts if part is not None] for own_parts in zip(*parts, strict=True)]
-        return [torch.cat(side, 1) if side else None for side in of_type], found
+        return [torch.cat(side, 1) if side else None for side in of_type], result
     d_packed = [None if p is None else torch.zeros_like(p, dtype=own.w_k.dtype) for p in packed]
-    found = attend_backward(*given, unpack(d_packed, step.graph, own.w_k), own, step)
-    return d_packed, found
+    result = attend_backward(*given, unpack(d_packed, step.graph, own.w_k), own, step)
+    return d_packed, result
 
 
 def _version(x: Tensor) -> int:

@@ -85,22 +85,22 @@ def attend_types(
     types = sorted(graph.target_types)
     out, total, logits = step.edges.whole_forward(graph, *_whole_rows(rows, graph, weights), weights, step.masked_pairs)
     sizes = [graph.target_counts[t] for t in types]
-    found: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
+    result: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
     if types:
         out = out.to(present(rows.q[types[0]]).dtype)
     for t, part, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
         into = outs[t]
-        found[t] = part if into is None else into.copy_(part), totals, logits if t == types[0] else None
-    return found
+        result[t] = part if into is None else into.copy_(part), totals, logits if t == types[0] else None
+    return result
 
 
 def _whole_rows(rows: Rows, graph: MessageGraph, weights: Weights) -> list[Tensor]:
     """q of all receiving types, k and v of all sending types, concatenated, in the weights' precision."""
-    w_k, found = weights.w_k, []
+    w_k, result = weights.w_k, []
     for of_type, types in zip(rows, (graph.target_types, graph.source_types, graph.source_types), strict=True):
         parts = [present(of_type[t]) for t in sorted(types)] or [w_k.new_zeros(0, w_k.shape[1] * w_k.shape[2])]
-        found.append(torch.cat(parts).to(w_k.dtype))
-    return found
+        result.append(torch.cat(parts).to(w_k.dtype))
+    return result
 
 
 def whole_gradients(saved: Saved, d_out: TypeRows, weights: Weights, step: Step) -> tuple[Rows, Weights]:
@@ -118,11 +118,11 @@ def whole_gradients(saved: Saved, d_out: TypeRows, weights: Weights, step: Step)
         )
         d_whole = torch.cat(slopes).to(weights.w_k.dtype)
         softmax = (torch.cat(totals), torch.cat(deltas), saved.logits[targets[0]])
-        found, d_weights = step.edges.whole_backward(graph, rows, weights, d_whole, softmax, step.masked_pairs)
+        result, d_weights = step.edges.whole_backward(graph, rows, weights, d_whole, softmax, step.masked_pairs)
     else:
-        found, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
+        result, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
     ends = ((targets, graph.target_counts), (sources, graph.source_counts), (sources, graph.source_counts))
-    for into, given, whole, (types, counts) in zip(d_rows, saved.rows, found, ends, strict=True):
+    for into, given, whole, (types, counts) in zip(d_rows, saved.rows, result, ends, strict=True):
         # Convert all to the rows' precision at once.
         whole = whole.to(present(given[types[0]]).dtype) if types else whole
         for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
@@ -142,11 +142,11 @@ class Saved(NamedTuple):
 def deltas(d_out: TypeRows, out: TypeRows, heads: int, edges: ModuleType) -> list[Tensor | None]:
     """Per type [targets, H]: Σ α·dα, which equals the dot product of the output and its gradient."""
     pairs = [None if d is None or o is None else (d, o) for d, o in zip(d_out, out, strict=True)]
-    there = [pair for pair in pairs if pair is not None]
-    if not hasattr(edges, "whole_backward") or not there:
+    existing = [pair for pair in pairs if pair is not None]
+    if not hasattr(edges, "whole_backward") or not existing:
         return [None if pair is None else edges.head_products(*pair, heads) for pair in pairs]
-    products = edges.head_products(*(torch.cat(side) for side in zip(*there, strict=True)), heads)
-    parts = iter(products.split([len(d) for d, _ in there]))
+    products = edges.head_products(*(torch.cat(side) for side in zip(*existing, strict=True)), heads)
+    parts = iter(products.split([len(d) for d, _ in existing]))
     return [None if pair is None else next(parts) for pair in pairs]
 
 

@@ -35,10 +35,10 @@ def edge_products(left: Tensor, right: Tensor, of: Tensor, bounds: Tensor, node:
     size = max(_GATHERED_NUMBERS // left.shape[1], 1) if gathers else _MOST_PRODUCTS
     ends = zip(node.split(size), of.split(size), strict=True)
     if gathers:
-        found = [(left.index_select(0, t) * right.index_select(0, s)).sum(1) for t, s in ends]
+        result = [(left.index_select(0, t) * right.index_select(0, s)).sum(1) for t, s in ends]
     else:
-        found = [_edge_products(left, right, s, bounds, t, _SUM) for t, s in ends]
-    return found[0] if len(found) == 1 else torch.cat(found)
+        result = [_edge_products(left, right, s, bounds, t, _SUM) for t, s in ends]
+    return result[0] if len(result) == 1 else torch.cat(result)
 
 
 def runs(ascending: Tensor, count: int) -> Tensor:

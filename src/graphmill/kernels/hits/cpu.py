@@ -16,10 +16,10 @@ Int64 = NDArray[np.int64]
 
 def hits(lists: Int64, indptr: Int64, items: Int64, num_items: int) -> tuple[NDArray[np.bool_], Int64]:
     """See :func:`graphmill.kernels.hits.hits`."""
-    found, counts = np.zeros(lists.shape, np.bool_), np.zeros(len(lists), np.int64)
-    arrays = (np.ascontiguousarray(lists), indptr, items, found, counts, num_items)
+    result, counts = np.zeros(lists.shape, np.bool_), np.zeros(len(lists), np.int64)
+    arrays = (np.ascontiguousarray(lists), indptr, items, result, counts, num_items)
     over_ranges(_hits, arrays, len(lists), lists.size + len(items))
-    return found, counts
+    return result, counts
 
 
 @_jit

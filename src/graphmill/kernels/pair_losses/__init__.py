@@ -92,7 +92,7 @@ class _PairLosses(torch.autograd.Function):
         from graphmill.kernels.pair_losses import cpu as pair_losses_cpu
 
         tables = list(zip(ctx.tables, ctx.needs_input_grad[:2], strict=True))
-        found = [gradient_of_table(t) if needed else None for t, needed in tables]
-        into = [t.grad if own is None and needed else own for own, (t, needed) in zip(found, tables, strict=True)]
+        result = [gradient_of_table(t) if needed else None for t, needed in tables]
+        into = [t.grad if each is None and needed else each for each, (t, needed) in zip(result, tables, strict=True)]
         pair_losses_cpu.backward(*ctx.saved_tensors, *(float(g) for g in gradients), *into)
-        return *found, None, None, None
+        return *result, None, None, None

@@ -77,10 +77,10 @@ class _BesideNormalised(torch.autograd.Function):
 
         out, divisors = ctx.saved_tensors
         gradient = gradients[0].contiguous()
-        found = [out.new_empty(len(out), width) for width in ctx.widths]
-        for into, divisor, place in zip(found, divisors, _places(ctx.begin, ctx.widths), strict=True):
+        result = [out.new_empty(len(out), width) for width in ctx.widths]
+        for into, divisor, place in zip(result, divisors, _places(ctx.begin, ctx.widths), strict=True):
             row_norm_cpu.backward(gradient, out, divisor, into, place)
-        return gradient[:, : ctx.begin], *found
+        return gradient[:, : ctx.begin], *result
 
 
 def _places(begin: int, widths: list[int]) -> list[int]:

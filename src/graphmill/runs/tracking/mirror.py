@@ -66,10 +66,10 @@ def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -
     if (run / "report.json").is_file():
         figures, tags = _results(run)
         card = (run / CARD).read_text(encoding="utf-8") if (run / CARD).is_file() else ""
-        told = json.dumps([figures, tags, card], sort_keys=True)
-        if told != state["told"]:
+        reported = json.dumps([figures, tags, card], sort_keys=True)
+        if reported != state["sent"]:
             tracker.finish(state["run"], figures, tags, card)
-            state["told"] = told
+            state["sent"] = reported
             _note(run, state)
     return len(new)
 
@@ -182,7 +182,7 @@ def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:
             return state
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    state = {"where": where, "key": uuid.uuid4().hex, "run": "", "epoch": 0, "told": ""}
+    state = {"where": where, "key": uuid.uuid4().hex, "run": "", "epoch": 0, "sent": ""}
     _note(run, state)
     return state
 

@@ -40,11 +40,11 @@ class MlflowTracker:
 
     def start(self, about: About) -> str:
         """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
-        found = self.client.get_experiment_by_name(self.experiment)
-        experiment = found.experiment_id if found else self.client.create_experiment(self.experiment)
-        there = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{about.key}'", max_results=1)
-        if there:
-            run = str(there[0].info.run_id)
+        result = self.client.get_experiment_by_name(self.experiment)
+        experiment = result.experiment_id if result else self.client.create_experiment(self.experiment)
+        existing = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{about.key}'", max_results=1)
+        if existing:
+            run = str(existing[0].info.run_id)
         else:
             tags = {_KEY: about.key, **{name: value[:_LONGEST] for name, value in about.tags.items()}}
             run = str(self.client.create_run(experiment, tags=tags, run_name=about.name).info.run_id)
@@ -67,9 +67,9 @@ class MlflowTracker:
         """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
         from mlflow.entities import Metric, RunTag
 
-        told = {**tags, **({_CARD: card} if card else {})}
+        reported = {**tags, **({_CARD: card} if card else {})}
         metrics = [Metric(_name(name), value, 0, 0) for name, value in figures.items()]
-        self.client.log_batch(run, metrics=metrics, tags=[RunTag(name, v[:_LONGEST]) for name, v in told.items()])
+        self.client.log_batch(run, metrics=metrics, tags=[RunTag(name, v[:_LONGEST]) for name, v in reported.items()])
         self.client.set_terminated(run)
 
     def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
@@ -79,13 +79,13 @@ class MlflowTracker:
             self.client.create_registered_model(
                 name, description="Promoted by graphmill; the versions are its own files."
             )
-        there = [v for v in self.client.search_model_versions(f"name = '{name}'") if v.tags.get(_VERSION) == version]
-        if not there:
+        existing = [v for v in self.client.search_model_versions(f"name = '{name}'") if v.tags.get(_VERSION) == version]
+        if not existing:
             made = self.client.create_model_version(
                 name, tags["source"], run_id=run or None, tags={_VERSION: version, **tags}
             )
-            there = [made]
-        self.client.set_registered_model_alias(name, alias, there[0].version)
+            existing = [made]
+        self.client.set_registered_model_alias(name, alias, existing[0].version)
 
 
 def _name(name: str) -> str:

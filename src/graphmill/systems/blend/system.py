@@ -37,7 +37,7 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
-from graphmill.training.contract import EmbeddingBlock, Execution, ParameterGroup, Phase, StepBatch
+from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
 
 COMPLEX = "complex"
 
@@ -69,11 +69,11 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> BlendModule:
+    def build(self, step_sizes: StepSizes) -> BlendModule:
         """A blend whose parts are not yet fitted."""
-        self.execution = execution
-        execution.can_checkpoint = False
-        models = {name: system.build(execution) for name, system in self.trained.items()}
+        self.step_sizes = step_sizes
+        step_sizes.can_checkpoint = False
+        models = {name: system.build(step_sizes) for name, system in self.trained.items()}
         sizes = self.graph.num_nodes, len(self.graph.relations), self.settings.model.embedding_dim, len(self.names)
         return BlendModule(*sizes, paths=PATHS in self.names, trained=models)
 

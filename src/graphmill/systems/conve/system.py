@@ -28,7 +28,7 @@ from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, 
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
-from graphmill.training.contract import Compilable, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, StepSizes, Term
 from graphmill.training.run_directory import RunDirectory
 
 FEW_STEPS = 10_000
@@ -69,9 +69,9 @@ class ConveSystem(TableSystem[ConvE]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> ConvE:
+    def build(self, step_sizes: StepSizes) -> ConvE:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         return ConvE(self.config)
 
     def parameter_groups(self, model: ConvE, phase: Phase) -> list[ParameterGroup]:

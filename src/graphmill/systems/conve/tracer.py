@@ -2,8 +2,7 @@
 
 Notation of one query q: picture → norm 0 → convolution → norm 1 → ReLU = a_q → linear → norm 2 → ReLU = x_q. For a
 label (q, t): ℓ = softplus(s_t) − one · s_t with s_t = x_q · e_t + b_t, so ∂ℓ/∂s_t = c = σ(s_t) − one, and the backward
-pass starts from c · e_t. A whole row starts from g E instead, g = σ(s) − y over all entities. With a softmax a label has
-p − y_t over all entities, p = softmax(s), and a row the sum over its known tails.
+pass starts from c · e_t. With a softmax a label has p − y_t over all entities, p = softmax(s).
 
 Feature maps have the channel last, so that every step except the fold is a matrix product.
 """
@@ -55,7 +54,6 @@ class ConveTracer:
         "output_norm",
         "entity_bias",
     )
-    output_parameters = ("entities", "entity_bias")
 
     def __init__(self, model: ConvE, data: ConveData, loss: str, smoothing: float, precision: str) -> None:
         self.model = model.eval()
@@ -97,43 +95,13 @@ class ConveTracer:
             into_x = slope * keys
         below, into_head, into_relation = self._backward(queries, which, into_x)
         rows = (tail, queries.head[which]), (slope * x, into_head)
-        return self._factors(queries, which, rows, share, into_relation, below, slope)
-
-    @torch.no_grad()
-    def row_gradients(self, queries: np.ndarray) -> list[Factor]:
-        """See :class:`graphmill.training.gradients.Tracer`."""
-        shared, which = self._queries(queries)
-        known = np.searchsorted(self.data.query_head * self.width + self.data.query_relation, shared.keys)
-        rows, tails = (self._tensor(part) for part in self.data.positives(known))
-        scores = self.model.scores(shared.x)
-        if self.softmax:
-            count = torch.bincount(rows, minlength=len(scores))[:, None]
-            slope = (torch.softmax(scores, dim=1) - self.zero) * count
-        else:
-            slope = torch.sigmoid(scores).sub_(self.zero)
-        slope[rows, tails] -= self.one - self.zero
-        below, into_head, into_relation = self._backward(shared, which, (slope @ self.model.entities)[which])
-        head = (shared.head[which],), (into_head,)
-        return self._factors(shared, which, head, slope, into_relation, below, None)
-
-    def _factors(
-        self,
-        q: _Queries,
-        which: Tensor,
-        rows: tuple[tuple[Tensor, ...], tuple[Tensor, ...]],
-        slope: Tensor | None,
-        into_relation: Tensor,
-        below: list[Factor],
-        own: Tensor | None,
-    ) -> list[Factor]:
-        """All factors. ``rows``: of the table of entities. ``slope`` [m, N] or None: ∂ℓ/∂s of each query over all
-        entities; ``own`` [n, 1] or None: what the labels' tails, the first of ``rows``, get beside it."""
-        spread = None if slope is None else (slope, q.x)
-        table = RowGradients("entities", *rows, spread, None if slope is None else which)
-        unit = None if slope is None else (slope, torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device))
-        keys, values = ((), ()) if own is None else (rows[0][:1], (own,))
-        bias = RowGradients("entity_bias", keys, values, unit, None if slope is None else which)
-        return [table, RowGradients("relations", (q.relation[which],), (into_relation,)), *below, bias]
+        spread, unit, by_query = None, None, None
+        if share is not None:
+            spread, unit, by_query = (share, queries.x), (share, torch.ones_like(share[:, :1])), which
+        table = RowGradients("entities", *rows, spread, by_query)
+        bias = RowGradients("entity_bias", (tail,), (slope,), unit, by_query)
+        relation = RowGradients("relations", (queries.relation[which],), (into_relation,))
+        return [table, relation, *below, bias]
 
     def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
         """The forward pass of the distinct queries in ``asked`` [n, 2], and the place of each row among them."""

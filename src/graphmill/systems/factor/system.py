@@ -32,7 +32,7 @@ from graphmill.systems.factor.model import (
     scores_of_relations,
 )
 from graphmill.systems.factor.settings import FactorSettings
-from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, StepSizes, Term
 
 
 class FactorSystem(TableSystem[FactorTables]):
@@ -90,9 +90,9 @@ class FactorSystem(TableSystem[FactorTables]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> FactorTables:
+    def build(self, step_sizes: StepSizes) -> FactorTables:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         m = self.settings.model
         return FactorTables(
             self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.score, m.popularity

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class RelationEdges:
+class LocalEdges:
     """One relation's training edges, local node numbers, sorted by (dst, src); ``mask``: :attr:`HgtData.masks`."""
 
     source_type: int
@@ -73,14 +73,14 @@ class HgtData:
     def __init__(self, graph: TypedGraph, objective: HgtObjective) -> None:
         self.graph = graph
         types = {t.name: number for number, t in enumerate(graph.node_types)}
-        self.relations: list[RelationEdges] = []
+        self.relations: list[LocalEdges] = []
         for relation in graph.relations:
             edges = graph.edges(relation.index)
             train = np.flatnonzero(np.asarray(edges.split) == 0)
             numbers = types[relation.source], types[relation.target]
             source, target = (graph.node_types[number] for number in numbers)
             src, dst, pair = (np.asarray(array)[train] for array in (edges.src, edges.dst, edges.pair))
-            self.relations.append(RelationEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
+            self.relations.append(LocalEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
         self.groups = self._groups()
         self.masks = graph.num_pairs
         self.by_relation = self._pairs_are_split(graph)
@@ -156,7 +156,7 @@ class HgtData:
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
         similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=SIMILARITY)
-        indptr, indices = similarity.indptr, similarity.indices
+        indptr, indices = similarity.indptr.astype(np.int64), similarity.indices.astype(np.int32)
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):
             return None

@@ -30,7 +30,7 @@ from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.settings import INFERENCE_ROWS, SAMPLES, HgtSettings
 from graphmill.systems.hgt.spectral import StepVectors
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -65,9 +65,9 @@ class HgtSystem(BaseSystem[HgtModule]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> HgtModule:
+    def build(self, step_sizes: StepSizes) -> HgtModule:
         """Initialise on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         m, data = self.settings.model, self.data
         widths = {n: self.width for n in range(len(self.graph.node_types)) if self.width}
         widths |= {n: rows.shape[1] + self.width for n, rows in self.features.items()}
@@ -81,7 +81,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             m.num_heads,
             m.dropout,
             widths,
-            execution.checkpointing,
+            step_sizes.checkpointing,
             self.width,
             signs,
         )

@@ -18,7 +18,7 @@ from graphmill.graph.interactions import Interactions
 from graphmill.graph.knowledge import Knowledge
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
+from graphmill.kernels.translation import EdgeGroup, score_edges_, segment_softmax
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_system import DividedBatch
@@ -149,7 +149,7 @@ class CollaborativeGraph:
     # ---------------------------------------------------------------- attention
 
     @cached_property
-    def scored(self) -> list[RelationEdges]:
+    def scored(self) -> list[EdgeGroup]:
         """All edges by relation; small relations are grouped, up to some thousand rows."""
         ends = self.head, self.relation, self.tail
         return edges_by_relation(*ends, self.num_nodes, self.num_relations, self.device)
@@ -195,7 +195,7 @@ class CollaborativeGraph:
 
 def edges_by_relation(
     head: np.ndarray, relation: np.ndarray, tail: np.ndarray, num_nodes: int, num_relations: int, device: torch.device
-) -> list[RelationEdges]:
+) -> list[EdgeGroup]:
     """Edges sorted by head, in the form that :func:`graphmill.kernels.translation.score_edges_` requires."""
     order = np.argsort(relation, kind="stable")
     of = relation[order] * np.int64(num_nodes)
@@ -212,6 +212,6 @@ def edges_by_relation(
         arrays = order[e:f], heads[h:i] % num_nodes, tails[t:u] % num_nodes, indptr, tail[e:f] - t
         tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays)
         bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
-        found.append(RelationEdges(first, last, *bounds_here, *tensors))
+        found.append(EdgeGroup(first, last, *bounds_here, *tensors))
         first = last
     return found

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
+from graphmill.kernels.translation import EdgeGroup, score_edges_, segment_softmax
 from graphmill.systems.kgat.graph import CollaborativeGraph, edges_by_relation
 from graphmill.systems.kgat.model import Kgat
 from graphmill.training.processes import Ranks
@@ -49,7 +49,7 @@ class RankGraph:
         return matrix.with_values(value)
 
     @cached_property
-    def _ends(self) -> tuple[RowExchange, list[RelationEdges], Tensor]:
+    def _ends(self) -> tuple[RowExchange, list[EdgeGroup], Tensor]:
         """Heads and tails, fetched as one table; the edges by relation, as rows of this table; the head of each edge."""
         nodes = sorted_unique(np.concatenate((self.tail, np.arange(self.first, self.last))))
         head, tail = np.searchsorted(nodes, self.head), np.searchsorted(nodes, self.tail)

@@ -21,7 +21,7 @@ from graphmill.systems.nbfnet.graph import MessageGraph
 from graphmill.systems.nbfnet.memory import QUERIES
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.settings import NbfnetSettings
-from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
 SOFTMAX = "softmax"
 
@@ -70,9 +70,9 @@ class NbfnetSystem(BaseSystem[NBFNet]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> NBFNet:
+    def build(self, step_sizes: StepSizes) -> NBFNet:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         m = self.settings.model
         return NBFNet(len(self.messages.counts), m.hidden_dim, m.num_layers)
 

@@ -61,8 +61,21 @@ class NeighboursSystem(ClosedFormSystem):
 
     def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
         """The setting that ranks validation links best by the mean MRR of the relations."""
-        arrays, rows_of = self.rows_to_choose(poll)
-        setting, _ = choose(self.edges, self.ranking_queries("valid", TUNING_QUERIES), rows_of, poll=poll)
+        return self.fitted_to(self.ranking_queries("valid", TUNING_QUERIES), poll)
+
+    def fitted_to(
+        self,
+        queries: LinkQueries,
+        poll: Callable[[], None],
+        *,
+        macro: bool = True,
+        products: Callable[[], None] | None = None,
+        progress: Callable[[int], None] = lambda heads: None,
+    ) -> Mapping[str, np.ndarray]:
+        """The arrays, with the setting that ranks ``queries`` best. ``products``: called instead of ``poll`` for each
+        product of the SVD. ``macro``, ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        arrays, rows_of = self.rows_to_choose(products or poll)
+        setting, _ = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
         return {**arrays, "setting": setting_row(setting)}
 
     def setting(self, model: SolvedArrays) -> NeighbourSetting:

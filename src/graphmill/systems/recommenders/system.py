@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.quick import sampled_rows
+from graphmill.evaluation.health.figures import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, no_items, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import Interactions, interaction_view
@@ -30,7 +30,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
 from graphmill.systems.recommenders.settings import RecommenderSettings
-from graphmill.training.contract import EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
@@ -104,9 +104,9 @@ class RecommenderSystem(BaseSystem[M], ABC):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> M:
+    def build(self, step_sizes: StepSizes) -> M:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         return self.make_model()
 
     def ids(self, kind: str) -> list[str]:

@@ -36,7 +36,7 @@ from graphmill.systems.sequences.next_item_losses import (
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
@@ -75,9 +75,9 @@ class SequenceSystem(BaseSystem[SequenceModule]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, execution: Execution) -> SequenceModule:
+    def build(self, step_sizes: StepSizes) -> SequenceModule:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(execution)
+        self.seed_weights(step_sizes)
         m = self.settings.model
         sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
         parts = *sizes, m.dropout, m.norm, LAYER_NORM_EPS

@@ -1,8 +1,11 @@
-"""All health checks, in the order of reports, with a file for each of single rows, similarity, spectrum, node types and
-links."""
+"""All health checks, in the order of reports, and their thresholds, with a file for each of single rows, similarity,
+spectrum, node types and links."""
 
-from graphmill.evaluation.health.check import Group, HealthCheck
+from typing import Any
+
+from graphmill.evaluation.health.check import Group, HealthCheck, settings_of_thresholds
 from graphmill.evaluation.health.checks import links, node_types, similarity, single_rows, spectrum
+from graphmill.settings import setting
 
 CHECKS: tuple[HealthCheck, ...] = (
     *single_rows.CHECKS,
@@ -21,3 +24,11 @@ GROUPS: tuple[Group, ...] = (
     links.FIT,
 )
 """The checks of the validation asset."""
+
+_OfChecks: Any = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
+
+
+class HealthThresholds(_OfChecks):
+    """Bounds of :func:`graphmill.evaluation.health.report.health_report`. A figure exactly at its bound passes."""
+
+    type_rows_min: int = setting(30, "Types with fewer rows are shown but not judged.", ge=3)

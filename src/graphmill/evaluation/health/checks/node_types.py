@@ -2,7 +2,7 @@
 
 import math
 
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
+from graphmill.evaluation.health.check import CheckInput, Group, HealthCheck, Outcome, Threshold
 from graphmill.evaluation.health.direction_bounds import at_a_point, narrow, type_rank_needed
 from graphmill.evaluation.health.figures import TypeFigures
 
@@ -20,18 +20,18 @@ DISEASES = Group(
 APART = "Train longer on the relations of this type, give it features, or raise supervision for it."
 
 
-def _with_enough_rows(e: Evidence) -> list[TypeFigures]:
-    return [own for own in e.figures.types if own.judged]
+def _with_enough_rows(e: CheckInput) -> list[TypeFigures]:
+    return [each for each in e.figures.types if each.judged]
 
 
-def _cosine(e: Evidence) -> Outcome | None:
+def _cosine(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
     own = max(types, key=lambda own: own.cosine)
     return COSINE.outcome(own.cosine, e.thresholds.type_cosine_max, not at_a_point(own, e.thresholds), type=own.name)
 
 
-def _rank(e: Evidence) -> Outcome | None:
+def _rank(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
     own = min(types, key=lambda own: own.effective_rank / type_rank_needed(e.thresholds, own.available))
@@ -39,19 +39,19 @@ def _rank(e: Evidence) -> Outcome | None:
     return RANK.outcome(own.rank_share, bound, not narrow(own, e.thresholds), type=own.name)
 
 
-def _top1(e: Evidence) -> Outcome | None:
+def _top1(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
     own, most = max(types, key=lambda own: own.top1_ratio), e.thresholds.type_top1_max
     return TOP1.outcome(own.top1_ratio, most, own.top1_ratio <= most, type=own.name)
 
 
-def _separation(e: Evidence) -> float | None:
+def _separation(e: CheckInput) -> float | None:
     apart = e.figures.cosines.separation
     return None if math.isnan(apart) or not _with_enough_rows(e) else apart
 
 
-def _diseases(e: Evidence) -> Outcome | None:
+def _diseases(e: CheckInput) -> Outcome | None:
     """The band's upper end alone would fail a type that is similar but has many directions, so a failure also needs a
     low rank."""
     own = next((own for own in _with_enough_rows(e) if own.name == e.disease_type), None)

@@ -1,6 +1,6 @@
 """Checks of single rows: not finite, zero, repeated, or too long."""
 
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
+from graphmill.evaluation.health.check import CheckInput, Group, HealthCheck, Outcome, Threshold
 
 SOUND = Group(
     "rows_are_sound",
@@ -8,12 +8,12 @@ SOUND = Group(
 )
 
 
-def _dead(e: Evidence) -> Outcome:
+def _dead(e: CheckInput) -> Outcome:
     most = e.thresholds.dead_rows_max
     return DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
 
 
-def _duplicated(e: Evidence) -> Outcome:
+def _duplicated(e: CheckInput) -> Outcome:
     share, most, rows = e.figures.duplicated_share, e.thresholds.duplicated_share_max, e.figures.duplicated
     if rows and share <= most:
         counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
