@@ -1,6 +1,7 @@
 """Snapshots of a graph as Dagster's partitions: sensor, backfill, a failure that is retried, live, retention."""
 
 import contextlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -88,6 +89,12 @@ class Growing:
         assert found is not None
         return found
 
+    def trained(self, snapshot: str) -> tuple[str, int]:
+        """The start and the epochs of the snapshot's training."""
+        (file,) = self.root.glob(f"data/06_models/toy/snapshots/{snapshot}/distmult/*/settings.json")
+        training = json.loads(file.read_text())["training"]
+        return training["init_from"], training["epochs"]
+
     def reason(self, snapshot: str) -> str:
         return str(self.made("distmult_promoted", snapshot).metadata["reason"].value)
 
@@ -117,6 +124,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
                 },
                 "promote": {"when": "checks_pass", **promote},
                 "drift": {"seeds": 0},
+                "warm_epochs": 1,
                 "publish": "data/live.csv",
             }
             kinds = (GraphDataset, dataset), (EmbeddingModel, model)
@@ -173,6 +181,8 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     assert growing.run("2024-12").success
     assert growing.live() == "2024-12"
     require_departure(growing, before)
+    epochs = {name: growing.trained(name) for name in ("2024-11", "2024-12")}
+    assert epochs == {"2024-11": ("", 2), "2024-12": ("champion", 1)}, "the later one starts from the live version"
     assert growing.known == ["2024-10", "2024-11", "2024-12"]
     outputs = growing.root / "data/06_models/toy"
     assert not list(outputs.rglob("2024-09*"))

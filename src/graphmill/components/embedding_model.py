@@ -154,6 +154,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
+    warm_epochs: int = Field(
+        0,
+        ge=0,
+        description="Epochs of a training that starts from the live version, matched by node id; 0: each starts fresh.",
+    )
     schedule: Schedule | None = Field(None, description="When to retrain.")
     freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
@@ -194,12 +199,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
             partitions_def=partitions_of(context, self.dataset),
+            warm_epochs=self.warm_epochs,
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
+        if plan.warm_epochs and plan.abilities.closed_form:
+            raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
         if plan.search and plan.partitions_def:
             raise SettingsError(
                 f"search: {plan.dataset} has a graph for each snapshot; remove the section, and search by command"

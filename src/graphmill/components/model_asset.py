@@ -18,6 +18,7 @@ from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
+from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
@@ -75,7 +76,10 @@ def _job(step: Step) -> Job:
     if publish and not is_url(publish) and step.path(publish).is_dir():
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
-    return {"settings": settings.model_dump(), "run_root": step.run_root}
+    values = settings.model_dump()
+    if step.plan.warm_epochs and Versions(step.path(step.plan.versions_folder)).current_name():
+        values["training"] |= {"init_from": "champion", "epochs": step.plan.warm_epochs}
+    return {"settings": values, "run_root": step.run_root}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:

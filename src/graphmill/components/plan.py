@@ -190,6 +190,7 @@ class ModelPlan:
     launcher: LauncherSettings | None
     drift: DriftThresholds
     partitions_def: dg.DynamicPartitionsDefinition | None = None
+    warm_epochs: int = 0
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
 

@@ -77,7 +77,7 @@ def prepare(
     Raises:
         SettingsError, InputError, ResourceError: the message says what is wrong; nothing has been written.
     """
-    job, warm_start = _warmed(resolve(values, where), root)
+    job = resolve(values, where)
     settings = job.settings
     require_processes(settings.acceleration.processes, where)
     require_tracker(settings.tracker)
@@ -88,28 +88,20 @@ def prepare(
     if plan.option.heap == "returned" and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
+    warm_start = None
+    if settings.training.init_from == CHAMPION:
+        live = champion_folder(run_root(settings, root))
+        warm_start = read_champion(live) if live else None
+        if live is None:
+            job = replace(job, notes=[*job.notes, "init_from: champion: nothing is live yet, so this starts fresh"])
+    elif settings.training.init_from:
+        warm_start = read_warm_start(settings.training.init_from)
     system = registry.create(settings.system, graph, settings, job.batching)
     job.notes.extend(getattr(system, "advice", ()))
     init = warm_start.identity if warm_start else ""
     digest = fingerprint(job, graph.content_hash, system.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
     return Prepared(job, graph, system, digest, run, warm_start, plan)
-
-
-def _warmed(job: Job, root: str) -> tuple[Job, WarmStart | None]:
-    """The start that ``training.init_from`` names, None for a fresh one, and the job with the epochs of that start."""
-    training, warm_start = job.settings.training, None
-    if training.init_from == CHAMPION:
-        live = champion_folder(run_root(job.settings, root))
-        warm_start = read_champion(live) if live else None
-        if live is None:
-            job = replace(job, notes=[*job.notes, "init_from: champion: nothing is live yet, so this starts fresh"])
-    elif training.init_from:
-        warm_start = read_warm_start(training.init_from)
-    if warm_start and training.warm_epochs:
-        shorter = training.model_copy(update={"epochs": training.warm_epochs})
-        job = replace(job, settings=job.settings.model_copy(update={"training": shorter}))
-    return job, warm_start
 
 
 def train(

@@ -50,9 +50,6 @@ class TrainingSettings(Settings):
         "RUN or RUN@EPOCH whose vectors to start from, matched by node id; champion = the live version; empty = "
         "start fresh",
     )
-    warm_epochs: int = setting(
-        0, "Number of passes of a training that starts from init_from; 0 = epochs", identity=False, ge=0
-    )
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
 
 
