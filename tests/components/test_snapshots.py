@@ -254,6 +254,11 @@ def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> N
     assert "two snapshots are named" in growing.tick().skip_reason.skip_message
 
 
+def test_what_does_not_train_cannot_start_from_the_live_version(project: Project) -> None:
+    with pytest.raises(SettingsError, match="warm_epochs: knn is computed in closed form"):
+        project.model(system="knn", warm_epochs=3)
+
+
 def test_names_are_ordered_by_their_numbers(tmp_path: Path) -> None:
     for name in ("2024-10", "2024-9", "v2.1", ".hidden"):
         write_snapshot(tmp_path, name)

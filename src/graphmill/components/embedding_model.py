@@ -206,7 +206,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
-        if plan.warm_epochs and plan.abilities.closed_form:
+        if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
             raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
         if plan.search and plan.partitions_def:
             raise SettingsError(
