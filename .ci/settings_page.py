@@ -167,8 +167,8 @@ def _sources() -> str:
     for name, format in FORMATS.items():
         model = format.settings
         own = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
-        if own:
-            parts += [f"## Format `{name}`\n", _list(model, own), *_nested(f"`{name}`", model)]
+        parts += [f"## Format `{name}`\n", _list(model, own) if own else "It has those above.\n"]
+        parts += _nested(f"`{name}`", model)
     return "\n".join(parts)
 
 
