@@ -249,6 +249,11 @@ def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> N
     result = growing.run("2024-01")
     failures = [e for e in result.all_events if e.is_step_failure]
     assert "2024-01/kg.csv does not exist" in str(failures[0].step_failure_data.error)
+    growing.instance.add_dynamic_partitions("toy_snapshots", ["../../other"])
+    result = growing.run("../../other")
+    failures = [e for e in result.all_events if e.is_step_failure]
+    assert "a name has letters, digits" in str(failures[0].step_failure_data.error)
+    assert not list(growing.root.rglob("other*"))
     for name in ("spring", "Spring"):
         write_snapshot(growing.root, name)
     assert "two snapshots are named" in growing.tick().skip_reason.skip_message

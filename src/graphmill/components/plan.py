@@ -19,7 +19,15 @@ from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.ingest.snapshots import PLACE, SnapshotSettings, at_snapshot, joined, order, snapshot_names
+from graphmill.ingest.snapshots import (
+    PLACE,
+    SnapshotSettings,
+    at_snapshot,
+    checked_snapshot,
+    joined,
+    order,
+    snapshot_names,
+)
 from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
@@ -119,7 +127,8 @@ class DatasetPlan:
 
     def of(self, snapshot: str) -> "DatasetPlan":
         """The plan of one snapshot. In mode append, the file of a source is the one that :meth:`prepare` writes."""
-        here = replace(self, snapshot=snapshot, sources=[at_snapshot(source, snapshot) for source in self.sources])
+        sources = [at_snapshot(source, checked_snapshot(snapshot)) for source in self.sources]
+        here = replace(self, snapshot=snapshot, sources=sources)
         if self.snapshots is None or self.snapshots.mode == "replace":
             return here
         return replace(here, sources=[self._joined(here.folder, source) for source in self.sources])

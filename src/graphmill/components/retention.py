@@ -5,7 +5,9 @@ import shutil
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan
+from graphmill.errors import InputError
 from graphmill.graph.graph_location import SNAPSHOTS
+from graphmill.ingest.snapshots import checked_snapshot
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.promotion.versions import Versions
@@ -26,9 +28,15 @@ def remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[str
     unfinished = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING]
     runs = instance.get_runs(dg.RunsFilter(statuses=[*unfinished, dg.DagsterRunStatus.STARTED]))
     spared = {*known[-plan.snapshots.keep :], context.partition_key, *(run.tags.get(PARTITION) for run in runs)}
-    live = (Versions(folder).current() for folder in (plan.root / PROMOTED / plan.dataset).glob("*"))
-    spared |= {str(version.about.get("snapshot", "")) for version in live if version}
-    outputs, gone = plan.root / OUTPUTS / plan.dataset, [name for name in known if name not in spared]
+    folders = [path for path in (plan.root / PROMOTED / plan.dataset).glob("*") if path.is_dir()]
+    try:
+        live = [Versions(folder).current() for folder in folders]
+        gone = [checked_snapshot(name) for name in known if name not in spared]
+    except InputError as error:
+        context.log.warning(f"no snapshot was removed: {error}")
+        return []
+    gone = [name for name in gone if name not in {version.about["snapshot"] for version in live if version}]
+    outputs = plan.root / OUTPUTS / plan.dataset
     for name in gone:
         shutil.rmtree(outputs / SNAPSHOTS / name, ignore_errors=True)
         for suffix in (".json", ".parquet"):

@@ -64,6 +64,15 @@ def order(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
 
 
+def checked_snapshot(name: str) -> str:
+    """``name`` if it can be that of a snapshot, and of its folder. Raises :class:`InputError` otherwise."""
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            f"snapshot {name!r}: a name has letters, digits, '_', '-', '+' and single dots only; rename its file or folder"
+        )
+    return name
+
+
 def snapshot_names(sources: Sequence[SourceFile]) -> list[str]:
     """The names of all snapshots of which a source has a file, the oldest first.
 
@@ -71,11 +80,7 @@ def snapshot_names(sources: Sequence[SourceFile]) -> list[str]:
         InputError: a name cannot be that of a folder, two differ only in case, or the folder cannot be read.
     """
     matches = {name for source in sources if PLACE in source.location for name in _matches(source.location)}
-    if bad := sorted(name for name in matches if not _NAME.fullmatch(name)):
-        raise InputError(
-            f"snapshot {bad[0]!r}: a name has letters, digits, '_', '-', '+' and single dots only; rename its file or folder"
-        )
-    names = sorted(matches, key=order)
+    names = [checked_snapshot(name) for name in sorted(matches, key=order)]
     folded: dict[str, str] = {}
     for name in names:
         if (other := folded.setdefault(name.casefold(), name)) != name:
