@@ -65,6 +65,9 @@ def embed(
             help="File of new nodes' features, or NAME=FILE where the graph has several sets; once for each set"
         ),
     ] = None,
+    attributes: Annotated[
+        list[str] | None, typer.Option(help="Table that describes new nodes, as at the build; or TYPE=FILE")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
     format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
@@ -72,20 +75,18 @@ def embed(
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
 
-    blend, HGT and spectral need --edges; HGT can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need
-    --features of items.
+    Spectral needs --edges. blend and HGT need --edges, or the --features or --attributes that they were trained with. KGAT
+    needs facts as --edges. MMGCN and DRAGON need --features or --attributes of items.
     """
     from graphmill.usage.embed import NEW, embed_run
     from graphmill.usage.joining_nodes import read_joining
 
-    named = [given.partition("=") for given in features or []]
-    files = {name if mark else "": file if mark else name for name, mark, file in named}
-    if len(files) < len(named):
-        raise InputError("--features: two files have the same feature set; name each as NAME=FILE")
+    files = _by_name("--features", features or [], "feature set", "NAME")
+    described = _by_name("--attributes", attributes or [], "node type", "TYPE")
 
     def embedded() -> tuple[dict[str, Any], str]:
         restored = restored_run(run, "")
-        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
+        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
         notes = [*told.notes, *(tables.notes if tables else [])]
         if tables and len(tables.rejects):
             line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
@@ -103,6 +104,15 @@ def embed(
     rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
     rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
     print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
+
+
+def _by_name(option: str, given: list[str], of: str, name: str) -> dict[str, str]:
+    """Name → file, of FILE (its name is "") and NAME=FILE."""
+    parts = [("", "", each) if Path(each).exists() else each.rpartition("=") for each in given]
+    files = {label: file for label, _, file in parts}
+    if len(files) < len(parts):
+        raise InputError(f"{option}: two files have the same {of}; name each as {name}=FILE")
+    return files
 
 
 @app.command(rich_help_panel=USE)

@@ -17,7 +17,7 @@ from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.snapshots import SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
-from graphmill.ingest.sources import checked_name, graph_settings, parse_sources
+from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
 from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
@@ -28,6 +28,12 @@ def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     sources = resolved(context, value)
     parse_sources(sources, root=Path())  # here, so that an error is shown with its line
     return sources
+
+
+def _resolve_attributes(context: dg.ResolutionContext, value: Any) -> Any:
+    attributes = resolved(context, value)
+    parse_attributes(attributes, root=Path())
+    return attributes
 
 
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
@@ -42,6 +48,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             description="Files: name, format, path (local or fsspec URL) and the settings of the format.",
         ),
     ]
+    attributes: Annotated[
+        Any,
+        dg.Resolver(
+            _resolve_attributes,
+            model_field_type=dict[str, Any],
+            description="Attributes of nodes: node type → file, id, and each attribute's kind: "
+            "text, category, number, date or list.",
+        ),
+    ] = Field(default_factory=dict)
     graph: Annotated[Any, section(GraphSettings, "graph")] = Field(default_factory=GraphSettings)
     rejected_share_max: float = Field(
         0.01, description="Share of the rows that may be unusable (0 to 1). If more are, the chain stops."
@@ -65,7 +80,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
         require_own_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
-        sources = parse_sources(self.sources, root)
+        sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:
             raise SettingsError(f"rejected_share_max = {self.rejected_share_max:g}: must be between 0 and 1")
         if not 0 <= self.ids_match_min <= 1:

@@ -1,4 +1,5 @@
-"""The assets ``<dataset>/nodes`` and ``<dataset>/edges``, or ``<dataset>/interactions``, and ``<dataset>/features``."""
+"""The assets ``<dataset>/nodes`` and ``<dataset>/edges``, or ``<dataset>/interactions``, ``<dataset>/features`` and
+``<dataset>/attributes``."""
 
 import hashlib
 import json
@@ -23,10 +24,11 @@ from graphmill.graph.interaction_tables import (
     popular_items,
 )
 from graphmill.ingest.aliases import read_aliases
+from graphmill.ingest.attributes import frequent
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.source_files import digest
 from graphmill.ingest.sources import read_tables, table_names
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, attribute_kind
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
@@ -100,6 +102,10 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "Numbers that describe nodes, for example from an image or a text: one table per node type, for models "
             "that read features."
         ),
+        "attributes": (
+            "What describes nodes, as given: texts, categories, numbers, dates and lists. The graph turns them into "
+            "features, which models read."
+        ),
         "nodes": (
             "The nodes of the graph: one row per node. If a number in `by_type` surprises you, look at the columns "
             "of the source in the defs.yaml."
@@ -122,7 +128,7 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
                 owners=list(plan.owners),
                 description=abouts[name],
                 code_version=TABLES_VERSION,
-                dagster_type=dict if name == "features" else pa.Table,
+                dagster_type=dict if name in ("features", "attributes") else pa.Table,
             )
             for name, key in keys.items()
         },
@@ -150,6 +156,7 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "nodes": lambda was: _nodes(result, was),
             "edges": lambda was: _edges(plan, result, rejects, was),
             "features": lambda was: _features(here, result, was),
+            "attributes": lambda was: _attributes(here, result, was),
         }
         for name, key in keys.items():
             value, metadata, checks = makers[name](previous[name])
@@ -304,11 +311,7 @@ def _ids_match(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.
 
 
 def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
-    folder = f"{plan.folder}/features"
-    paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
-    for kind, path in paths.items():
-        with replacing(plan.root / path) as part:
-            write_parquet(result.features[kind], part.file)
+    paths = _write_each(plan, "features", result.features)
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
     metadata: dict[str, Any] = {
@@ -322,6 +325,35 @@ def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) ->
         "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items()) or "none"),
     }
     return paths, metadata, []
+
+
+def _attributes(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
+    paths = _write_each(plan, "attributes", result.attributes)
+    rows = [
+        {"type": kind, "attribute": name, "kind": attribute_kind(table[name].type), "nodes": len(table[name].drop_null()),
+         "frequent": ", ".join(f"{value} ({count:,})" for value, count in frequent(table[name].combine_chunks()))}
+        for kind, table in result.attributes.items()
+        for name in table.column_names[1:]
+    ]  # fmt: skip
+    described = (
+        f"{t.num_columns - 1} attributes of {t.num_rows:,} nodes of type {k}" for k, t in result.attributes.items()
+    )
+    metadata = {
+        "summary": in_words("; ".join(described) + ".", links(previous.asset)),
+        "dagster/row_count": sum(table.num_rows for table in result.attributes.values()),
+        "by_attribute": records(rows),
+        "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items())),
+    }
+    return paths, metadata, []
+
+
+def _write_each(plan: DatasetPlan, folder: str, tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """Write tables into a folder; the path of each, relative to the project, by its key."""
+    paths = {key: f"{plan.folder}/{folder}/{number}.parquet" for number, key in enumerate(sorted(tables))}
+    for key, path in paths.items():
+        with replacing(plan.root / path) as part:
+            write_parquet(tables[key], part.file)
+    return paths
 
 
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:

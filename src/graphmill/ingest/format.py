@@ -20,7 +20,9 @@ from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
 
-Gives = Literal["edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features"]
+Gives = Literal[
+    "edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features", "attributes"
+]
 
 ONE_WAY = (("add_reverse", "never"),)
 """Graph settings for triples and interactions: no reverses, because their systems handle the other direction themselves."""
@@ -125,8 +127,8 @@ class Format:
     """One format.
 
     ``gives``: the kind of its rows, which may depend on its settings ("interactions and nodes": also users and items
-    without an interaction). ``read``: function from location and settings to tables (None: features, which are added to
-    the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
+    without an interaction). ``read``: function from location and settings to tables (None: features and attributes, which
+    are added to the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
     features itself. ``preview``: function from location, settings and role to the first rows.

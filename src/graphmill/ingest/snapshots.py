@@ -16,7 +16,7 @@ from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.files import is_binary, lines_of, shown
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.sources import SourceFile
+from graphmill.ingest.sources import ADDED, SourceFile
 from graphmill.settings import Settings, setting
 
 PLACE = "{partition}"
@@ -45,7 +45,7 @@ def require_places(sources: Sequence[SourceFile], settings: SnapshotSettings | N
                 "or remove it"
             )
         return
-    (main,) = [source for source in sources if source.gives not in ("features", "knowledge")]
+    (main,) = [source for source in sources if source.gives not in ADDED]
     if main not in varying:
         raise SettingsError(
             f"partitions: the path of source {main.name!r} has no {PLACE}; write it where the snapshot's name stands, such "

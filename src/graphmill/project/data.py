@@ -188,7 +188,7 @@ def dataset_of(
         reports.insert(0, (", ".join(joined), together))
         if problem := reports[0][1].problem:
             raise InputError(f"{reports[0][0]} cannot be read together: {problem}")
-    main = [(path, report) for path, report in reports if report.format != "node_features"]
+    main = [(path, report) for path, report in reports if report.format not in ("node_features", "attributes")]
     if len(main) != 1:
         listed = "; ".join(f"{path} as {report.format}" for path, report in main) or "none"
         raise InputError(

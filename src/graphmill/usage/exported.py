@@ -348,12 +348,14 @@ class Run:
         format: str = "",
         *,
         features: str | Path | Mapping[str, str | Path] = "",
+        attributes: str | Path | Mapping[str, str | Path] = "",
         **settings: Any,
     ) -> Run:
         """Compute vectors for nodes that joined after the training. Nothing is trained.
 
         ``edges`` is a file with edges to known nodes, as :func:`graphmill.read_edges` reads it. ``features`` is
-        a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON). Returns an export in the
+        a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON); ``attributes`` a table of
+        their attributes, or one for each node type. Returns an export in the
         folder ``output`` (default: ``embeddings_later`` in the run): known nodes keep their vectors, new nodes are added,
         and ``new_nodes.parquet`` has only the new ones.
 
@@ -363,9 +365,12 @@ class Run:
         from graphmill.usage.embed import FOLDER, embed_run
         from graphmill.usage.joining_nodes import read_joining
 
-        files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
+        files, tables_of = (
+            given if isinstance(given, Mapping) else {"": given} if str(given) else {}
+            for given in (features, attributes)
+        )
         folder = Path(output) if str(output) else self.path / FOLDER
-        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings)
+        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings, tables_of)
         embed_run(self._restored, tables, source, folder, told)
         return Run(folder)
 

@@ -15,6 +15,7 @@ from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.probe import VECTORS, LabelSettings, labels_of, probe
+from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
@@ -126,5 +127,5 @@ def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.
     for name in graph.feature_sets(kind):
         features = graph.features(kind, name)
         assert features is not None
-        spaces[f"features {name}".strip()] = features
+        spaces["given attributes" if name == ATTRIBUTES else f"features {name}".strip()] = features
     return {name: np.asarray(space)[rows] for name, space in spaces.items()}

@@ -29,8 +29,9 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, similarities
-from graphmill.systems.blend.later_nodes import grown_factors
-from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
+from graphmill.systems.blend.later_nodes import from_features, grown_factors
+from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
@@ -47,12 +48,14 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     algorithm_version = 1
     can_checkpoint = False
+    embeds_from_features = True
+    """A new node with features needs no edge."""
 
     def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
         self.phases = [Phase("blend", 1, closed_form=True)]
-        self.names = [POPULARITY, *settings.model.parts]
+        self.names = [POPULARITY, *(n for n in settings.model.parts if n != FEATURES or has_features(graph))]
         self.links = TrainingLinks.of_graph(graph)
         self.trained: dict[str, Any] = {}
         for name, values in self.part_runs().items():
@@ -130,6 +133,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         scorer = self.scorer(model)
         scorer.poll = poll
         model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+        if FEATURES in self.names:
+            model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
@@ -162,6 +167,8 @@ class BlendSystem(BaseSystem[BlendModule]):
                 elif model.paths is not None and name == PATHS:
                     weights = model.paths.weights.float().cpu().numpy()
                     parts[name] = Paths(self.links, model.paths.channels.cpu().numpy(), weights)
+                elif name == FEATURES:
+                    parts[name] = FeatureSimilarity(self.links, comparable_rows(self.graph))
                 else:
                     parts[name] = Trained(self.trained[name].scorer(model.trained[name]))
             self._parts = model, parts
@@ -186,11 +193,16 @@ class BlendSystem(BaseSystem[BlendModule]):
     def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
         part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
-        ``paths.weights`` float32 [relations, 64]; ``complex.vectors`` float32 [nodes, d] and ComplEx's own arrays."""
+        ``paths.weights`` float32 [relations, 64]; ``features.rows`` float32 [nodes, f]; ``complex.vectors`` float32
+        [nodes, d] and ComplEx's own arrays."""
         return self._arrays(model, self.links)
 
     def _arrays(
-        self, model: BlendModule, links: TrainingLinks, vectors: Mapping[str, np.ndarray] | None = None
+        self,
+        model: BlendModule,
+        links: TrainingLinks,
+        vectors: Mapping[str, np.ndarray] | None = None,
+        later: LaterNodes | None = None,
     ) -> dict[str, np.ndarray]:
         mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
         shared = set(arrays)
@@ -201,6 +213,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         if model.paths is not None:
             arrays["paths.channels"] = model.paths.channels.cpu().numpy()
             arrays["paths.weights"] = model.paths.weights.float().cpu().numpy()
+        if FEATURES in self.names:
+            arrays["features.rows"] = comparable_rows(self.graph, later)
         for name, system in self.trained.items():
             own = {key: value for key, value in system.scoring(model.trained[name]).items() if key not in shared}
             own["vectors"] = (vectors or {}).get(name, self._table(model, name))
@@ -215,13 +229,19 @@ class BlendSystem(BaseSystem[BlendModule]):
         return blocks_of(self.spectral(model).all())
 
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
-        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, of nodes without edges from their
+        features, and of ComplEx by regression."""
+        matrix = neighbourhoods_of(later, self.graph, self.entries)
+        vectors = self.spectral(model).projected(matrix)
+        alone = np.diff(matrix.indptr) == 0
+        if FEATURES in self.names and alone.any():
+            rows = comparable_rows(self.graph, later)
+            vectors[alone] = from_features(later, self.graph, rows, self.spectral(model).all())[alone]
         links, tables = grown_links(later, self.links, self.graph), {}
         for name, system in self.trained.items():
             relations = system.scoring(model.trained[name])["relations"]
             tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
-        return vectors, self._arrays(model, links, tables)
+        return vectors, self._arrays(model, links, tables, later)
 
     def health(self, model: BlendModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""

@@ -45,6 +45,8 @@ class HgtSystem(BaseSystem[HgtModule]):
     """
 
     name = "hgt"
+    embeds_from_features = True
+    """A new node with features needs no edge."""
     algorithm_version = 11
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
@@ -57,7 +59,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.mine: RankMessages | None = None
         self.width = settings.model.spectral_width
-        given = {number: graph.features(t.name) for number, t in enumerate(graph.node_types)}
+        given = {number: graph.all_features(t.name) for number, t in enumerate(graph.node_types)}
         self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self.links = TrainingLinks.of_graph(graph)
