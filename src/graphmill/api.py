@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.usage.choose import Choice
+    from graphmill.usage.choice import Choice
 
 __all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_attributes",
            "read_edges", "read_features", "read_interactions", "train"]  # fmt: skip
@@ -180,6 +181,7 @@ def choose(
     graph: TypedGraph | str | Path,
     budget: str = "10min",
     *,
+    systems: Sequence[str] = (),
     device: str = "",
     seed: int | None = None,
     output: str | Path = "",
@@ -192,6 +194,7 @@ def choose(
     Args:
         graph: a graph from :func:`build_graph`, or its folder.
         budget: time for the trainings of this call, such as "90s", "10min" or "2h".
+        systems: only these; default: all that suit the data.
         device, seed: as for :func:`train`.
         output: folder of the runs; default: ``auto`` beside the graph.
         progress: print a line for each system.
@@ -210,10 +213,9 @@ def choose(
     sections: dict[str, Any] = {"acceleration": {"device": device}} if device else {}
     sections |= {} if seed is None else {"training": {"seed": seed}}
     tell = print if progress else lambda line: None
+    work = partial(choose_system, str(getattr(graph, "path", graph)), budget, systems=systems, root=str(output))
     with StopRequest() as stop:
-        where = str(getattr(graph, "path", graph))
-        work = lambda: choose_system(where, budget, root=str(output), overrides=sections, tell=tell, stop=stop)  # noqa: E731
-        return with_cpu_fallback(work, warnings.warn)
+        return with_cpu_fallback(partial(work, overrides=sections, tell=tell, stop=stop), warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -122,7 +122,7 @@ def build(
     for row in tables.rejects.slice(0, 5).to_pylist():
         print(f"not used: {row['file']}, line {row['line']}: {row['reason']} ({row['column']}: {row['value']})")
     print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.relations)} relations")
-    print(f"next: graphmill train {guess.system} --set {shlex.quote(f'data={graph.path}')}")
+    print(f"next: graphmill train auto --set {shlex.quote(f'data={graph.path}')}")
 
 
 def _attributes(files: list[str], kinds: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import BaseModel, Field, model_validator
 
-from graphmill.components.abilities import Abilities
+from graphmill.components.abilities import Abilities, predicted
 from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
@@ -39,7 +39,8 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.search.space import parse_search
-from graphmill.settings import Settings
+from graphmill.settings import Settings, parse
+from graphmill.systems.auto import AUTO, AutoSettings
 from graphmill.systems.base import ClosedFormSettings
 from graphmill.systems.registry import SYSTEMS, choose_preset
 from graphmill.training.machine import this_machine
@@ -95,6 +96,8 @@ def launchpad_defaults(system: str, written: dict[str, Any]) -> Defaults:
     for name in ("system", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
+    if system == AUTO:
+        return Defaults(parse(AutoSettings, written, "settings"), "", written)
     preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
     if preset == "auto":
         machine = this_machine()
@@ -112,10 +115,10 @@ def launcher_settings(value: Any) -> LauncherSettings | None:
 
 
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
-    """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
+    """Trains one system on a dataset's graph, or takes the best of all (``auto``); exports, validates and ranks it."""
 
     dataset: str = Field(description="Name of the GraphDataset on which the model is trained.")
-    system: str = Field(description=f"The system: {', '.join(SYSTEMS)}.")
+    system: str = Field(description=f"The system: auto (the best by validation), {', '.join(SYSTEMS)}.")
     name: str = Field("", description="Name of the model in the asset keys; empty: the name of the system.")
     settings: Annotated[
         Any,
@@ -190,6 +193,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.system, "name")),
+            predicts=predicted(self.model_fields_set) if self.system == AUTO else "",
             system=self.system,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
@@ -204,8 +208,12 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
+        if plan.search and plan.predicts:
+            raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
+        if plan.warm_epochs and plan.predicts:
+            raise SettingsError("warm_epochs: system: auto trains several systems; name the one to go on with, or remove it")
         if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
             raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
         if plan.search and plan.partitions_def:
@@ -241,7 +249,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         made = dg.Definitions(
             assets=[
                 *assets,
-                *([] if isinstance(plan.settings, ClosedFormSettings) else [acceleration_asset(plan).build(plan)]),
+                *(
+                    []
+                    if isinstance(plan.settings, ClosedFormSettings | AutoSettings)
+                    else [acceleration_asset(plan).build(plan)]
+                ),
             ],
             jobs=[job],
             schedules=schedules,

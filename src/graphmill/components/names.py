@@ -22,9 +22,7 @@ RESERVED = {
     "graph": "its folder is the dataset's typed graph",
     "features": "its folder is the dataset's feature tables",
     "attributes": "its folder is the dataset's tables of attributes",
-    "auto": "its folder has the runs of which_model",
     "snapshots": "its folder has the graphs of the dataset's snapshots",
-    "which": "its asset would be which_model",
     "raw": "its assets would be named as the dataset's files are",
 }
 _REPORTS = "_acceleration"

@@ -36,7 +36,9 @@ from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.snapshots import snapshot_partitions
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
+from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
+from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
@@ -202,11 +204,21 @@ class ModelPlan:
     warm_epochs: int = 0
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
+    predicts: str = ""
+    """With ``system: auto``, the section of the YAML that says what it predicts: recommendations or links."""
+
+    def of_run(self, run_dir: str) -> "ModelPlan":
+        """The plan with the system and the settings of a run. The abilities stay: what all systems have that suit the
+        data."""
+        if not self.predicts:
+            return self
+        settings = stored_settings(RunDirectory(self.root / run_dir))
+        return replace(self, system=settings.system, settings=settings)
 
     @property
     def preset(self) -> str:
         """The preset behind the Launchpad's defaults."""
-        return str(self.settings.preset)  # type: ignore[attr-defined]
+        return str(getattr(self.settings, "preset", ""))
 
     @property
     def selection_metric(self) -> str:
@@ -216,7 +228,7 @@ class ModelPlan:
     @property
     def abilities(self) -> Abilities:
         """What the system can do."""
-        return abilities_of(self.system)
+        return abilities_of(self.system, self.predicts)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""

@@ -10,6 +10,7 @@ from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.systems.registry import entry
 
 KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
@@ -34,7 +35,12 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     file = f"{step.run_dir}/ranking.json"
     report = step.read(file)
-    metadata, results = KINDS[step.plan.abilities.ranks].page(step, report)
+    metadata, results = KINDS[entry(step.plan.system).ranks].page(step, report)
+    if step.plan.predicts:  # it ranks by its own kind, which may have other checks than were declared
+        known = {result.check_name: result for result in results}
+        none = f"{step.plan.system} has no such check"
+        declared = KINDS[step.plan.abilities.ranks].CHECKS
+        results = [known.get(each.name) or step.check(each, True, none) for each in declared]
     notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
     rest = {"epoch": report["epoch"], "report": dg.MetadataValue.path(file), **notes}
     return step.result(

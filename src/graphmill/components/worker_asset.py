@@ -201,6 +201,8 @@ class WorkerAsset:
     ) -> dg.MaterializeResult[Reference]:
         key = plan.key(self.part)
         with user_errors():
+            if "export" in inputs or "model" in inputs:
+                plan = plan.of_run(str((inputs.get("export") or inputs["model"])["run_dir"]))
             settings = None
             if config is not None and self.settings is not None:
                 settings = to_settings(config, self.settings, given=self.given(inputs, accelerator))

@@ -134,8 +134,8 @@ class Format:
     features itself. ``preview``: function from location, settings and role to the first rows.
     ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
     function from a look and the columns that are named (role → column) to the settings with which the path is read; it
-    raises :class:`InputError` if it cannot tell. ``system``: the system that is suggested for the result. ``suited``: the
-    graph settings of a generated YAML. ``examine``: makes the report itself, in place of these.
+    raises :class:`InputError` if it cannot tell. ``suited``: the graph settings of a generated YAML.
+    ``examine``: makes the report itself, in place of these.
     """
 
     name: str
@@ -150,7 +150,6 @@ class Format:
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
     guess: Callable[[Look, Mapping[str, str]], Guess] = field(default=lambda look, columns: no_columns(columns))
-    system: Callable[[IngestResult], str] = field(default=lambda result: "blend")
     suited: Callable[[IngestResult], Mapping[str, Any]] = field(default=lambda result: {})
     examine: Callable[[str], IngestReport] | None = None
 

@@ -148,8 +148,7 @@ def _derive(
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
-    if not restored.vectors:
-        write_parquet(table_of(best_lists(restored)), folder / LISTS)
+    write_parquet(table_of(best_lists(restored)), folder / LISTS)
     if wanted.index == "exact":
         return None
     return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
@@ -200,13 +199,8 @@ def load_champion(version: Version, like: Restored) -> Champion:
     know keeps its initial value.
 
     Raises:
-        InputError: the version is of another system, or the current code cannot read it.
+        InputError: the current code cannot read the version.
     """
-    if version.about["system"] != like.manifest["system"]:
-        raise InputError(
-            f"{version.name} is of {version.about['system']} and the candidate of {like.manifest['system']}: versions of "
-            "two systems need two names"
-        )
     path, remedy = verified_file(version.path, SETTINGS), REMEDIES[VERSION_FORMAT]
     values = shaped(RunSettings, read_json_file(path, f"{path} is missing", remedy), path, remedy)
     placed = {

@@ -48,8 +48,9 @@ def champion_folder(runs: Path) -> Path | None:
     return (versions / "current").resolve()
 
 
-def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | None:
-    """Return the live version's vectors, to which an export is aligned; None if nothing is live.
+def champion_reference(run: Path, system: str, fingerprint: str, epoch: int) -> Reference | None:
+    """Return the live version's vectors, to which an export of ``system`` is aligned; None if nothing is live, or a
+    version of another system is.
 
     The run of the live version itself is aligned to its own vectors, and its space keeps its name. So exporting it
     again changes nothing.
@@ -58,6 +59,8 @@ def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | N
     if folder is None:
         return None
     about = read_version(folder)
+    if about["system"] != system:
+        return None
     before = manifest_alignment(folder)
     if (about["fingerprint"], about["epoch"]) == (fingerprint, epoch):
         return read_reference(folder, before["to"]) if before else None

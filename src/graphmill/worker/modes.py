@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, StoppedError
@@ -153,18 +154,16 @@ def _drift(job: Job, control: Control) -> Result:
 
 
 def _choose(job: Job, control: Control) -> Result:
-    """``graph``, ``budget``, ``run_root``, ``overrides``. Returns the chosen system and its run; the file has the rest."""
+    """``settings`` of the choice, ``run_root``. Returns the report of the chosen run, as a training of it would."""
+    from graphmill.settings import parse
+    from graphmill.systems.auto import AutoSettings
+    from graphmill.training.run_directory import RunDirectory
     from graphmill.usage.choose import choose
 
-    found = choose(
-        job["graph"],
-        job["budget"],
-        root=job["run_root"],
-        overrides=job["overrides"],
-        tell=control.note,
-        stop=control.stop,
-    )
-    return {"system": found.system, "run_dir": found.run, "folder": found.folder}
+    asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
+    how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
+    found = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    return {**RunDirectory(Path(found.run)).read_json("report.json"), "run_dir": found.run}
 
 
 def _trial(job: Job, control: Control) -> Result:
