@@ -213,7 +213,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
         if plan.warm_epochs and plan.predicts:
-            raise SettingsError("warm_epochs: system: auto trains several systems; name the one to go on with, or remove it")
+            raise SettingsError(
+                "warm_epochs: system: auto trains several systems; name the one to go on with, or remove it"
+            )
         if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
             raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
         if plan.search and plan.partitions_def:
