@@ -30,6 +30,9 @@ def promote(
         str, typer.Option("--if", help="Only if the policy says so: better, or checks_pass (its health)")
     ] = "",
     metric: Annotated[str, typer.Option(help="What is compared; empty: what chose the best epoch")] = "",
+    question: Annotated[
+        str, typer.Option(help="YAML file of the links and the metric to compare, instead of --metric")
+    ] = "",
     min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
     keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
     to: Annotated[
@@ -56,7 +59,14 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
+    values = {
+        "when": policy or "manual",
+        "metric": metric,
+        "question": question,
+        "min_gain": min_gain,
+        "keep": keep,
+        "index": index,
+    }
     values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)

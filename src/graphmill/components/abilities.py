@@ -18,7 +18,7 @@ class Abilities:
     """
 
     vectors: bool
-    ranks: Literal["links", "triples", "items"]
+    ranks: Literal["links", "items"]
     scores_links: bool
     scores_items: bool
     traces: bool

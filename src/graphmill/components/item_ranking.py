@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import ratio_result
+from graphmill.components.link_ranking import ratio_result
 from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars

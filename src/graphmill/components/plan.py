@@ -34,7 +34,7 @@ from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.snapshots import snapshot_partitions
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
@@ -197,6 +197,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
+    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds

@@ -1,18 +1,20 @@
 """The asset ``<dataset>/<model>_ranking``: the ranking of held-out data by the model and its baselines.
 
-The system decides what is ranked: links by relation, triples on both sides, or items for users. The worker ranks and
+The system decides what is ranked: links by relation, or items for users. The worker ranks and
 writes ``ranking.json``. Each kind has its own module for display and checks.
 """
 
 import dagster as dg
 
-from graphmill.components import item_ranking, link_ranking, triple_ranking
+from graphmill.components import item_ranking, link_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.errors import SettingsError
+from graphmill.predictions.settings import RankingSettings
 from graphmill.systems.registry import entry
 
-KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
+KINDS = {"links": link_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
 metadata and check results."""
 
@@ -20,14 +22,24 @@ metadata and check results."""
 def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
+    items = plan.abilities.ranks == "items"
+    if items and plan.ranking != RankingSettings():
+        raise SettingsError(
+            f"ranking: its settings are for predicted links, and {plan.system} recommends items: remove it"
+        )
     return WorkerAsset(
         part="ranking",
         stage="validation",
         kinds={"pytorch", "markdown"},
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
-        code_version="2",
-        job=lambda step: {"mode": "rank", "run_dir": step.run_dir},
+        code_version="3",
+        settings=None if items else plan.ranking,
+        job=lambda step: {
+            "mode": "rank",
+            "run_dir": step.run_dir,
+            **({"rank": step.settings.model_dump()} if step.settings else {}),
+        },
         page=_page,
     )
 

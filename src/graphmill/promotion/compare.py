@@ -13,6 +13,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.paired_difference import PairedDifference, paired_bootstrap
 from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues
 from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.predictions.question import Question
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.queries import check_metric, query_values
 from graphmill.promotion.versions import Version
@@ -56,9 +57,15 @@ class Comparison:
 
 
 def compare(
-    candidate: Restored, version: Version, metric: str, *, poll: Callable[[], None] = lambda: None
+    candidate: Restored,
+    version: Version,
+    metric: str,
+    question: Question | None = None,
+    *,
+    poll: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
+    """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
+    bootstrap interval.
 
     Two systems are compared by the queries and the metric that all systems for these data share.
 
@@ -66,7 +73,9 @@ def compare(
         InputError: the champion is unreadable or answers other questions, the metric cannot be computed by query, or
             fewer than 30 queries are left.
     """
-    values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(_own_queries, metric=metric)
+    values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
+        _own_queries, metric=metric, question=question
+    )
     if version.about["system"] == candidate.system.name:
         check_metric(candidate.system, metric)
     else:
@@ -77,7 +86,8 @@ def compare(
                     f"{version.name} is of {version.about['system']} and the candidate of {candidate.system.name}: one "
                     "recommends items and the other scores links, so give the model another name"
                 )
-        metric, values = shared.metric, shared.values
+        if not question:
+            metric, values = shared.metric, shared.values
     champion = load_champion(version, candidate)
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
@@ -98,8 +108,10 @@ def compare(
     return Comparison(metric, found, mine.left_out, names, champion.new_rows)
 
 
-def _own_queries(system: Any, model: Any, leave_out: LeaveOut, poll: Callable[[], None], metric: str) -> QueryValues:
-    return query_values(system, model, "valid", metric, leave_out, poll)
+def _own_queries(
+    system: Any, model: Any, leave_out: LeaveOut, poll: Callable[[], None], metric: str, question: Question | None
+) -> QueryValues:
+    return query_values(system, model, "valid", metric, leave_out, poll, question)
 
 
 def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: set[int]) -> LeaveOut:

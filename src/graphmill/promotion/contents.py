@@ -45,6 +45,7 @@ from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
+from graphmill.usage.ranking import ANSWER
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
 from graphmill.usage.recommendations import Recommends, recommendation_table
 from graphmill.verified_files import MANIFEST as EXPORT
@@ -56,6 +57,7 @@ DRIFT_PICTURES = ("overlap.png", "moved.png")
 RANKING_PICTURE = "ranking.png"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
+    ANSWER: ANSWER,
     f"validation/{HEALTH}": HEALTH,
     PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,

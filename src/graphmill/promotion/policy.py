@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphmill.errors import SettingsError
+from graphmill.predictions.question import Question, read_question
 from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
@@ -26,6 +27,9 @@ class PromotionSettings(Settings):
     )
     metric: str = setting(
         "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
+    )
+    question: str = setting(
+        "", "A YAML file with the validation links and the metric to compare, instead of `metric`; empty: all links"
     )
     min_gain: float = setting(
         0.0,
@@ -59,6 +63,12 @@ class PromotionSettings(Settings):
         ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
+
+    def asked(self) -> Question | None:
+        """The question of the file, if there is one. Raises :class:`SettingsError` beside a metric."""
+        if self.question and self.metric:
+            raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")
+        return read_question(self.question) if self.question else None
 
     def require_vectors(self, system: str) -> None:
         """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""

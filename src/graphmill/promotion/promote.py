@@ -22,7 +22,7 @@ from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
-from graphmill.promotion.queries import check_metric
+from graphmill.promotion.queries import check_metric, check_question
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
 from graphmill.reports.verdict import run_verdict
@@ -74,8 +74,12 @@ def promote_run(
     if not restored.vectors:
         settings.require_vectors(restored.system.name)
     exported = read_manifest(restored.export_folder)
-    if settings.metric:
-        check_metric(restored.system, settings.metric)
+    question = settings.asked()
+    if question:
+        check_question(restored.system, question)
+    metric = question.metric if question else settings.metric
+    if metric:
+        check_metric(restored.system, metric)
     snapshot = snapshot or snapshot_of(restored.graph.path)
     health = _require_health(restored) if person and not force and restored.vectors else None
     for _ in range(_ATTEMPTS):
@@ -279,9 +283,11 @@ def _facts(
     }
     if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
-    metric = settings.metric or str(restored.job.settings.evaluation.selection_metric)
+    question = settings.asked()
+    metric = question.metric if question else settings.metric
+    metric = metric or str(restored.job.settings.evaluation.selection_metric)
     try:
-        return Facts(**common, comparison=compare(restored, champion, metric, poll=poll).to_dict())
+        return Facts(**common, comparison=compare(restored, champion, metric, question, poll=poll).to_dict())
     except GraphmillError as error:
         return Facts(**common, problem=str(error))
 

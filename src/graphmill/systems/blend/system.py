@@ -105,15 +105,10 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- fitting
 
-    def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
-
     def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
         """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
         validation links. ``poll`` may raise to end it."""
-        seed, valid = self.settings.training.seed, self.queries_of("valid", TUNING_QUERIES)
+        seed, valid = self.settings.training.seed, self.ranking_queries("valid", TUNING_QUERIES)
         found = SpectralVectors.of(self.entries, model.left.shape[1], seed & 0xFFFF_FFFF, poll)
         model.left.copy_(torch.from_numpy(found.left))
         model.values.copy_(torch.from_numpy(found.values))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -290,11 +290,6 @@ class HgtSystem(BaseSystem[HgtModule]):
     def scoring(self, model: HgtModule) -> dict[str, np.ndarray]:
         """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_of`."""
         return scoring_of(self, model)
-
-    def evaluate(self, model: HgtModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
 
     def health(self, model: HgtModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
