@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,7 +148,10 @@ def versions(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """List versions: which is live, and each one's date, verdict, figures, reason and author. Without a model, of all."""
+    """List versions: which is live, and each one's date, verdict, figures, reason, author, and what left with it.
+
+    Without a model, of all.
+    """
     from graphmill.promotion.versions import Versions, version_rows
 
     paths = [] if model else [path.parent for path in sorted(folder.glob("*/*/current"))]
@@ -166,6 +170,7 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     shown = [
         [
             ("→ " if row["live"] else "  ") + row["version"],
+            row["snapshot"],
             row["when"],
             row["verdict"].get("word", ""),
             f"{row['metric']} {number(row['valid'])}" if row["valid"] is not None else "",
@@ -175,7 +180,23 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    print_table(f"Versions of {store.label}", ["version", "when", "verdict", "valid", "test", "why", "who"], shown)
+    names = ["version", "snapshot", "when", "verdict", "valid", "test", "why", "who"]
+    if not any(row["snapshot"] for row in rows):
+        names, shown = names[:1] + names[2:], [line[:1] + line[2:] for line in shown]
+    print_table(f"Versions of {store.label}", names, shown)
+    for row in rows:
+        if any(row["left"].get(part) for part in ("nodes", "edges")):
+            print(f"{row['version']}: {_departed(row['left'])}")
+
+
+def _departed(left: Mapping[str, Any]) -> str:
+    """What left with a version, such as ``1 node left (drug DB01), 3 edges left``."""
+    parts = []
+    for name in ("node", "edge"):
+        count, sample = left[f"{name}s"], left[f"{name}_sample"]
+        listed = f" ({', '.join(sample)}{', …' * (count > len(sample))})" if sample else ""
+        parts.append(f"{count:,} {name}{'s' * (count != 1)}{listed}")
+    return f"{' and '.join(parts)} left with it"
 
 
 @app.command(rich_help_panel=JUDGE)

@@ -16,7 +16,7 @@ from graphmill.components.fields import Freshness, Schedule, as_settings, resolv
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, require_own_names
+from graphmill.components.names import checked_model_name, partitions_of, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
@@ -159,6 +159,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
+    warm_epochs: int = Field(
+        0,
+        ge=0,
+        description="Epochs of a training that starts from the live version, matched by node id; 0: each starts fresh.",
+    )
     schedule: Schedule | None = Field(None, description="When to retrain.")
     freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
@@ -199,6 +204,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
+            partitions_def=partitions_of(context, self.dataset),
+            warm_epochs=self.warm_epochs,
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
@@ -207,6 +214,16 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
+        if plan.warm_epochs and plan.predicts:
+            raise SettingsError(
+                "warm_epochs: system: auto trains several systems; name the one to go on with, or remove it"
+            )
+        if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
+            raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
+        if plan.search and plan.partitions_def:
+            raise SettingsError(
+                f"search: {plan.dataset} has a graph for each snapshot; remove the section, and search by command"
+            )
         if plan.search:
             search_of(plan)  # parsed here, so that errors are found now
         return plan
@@ -230,8 +247,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
         schedules = []
-        if self.schedule:
-            schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
+        if given := self.schedule:
+            name = f"{prefix}_schedule"
+            schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
         made = dg.Definitions(
             assets=[
                 *assets,

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
+from graphmill.components.retention import remove_old
 from graphmill.graph.build import build_graph
 from graphmill.graph.interaction_tables import graph_tables
 from graphmill.graph.sequences import sequence_view
@@ -57,6 +58,7 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
         with user_errors():
+            here = plan.at(context)
             features = {
                 part: {
                     kind: ParquetTable(plan.root / path, remedy=REMEDY).read()
@@ -69,10 +71,11 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
             built = build_graph(
-                nodes, edges, plan.graph, plan.root / plan.graph_path, features["features"], features["attributes"],
+                nodes, edges, plan.graph, plan.root / here.graph_path, features["features"], features["attributes"],
                 root=plan.root,
             )  # fmt: skip
-        yield _materialized(plan, built, previous)
+            remove_old(context, plan)
+        yield _materialized(here, built, previous)
 
     return graph
 

@@ -19,6 +19,7 @@ from graphmill.orchestration.metadata import Picture, records, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
+from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
 from graphmill.systems.auto import FEWEST, FILE
 from graphmill.training.machine import require_processes
@@ -80,9 +81,9 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
 
 def _job(step: Step) -> Job:
     """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
-    plan, settings, publish = step.plan, step.settings, step.plan.publish
-    if plan.predicts:
-        return {"mode": "choose", "settings": settings.model_dump(), "run_root": plan.run_root}
+    settings, publish = step.settings, step.plan.publish
+    if step.plan.predicts:
+        return {"mode": "choose", "settings": settings.model_dump(), "run_root": step.run_root}
     if not step.launcher.elsewhere:
         require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
@@ -90,13 +91,16 @@ def _job(step: Step) -> Job:
     if publish and not is_url(publish) and step.path(publish).is_dir():
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
-    return {"settings": settings.model_dump(), "run_root": plan.run_root}
+    values = settings.model_dump()
+    if step.plan.warm_epochs and Versions(step.path(step.plan.versions_folder)).current_name():
+        values["training"] |= {"init_from": "champion", "epochs": step.plan.warm_epochs}
+    return {"settings": values, "run_root": step.run_root}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report, result = step.report, step.report.result
     plan = step.plan = step.plan.of_run(str(result["run_dir"]))
-    choice = step.read(f"{plan.run_root}/{FILE}") if plan.predicts else {}
+    choice = step.read(f"{step.run_root}/{FILE}") if plan.predicts else {}
     verdict = run_verdict(step.path(str(result["run_dir"])))
     epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs if record["losses"]]

@@ -32,7 +32,6 @@ from graphmill.ingest.tables import IngestResult, attribute_kind
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
 from graphmill.orchestration.page import asset_page, in_words, links
 from graphmill.parquet import write_parquet
@@ -134,17 +133,21 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             for name, key in keys.items()
         },
         ins=raw_inputs,
-        check_specs=[spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()))],
+        partitions_def=plan.partitions_def,
+        check_specs=[
+            spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()), plan.partitions_def)
+        ],
     )
     def tables(context: dg.AssetExecutionContext, **raw: Reference) -> Iterator[dg.MaterializeResult[Any]]:
         previous = {name: PreviousRun(context.instance, key) for name, key in keys.items()}
         with user_errors():
-            for source in plan.sources:
+            here = plan.at(context)
+            for source in here.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
-            result = read_tables(plan.sources, read_aliases(plan.aliases))
-            rejects = _write_rejects(plan, result)
+            result = read_tables(here.sources, read_aliases(plan.aliases))
+            rejects = _write_rejects(here, result)
             found = json.dumps([each.to_dict() for each in result.coverage])
-            write_atomically(plan.root / plan.coverage_path, found.encode())
+            write_atomically(plan.root / here.coverage_path, found.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))
@@ -152,8 +155,8 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "interactions": lambda was: _interactions(plan, result, rejects, was),
             "nodes": lambda was: _nodes(result, was),
             "edges": lambda was: _edges(plan, result, rejects, was),
-            "features": lambda was: _features(plan, result, was),
-            "attributes": lambda was: _attributes(plan, result, was),
+            "features": lambda was: _features(here, result, was),
+            "attributes": lambda was: _attributes(here, result, was),
         }
         for name, key in keys.items():
             value, metadata, checks = makers[name](previous[name])
@@ -346,7 +349,7 @@ def _attributes(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) 
 
 def _write_each(plan: DatasetPlan, folder: str, tables: Mapping[str, pa.Table]) -> dict[str, str]:
     """Write tables into a folder; the path of each, relative to the project, by its key."""
-    paths = {key: f"{OUTPUTS}/{plan.dataset}/{folder}/{number}.parquet" for number, key in enumerate(sorted(tables))}
+    paths = {key: f"{plan.folder}/{folder}/{number}.parquet" for number, key in enumerate(sorted(tables))}
     for key, path in paths.items():
         with replacing(plan.root / path) as part:
             write_parquet(tables[key], part.file)
@@ -354,7 +357,7 @@ def _write_each(plan: DatasetPlan, folder: str, tables: Mapping[str, pa.Table]) 
 
 
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
-    path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
+    path = f"{plan.folder}/rejects.parquet"
     with replacing(plan.root / path) as part:
         write_parquet(result.rejects, part.file)
     return path

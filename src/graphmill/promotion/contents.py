@@ -27,6 +27,7 @@ from graphmill.export.index import Vectors, write_index
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
+from graphmill.promotion.departures import departures
 from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
@@ -68,11 +69,17 @@ _FOUND_IN_RUN = {
 
 
 def fill_from(
-    restored: Restored, settings: PromotionSettings | None = None, health: HealthReport | None = None
+    restored: Restored,
+    settings: PromotionSettings | None = None,
+    health: HealthReport | None = None,
+    *,
+    live: Version | None = None,
+    snapshot: str = "",
 ) -> Callable[[Path], dict[str, Any]]:
     """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
-    ``health``: the health report of the export, for a run without one.
+    ``health``: the health report of the export, for a run without one. ``live``: the version before it. ``snapshot``: the
+    name of the snapshot of the run's graph.
     """
     wanted = settings or PromotionSettings()
 
@@ -96,6 +103,8 @@ def fill_from(
             "run_dir": str(restored.run.path),
             "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
+            "snapshot": snapshot,
+            "left": departures(live, restored.graph, graph) if live else {},
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),

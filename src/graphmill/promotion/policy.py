@@ -89,7 +89,7 @@ class Facts:
     ``problem``: why there is no ``comparison``.
     ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
     another seed; None if not known. ``remade``: if this run is the champion, the settings with which its version was
-    not made yet; "" for none.
+    not made yet; "" for none. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is newer.
     """
 
     run: str = "RUN"
@@ -101,6 +101,8 @@ class Facts:
     comparison: Mapping[str, Any] | None = None
     problem: str = ""
     drift: float | None = None
+    snapshot: str = ""
+    newer: str = ""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
         return Decision(
             "waits", f"promote.when is manual: `graphmill promote {shlex.quote(str(facts.run))}` makes it live"
         )
+    if facts.newer:
+        return Decision("kept", f"snapshot {facts.snapshot} is older than {facts.newer}, whose version is live")
     if facts.rolled_back:
         return Decision(
             "kept", f"this run was rolled back ({facts.rolled_back}); only `graphmill promote` brings it back"

@@ -1,5 +1,7 @@
 """Finds the live version of a model. Its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
 
+The runs on a snapshot S of the dataset are in ``06_models/D/snapshots/S/M``.
+
 The package ``promotion`` makes versions. This module only finds them.
 """
 
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from graphmill.export.alignment import Reference, manifest_alignment, read_reference
 from graphmill.export.manifests import read_version
+from graphmill.graph.graph_location import SNAPSHOTS
 
 MODELS, PROMOTED = "06_models", "07_promoted"
 
@@ -21,9 +24,15 @@ def promoted_folder(runs: Path) -> Path | None:
     runs = runs.resolve()
     for folder in runs.parents:
         if folder.name == MODELS:
-            model = runs.parents[1] if is_of_a_search(runs) else runs
-            return folder.parent / PROMOTED / model.parent.name / model.name
+            return folder.parent.joinpath(PROMOTED, *model_of(runs))
     return None
+
+
+def model_of(runs: Path) -> tuple[str, str]:
+    """The names of the dataset and the model whose runs are in ``runs``."""
+    model = runs.parents[1] if is_of_a_search(runs) else runs
+    snapshot = model.parent.parent.name == SNAPSHOTS
+    return model.parents[2 if snapshot else 0].name, model.name
 
 
 def is_of_a_search(runs: Path) -> bool:

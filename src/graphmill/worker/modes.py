@@ -119,7 +119,7 @@ def _links(job: Job, control: Control) -> Result:
 
 
 def _promote(job: Job, control: Control) -> Result:
-    """``run_dir``, ``folder`` (of the model's versions), ``promote``, ``by``, ``failed_checks``, ``drift``."""
+    """``run_dir``, ``folder`` (of the model's versions), ``promote``, ``by``, ``failed_checks``, ``drift``, ``snapshot``."""
     from graphmill.promotion.policy import PromotionSettings
     from graphmill.promotion.promote import promote_run
     from graphmill.promotion.versions import Versions
@@ -132,7 +132,14 @@ def _promote(job: Job, control: Control) -> Result:
     settings = parse(PromotionSettings, dict(job["promote"]), _origin(job))
     versions, checks = Versions(job["folder"]), job["failed_checks"]
     return promote_run(
-        job["run_dir"], versions, settings, by=job["by"], failed_checks=checks, drift=job.get("drift"), poll=poll
+        job["run_dir"],
+        versions,
+        settings,
+        by=job["by"],
+        failed_checks=checks,
+        drift=job.get("drift"),
+        snapshot=job.get("snapshot", ""),
+        poll=poll,
     )
 
 
