@@ -14,7 +14,8 @@ Each figure comes from a fresh process, on one thread each, two processes at onc
   (``last_fm_kgat_softmax.yaml``)
 * ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
 
-``multimodal`` as the first word measures DRAGON and MMGCN instead (``parts/multimodal.py``).
+``multimodal`` as the first word measures DRAGON and MMGCN instead (``parts/multimodal.py``), ``auto`` the choice of a system
+(``parts/auto.py``).
 """
 
 from __future__ import annotations
@@ -302,7 +303,7 @@ def same_figure(new: Row, old: Row) -> bool:
 
 def main() -> None:
     """Command line."""
-    if handed_over({"multimodal": "multimodal"}):
+    if handed_over({"multimodal": "multimodal", "auto": "auto"}):
         return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,10 @@ from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.usage.choose import Choice
+    from graphmill.usage.choice import Choice
 
-__all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_edges",
-           "read_features", "read_interactions", "train"]  # fmt: skip
+__all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_attributes",
+           "read_edges", "read_features", "read_interactions", "train"]  # fmt: skip
 
 GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
@@ -54,6 +55,36 @@ def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | P
         return Tables(**vars(with_features(_plain(tables), file, chosen, read_aliases(aliases))), format=tables.format)
 
 
+def read_attributes(
+    tables: Tables, path: Any, node_type: str = "", *, id: str = "", aliases: str | Path = "", **kinds: str
+) -> Tables:
+    """Add attributes of nodes (texts, categories, numbers, dates, lists) from a file or a table in memory to tables.
+
+    Args:
+        tables: from :func:`read_edges` or :func:`read_interactions`.
+        path: local path or fsspec URL of a table with a row a node, or a table of pandas, polars or Arrow.
+        node_type: the type of the nodes; "": the one that has most of the ids.
+        id: the column with the nodes' ids; "": the one with most ids of nodes.
+        aliases: file with the columns old_id and id: ids of the table to replace.
+        kinds: attribute → text, category, number, date or list; none: all columns, by their values (``notes`` says how).
+
+    Returns:
+        The tables, with the attributes. :func:`build_graph` makes features of them.
+
+    Raises:
+        InputError: the file cannot be used. SettingsError: an unknown kind.
+    """
+    from graphmill.ingest.aliases import read_aliases
+    from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+    from graphmill.ingest.frames import as_file
+    from graphmill.settings import parse
+
+    chosen = {"node_type": node_type, "id": id, **settings_of(kinds, "read_attributes")}
+    settings = parse(AttributeSettings, chosen, "read_attributes")
+    with as_file(path) as file:
+        return with_attributes(tables, file, settings, read_aliases(aliases))
+
+
 def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool = False, **settings: Any) -> TypedGraph:
     """Build the typed graph of ``tables``, write it to the folder ``path``, and open it memory-mapped.
 
@@ -75,7 +106,8 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool =
     if not force and (problem := checked_share(tables.counts, tables.rejects, "the tables")):
         raise InputError(problem)
     chosen = {**_suited(tables), **settings}
-    return build(tables.nodes, tables.edges, parse(GraphSettings, chosen, "build_graph"), Path(path), tables.features)
+    parsed = parse(GraphSettings, chosen, "build_graph")
+    return build(tables.nodes, tables.edges, parsed, Path(path), tables.features, tables.attributes)
 
 
 def train(
@@ -149,6 +181,7 @@ def choose(
     graph: TypedGraph | str | Path,
     budget: str = "10min",
     *,
+    systems: Sequence[str] = (),
     device: str = "",
     seed: int | None = None,
     output: str | Path = "",
@@ -161,6 +194,7 @@ def choose(
     Args:
         graph: a graph from :func:`build_graph`, or its folder.
         budget: time for the trainings of this call, such as "90s", "10min" or "2h".
+        systems: only these; default: all that suit the data.
         device, seed: as for :func:`train`.
         output: folder of the runs; default: ``auto`` beside the graph.
         progress: print a line for each system.
@@ -179,10 +213,9 @@ def choose(
     sections: dict[str, Any] = {"acceleration": {"device": device}} if device else {}
     sections |= {} if seed is None else {"training": {"seed": seed}}
     tell = print if progress else lambda line: None
+    work = partial(choose_system, str(getattr(graph, "path", graph)), budget, systems=systems, root=str(output))
     with StopRequest() as stop:
-        where = str(getattr(graph, "path", graph))
-        work = lambda: choose_system(where, budget, root=str(output), overrides=sections, tell=tell, stop=stop)  # noqa: E731
-        return with_cpu_fallback(work, warnings.warn)
+        return with_cpu_fallback(partial(work, overrides=sections, tell=tell, stop=stop), warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -29,7 +29,7 @@ def test_a_file_becomes_a_graph_and_what_comes_next_is_said(tmp_path: Path) -> N
     graph = TypedGraph.open(tmp_path / "graph")
     assert "read as kg_csv" in told
     assert f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges" in told
-    assert f"graphmill train blend --set data={tmp_path / 'graph'}" in told
+    assert f"graphmill train auto --set data={tmp_path / 'graph'}" in told
     held_out = sum(relation["split"]["valid"] for relation in graph.manifest["relations"])
     assert 0.15 < held_out / graph.num_edges < 0.25
 

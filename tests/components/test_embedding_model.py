@@ -432,10 +432,7 @@ def ranking_report(mrr: float) -> dict[str, Any]:
         "ratios": {"knn": {"value": mrr / 0.2, "low": mrr / 0.25, "high": mrr / 0.15}},
         "sentence": "kNN against the model.",
     }
-    strata = {
-        "by_degree": [{"low": 100, "high": -1, "queries": 40, "mrr": scorers}],
-        "by_half_link": [{"seen": "both", "queries": 40, "mrr": scorers}],
-    }
+    parts = [{"by": "training links of the target", "part": "100+", "queries": 40, "mrr": scorers}]
     return {
         "epoch": 8,
         "comparison": {
@@ -445,8 +442,8 @@ def ranking_report(mrr: float) -> dict[str, Any]:
             "ratios": ratios,
             "verdicts": [verdict],
             "against": against,
-            "strata": strata,
         },
+        "parts": parts,
         "rankings": {"model": {"queries": 40}},
     }
 
@@ -473,7 +470,7 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     assert re.search(
         rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", shown["mrr_by_scorer"]
     )
-    assert "(head, relation) and (relation, tail)" in shown["by_half_link"]
+    assert "100+" in shown["by_part"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
     if failing:
         assert "Train longer." in checks(result)["beats_degree_only"].description

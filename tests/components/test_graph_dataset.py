@@ -215,3 +215,23 @@ def test_node_features_come_along(project: Project) -> None:
     assert features is not None
     assert features.shape == (40, 2)
     assert graph.features("disease") is None
+
+
+def test_attributes_come_along(project: Project) -> None:
+    rows = "\n".join(
+        f"{index:03d},{'small' if index % 3 else 'large'} molecule {index // 2},{index}" for index in range(39)
+    )
+    (project.root / "data" / "about.csv").write_text(f"id,description,weight\n{rows}\n")
+    about = {"drug": {"file": "data/about.csv", "id": "id", "description": "text", "weight": "number"}}
+    result = project.materialize(project.dataset(attributes=about))
+    assert result.success, failure(result)
+    assert "toy__raw_attributes_drug" in ran(result)
+    assert project.metadata("toy/attributes")["dagster/row_count"] == 39
+    page = project.metadata("toy/graph")
+    shown = {row.data["attribute"]: row.data for row in page["attributes"].records}
+    assert shown["weight"]["missing"] == pytest.approx(1 / 40)
+    assert "attributes of drug" in [row.data["first"] for row in page["ids"].records]
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    features = graph.features("drug", "attributes")
+    assert features is not None
+    assert features.shape == (40, sum(row["features"] for row in shown.values()))

@@ -120,63 +120,7 @@ def test_mistakes_in_a_systems_sections_are_one_sentence(
         project.model(**attributes)
 
 
-# -- triples ---------------------------------------------------------------------------------------------------------
-
-
-def triple_report(mrr: float) -> dict[str, Any]:
-    def figures(value: float) -> dict[str, float]:
-        return {"mrr": value, "mr": 4.0, "hits@1": 0.1, "hits@10": 0.6, "optimistic_mrr": value}
-
-    relations = [
-        {"name": name, "queries": 40, **figures(mrr), "tail_mrr": mrr, "head_mrr": mrr / 2, "baseline_mrr": 0.1}
-        for name in ("treats", "targets")
-    ]
-    bins = [{"low": 10, "high": 99, "queries": 80, **figures(mrr), "baseline_mrr": 0.1}]
-    sides = {"both": {**figures(mrr), "amri": 0.5}, "tail": figures(mrr), "head": figures(mrr / 2)}
-    about = {"kind": "triples", "epoch": 3, "split": "test", "queries": 80, "baseline": figures(0.1)}
-    scorers = {"model": mrr, "degree": 0.1, "knn": 0.08}
-    rest = {
-        "micro": {name: figures(value) for name, value in scorers.items()},
-        "macro": {name: figures(value) for name, value in scorers.items()},
-        "against": {
-            "average": "micro",
-            "mrr": scorers,
-            "best": "degree",
-            "queries": 80,
-            "ratios": {"degree": {"value": mrr / 0.1, "low": mrr / 0.2, "high": mrr / 0.05}},
-            "sentence": "Frequency against the model.",
-        },
-        "strata": {
-            "by_degree": [{"low": 10, "high": 99, "queries": 80, "mrr": scorers}],
-            "by_half_link": [{"seen": "none", "queries": 80, "mrr": scorers}],
-        },
-    }
-    return {**about, **sides, **rest, "relations": relations, "by_degree": bins}
-
-
-@pytest.mark.parametrize(
-    ("mrr", "failing"),
-    [
-        (0.3, set()),
-        (0.12, {"beats_frequency"}),
-        (0.05, {"beats_frequency", "most_relations_beat_frequency", "beats_baselines"}),
-    ],
-)
-def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, failing: set[str]) -> None:
-    system = System(project, "conve")
-    system.write("ranking.json", triple_report(mrr))
-    result = system.run("ranking", rank={})
-    assert {name for name, evaluation in checks(result).items() if not evaluation.passed} == failing
-    shown = project.metadata("toy/conve_ranking")
-    assert (shown["mrr"], shown["head_mrr"], shown["hits@10"]) == (mrr, mrr / 2, 0.6)
-    assert shown["mrr_over_frequency"] == pytest.approx(mrr / 0.1)
-    word = "Better" if mrr / 0.2 > 1 else "Level"  # by the interval, from half of the ratio to twice
-    assert shown["summary"].startswith(f"**{word}.** micro MRR {mrr:g} against 0.1 of degree-only")
-    assert "optimistic_mrr" not in shown
-    assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
-    assert "| 10 to 99 | 80 |" in shown["by_degree"]
-    assert "data:image/png;base64," in shown["mrr_by_relation"]
-    assert len(shown["mrr_by_relation"]) <= PICTURE_BYTES
+# -- influence -------------------------------------------------------------------------------------------------------
 
 
 def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
@@ -247,7 +191,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     word, share = ("Better", "+60 %") if passed else ("Worse", "-20 %")
     assert shown["summary"].startswith(f"**{word}.** ndcg@10 {model} against 0.25 of a Markov chain")
     assert share in shown["summary"]
-    assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
+    assert "| popularity (of all time or of the last days) | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
     assert "data:image/png;base64," in shown["bars"]
 

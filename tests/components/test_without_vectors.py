@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -19,7 +20,7 @@ from graphmill.promotion.promote import promote_run, roll_back
 from graphmill.promotion.versions import Versions
 from graphmill.serving.application import application
 from graphmill.usage.exported import Run
-from tests.components.conftest import Project, checks, failure
+from tests.components.conftest import PER_TYPE, TYPES, Project, checks, failure
 from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
 
 EVALUATION = {"ease": {"top_k": [5], "selection_metric": "recall@5", "baselines": ["popularity"]}, "knn": {}}
@@ -43,7 +44,11 @@ class Chain:
         settings = {"evaluation": EVALUATION[self.system], "model": model}
         attributes = {"system": self.system, "settings": settings, "promote": promote}
         if self.system == "knn":
-            attributes["links"] = {"k": 3, "csv": False}
+            relation = "_".join(sorted(kind[:4] for kind in TYPES[:2]))
+            rows = [f"node 0,{relation},node {PER_TYPE + other},{word}" for other, word in enumerate(("yes", "no"))]
+            (self.project.root / "judged.csv").write_text("\n".join(["head,relation,tail,judgement", *rows]) + "\n")
+            attributes["links"] = {"k": 3, "csv": False, "judgements": "judged.csv"}
+            attributes["ranking"] = {"truth": "judged.csv"}
         own = self.project.model(**attributes)
         return dg.materialize(
             [asset for each in (self.dataset, own) for asset in each.assets or ()],
@@ -82,6 +87,10 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert "loss" not in chain.page("model"), "a closed form has none"
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
     assert not [name for name in failed_checks(project.instance, gates) if "not evaluated" in name]
+    if system == "knn":
+        assert "AUC" in chain.page("ranking")["truth"]
+        assert "training links of the target" in chain.page("ranking")["by_part"]
+        assert "judged" in pq.read_schema(chain.run_dir / "links" / "links.parquet").names
     one = chain.versions.current()
     assert one is not None
     assert {"weights.safetensors", "nodes.parquet", "relations.parquet", "lists.parquet", "card.md"} <= set(
@@ -151,6 +160,11 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         Run(chain.run_dir)
     with pytest.raises(SettingsError, match=f"promote.sinks is for vectors of nodes, and {system} has none"):
         promote_run(chain.run_dir, chain.versions, PromotionSettings(sinks=["x.csv"]), by="me")
+
+
+def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
+    with pytest.raises(SettingsError, match="ease recommends items: remove it"):
+        project.model(system="ease", ranking={"truth": "truth.csv"})
 
 
 @pytest.mark.parametrize("attributes", [{"promote": {"sinks": ["x.csv"]}}, {"publish": "x.csv"}])

@@ -104,7 +104,7 @@ def test_a_relation_that_already_has_the_inverse_name_is_refused(build):
         build(DRUGS_AND_GENES, edges_table([("targets", 0, 2), ("inverse_targets", 3, 1)]), add_reverse="inverse")
 
 
-def test_of_equal_rows_the_first_stays_and_the_others_are_counted(build):
+def test_equal_rows_become_one_with_the_largest_weight_and_are_counted(build):
     edges = edges_table(
         [("r", 0, 2), ("r", 1, 3), ("r", 0, 2), ("s", 0, 2), ("r", 0, 2)], weight=[1.0, 2.0, 3.0, 4.0, 5.0]
     )
@@ -112,7 +112,7 @@ def test_of_equal_rows_the_first_stays_and_the_others_are_counted(build):
     assert edges_of(graph) == [(100, "r", 102), (100, "s", 102), (101, "r", 103)]
     assert graph.manifest["report"]["duplicates"] == 2
     assert graph.manifest["report"]["duplicates_by_relation"] == {"drug | r | gene": 2}
-    assert graph.edges(0).weight.tolist() == [1.0, 2.0]
+    assert graph.edges(0).weight.tolist() == [5.0, 2.0]
 
 
 def test_edges_that_differ_in_display_relation_are_two_statements_unless_merged(build):
@@ -138,3 +138,28 @@ def test_node_types_too_large_for_64_bit_pair_numbers_are_refused():
     with pytest.raises(InputError, match="split the node type"):
         sort_unique(draft)
     assert len(sort_unique(dataclasses.replace(draft, num_source=2**30))) == 1
+
+
+@pytest.mark.parametrize(
+    ("merge", "weight", "confidence", "timestamp"),
+    [
+        ("max", [5, 1], [0.5, 0.1], [10, 40]),
+        ("sum", [9, 1], [0.5, 0.1], [10, 40]),
+        ("last", [2, 1], [0.5, 0.1], [30, 40]),
+    ],
+)
+def test_equal_edges_become_one_by_the_rule(
+    merge: str, weight: list[float], confidence: list[float], timestamp: list[int]
+) -> None:
+    columns = {
+        "weight": np.array([2, 5, 2, 1], np.float32),
+        "confidence": np.array([0.2, np.nan, 0.5, 0.1], np.float32),
+        "timestamp": np.array([10, 20, 30, 40]),
+    }
+    ends = np.array([0, 0, 0, 1], np.int32)
+    arrays = {"src": ends, "dst": ends, "display": ends * 0, **columns}
+    merged = sort_unique(RelationDraft(("a", "r", "b"), 2, 2, arrays), merge)
+    assert merged.duplicates == 2
+    assert merged.arrays["weight"].tolist() == weight
+    assert merged.arrays["confidence"] == pytest.approx(np.float32(confidence))
+    assert merged.arrays["timestamp"].tolist() == timestamp

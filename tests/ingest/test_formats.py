@@ -13,7 +13,7 @@ from graphmill.ingest.report import ingest_report
 def test_each_has_settings_a_reader_and_words_in_the_docs(name: str, repository: Path) -> None:
     format = FORMATS[name]
     assert format.settings.__doc__
-    assert (format.read is None) == (format.gives == "features")
+    assert (format.read is None) == (format.gives in ("features", "attributes"))
     assert f"`{name}`" in (repository / "docs/reference/ingestion.md").read_text(encoding="utf-8")
     assert f"## Format `{name}`" in (repository / "docs/reference/settings/sources.md").read_text(encoding="utf-8")
 

@@ -2,10 +2,12 @@
 
 import gzip
 import io
+import math
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -515,3 +517,28 @@ class TestHetionet:
         assert (result.nodes.num_rows, result.edges.num_rows, result.rejects.num_rows) == (26_574, 199_348, 0)
         odd = ("duplicate_rows", "self_loops", "one_directional_pairs", "index_gaps", "nodes_with_two_names")
         assert [result.counts[name] for name in odd] == [0] * 5
+
+
+class TestEdgesOfMoreThanTwoEnds:
+    HEADER = "head,head_type,relation,tail,tail_type,weight,confidence\n"
+    ROWS = (("2", "0.9"), ("", "0.2"), ("3", ""), ("1", "many"), ("inf", "0.5"))
+
+    def read(self, folder: Path, **settings: Any) -> IngestResult:
+        rows = [f"d{n},drug,treats,e{n},disease,{weight},{sure}\n" for n, (weight, sure) in enumerate(self.ROWS)]
+        (folder / "edges.csv").write_text(self.HEADER + "".join(rows))
+        columns = {each: each for each in ("head_type", "relation", "tail_type", "weight", "confidence")}
+        columns |= {"head_id": "head", "tail_id": "tail"}
+        return read_kg_csv(folder / "edges.csv", parse(KgCsvSettings, {"columns": columns, **settings}, "test"))
+
+    def test_numbers_are_kept_and_wrong_ones_refused(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path)
+        assert found.edges["weight"].to_pylist() == [2, 1, 3]
+        assert found.edges["confidence"].to_numpy() == pytest.approx([0.9, 0.2, math.nan], nan_ok=True)
+        assert rejects(found) == [(5, "confidence", "not a finite number"), (6, "weight", "not a finite number")]
+
+    def test_unsure_edges_are_left_out_and_counted(self, tmp_path: Path) -> None:
+        found = self.read(tmp_path, min_confidence=0.5)
+        assert [name for _, name, _ in edges(found)] == ["d0", "d2"]
+        assert found.counts["unsure_rows"] == 1
+        assert found.counts["rows"] == 5
+        assert any("below min_confidence" in note for note in found.notes)

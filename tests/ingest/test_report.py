@@ -187,21 +187,21 @@ class TestOtherFormats:
         return {p.name: p for p in folder.iterdir()}
 
     @pytest.mark.parametrize(
-        ("file", "format", "system", "graph", "rejects"),
+        ("file", "format", "predicts", "graph", "rejects"),
         [
-            ("views.tsv", "sequence", "sasrec", {}, 0),
-            ("plays.csv", "interactions_csv", "mf", {}, 1),
-            ("untimed.csv", "interactions_csv", "mf", {"split": {"method": "random"}}, 0),
-            ("semicolons.csv", "interactions_csv", "mf", {"split": {"method": "random"}}, 0),
-            ("bars.csv", "interactions_csv", "mf", {"split": {"method": "random"}}, 0),
-            ("m.inter", "mmrec", "mf", {}, 1),
-            ("whole", "kgat", "kgat", {"split": {"given": "redraw", "method": "random"}}, 0),
-            ("kgat", "kgat", "kgat", {"split": {"given": "add_valid"}}, 0),
-            ("triples", "triples", "conve", {}, 0),
+            ("views.tsv", "sequence", "recommendations", {}, 0),
+            ("plays.csv", "interactions_csv", "recommendations", {}, 1),
+            ("untimed.csv", "interactions_csv", "recommendations", {"split": {"method": "random"}}, 0),
+            ("semicolons.csv", "interactions_csv", "recommendations", {"split": {"method": "random"}}, 0),
+            ("bars.csv", "interactions_csv", "recommendations", {"split": {"method": "random"}}, 0),
+            ("m.inter", "mmrec", "recommendations", {}, 1),
+            ("whole", "kgat", "recommendations", {"split": {"given": "redraw", "method": "random"}}, 0),
+            ("kgat", "kgat", "recommendations", {"split": {"given": "add_valid"}}, 0),
+            ("triples", "triples", "links", {}, 0),
         ],
     )
     def test_the_readers_figures_and_a_defs_yaml(
-        self, tmp_path: Path, file: str, format: str, system: str, graph: dict[str, object], rejects: int
+        self, tmp_path: Path, file: str, format: str, predicts: str, graph: dict[str, object], rejects: int
     ) -> None:
         from graphmill.ingest.sources import graph_settings, parse_sources, read_tables
 
@@ -212,7 +212,7 @@ class TestOtherFormats:
         assert sum(found.relations.values()) > 1
         assert len(found.rejects) == rejects
         dataset, model = yaml.safe_load_all(found.defs)
-        assert model["attributes"]["system"] == system
+        assert (model["attributes"]["system"], model["attributes"][predicts]) == ("auto", {})
         assert dataset["attributes"].get("graph", {}) == graph
         written = [{**source, "force": True} for source in dataset["attributes"]["sources"]]
         sources = parse_sources(written, tmp_path)

@@ -79,6 +79,12 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
         read_interactions_csv(path, InteractionsCsvSettings(strict=True))
 
 
+def test_times_in_the_future_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("user,item,time\nu,a,1700000000\nu,b,5600000000\nv,a,1700000001\n", encoding="utf-8")
+    assert any(note.startswith("1 times are in the future") for note in read_interactions_csv(path).notes)
+
+
 def test_sizes_that_do_not_tell_the_unit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("user,item,time\nu,a,90000000000\nu,b,110000000000\n", encoding="utf-8")

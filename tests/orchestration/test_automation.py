@@ -7,6 +7,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.partitions.context import partition_loading_context
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import source_files
@@ -105,7 +106,7 @@ def test_a_missing_file_is_named_and_waited_for(source: Path) -> None:
 
 
 def test_the_sensor_is_stopped_and_works_when_asked(source: Path) -> None:
-    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda: {"edges": str(source)}, 60)
+    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda cursor: look(cursor, source), 60)
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
     assert sensor.minimum_interval_seconds == 60
     defs = dg.Definitions(assets=[nodes], sensors=[sensor], jobs=[JOB])
@@ -122,6 +123,24 @@ def test_the_schedule_is_stopped_and_launches_its_job() -> None:
     defs = dg.Definitions(assets=[nodes], schedules=[schedule], jobs=[JOB])
     context = dg.build_schedule_context(scheduled_execution_time=time, repository_def=defs.get_repository_def())
     assert len(schedule.evaluate_tick(context).run_requests) == 1
+
+
+def test_a_schedule_of_snapshots_launches_the_newest() -> None:
+    partitions = dg.DynamicPartitionsDefinition(name="biomed_snapshots")
+
+    @dg.asset(partitions_def=partitions)
+    def graph() -> None: ...
+
+    job = automation.chain_job("retrain", dg.AssetSelection.assets(graph), "everything")
+    schedule = automation.retraining_schedule("s", job, "0 3 * * 1", "UTC", partitions)
+    time = datetime.datetime(2026, 1, 5, 3, tzinfo=datetime.UTC)
+    repository = dg.Definitions(assets=[graph], schedules=[schedule], jobs=[job]).get_repository_def()
+    with dg.instance_for_test() as instance, partition_loading_context(dynamic_partitions_store=instance):
+        context = dg.build_schedule_context(instance, scheduled_execution_time=time, repository_def=repository)
+        assert schedule.evaluate_tick(context).skip_message == "there is no snapshot yet"
+        instance.add_dynamic_partitions("biomed_snapshots", ["2024-10", "2024-9"])
+        (request,) = schedule.evaluate_tick(context).run_requests
+    assert request.partition_key == "2024-10"
 
 
 @pytest.mark.parametrize(("cron", "timezone"), [("every monday", "UTC"), ("0 3 * * 1", "Mars/Olympus")])

@@ -87,10 +87,11 @@ def test_a_usual_rank_is_the_geometric_mean_over_heads_for_which_the_tail_is_ope
 def test_a_tail_that_is_first_for_everybody_is_seen(graph: TypedGraph) -> None:
     relation = relation_called(graph, "drug_protein", "drug")
     scores = random_scores(graph, relation)
-    varied = diversity(best_tails(candidates_of(graph, relation, scores), np.arange(24), 3), 60, 3)
+    candidates = candidates_of(graph, relation, scores)
+    varied = diversity(best_tails(candidates, np.arange(24), 3), candidates, 3)
     scores[:, 7] = 1 << 21
     candidates = candidates_of(graph, relation, scores, 3)
-    flyer = diversity(best_tails(candidates, np.arange(24), 3), 60, 1)
+    flyer = diversity(best_tails(candidates, np.arange(24), 3), candidates, 1)
     assert (flyer["distinct_tails"], flyer["top_tail_share"], flyer["entropy"]) == (1, 1.0, 0.0)
     assert varied["effective_tails"] > 20
     assert varied["top_tail_share"] < 0.5

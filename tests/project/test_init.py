@@ -122,7 +122,8 @@ def test_ratings_and_features_of_the_items_are_one_dataset(tmp_path: Path) -> No
     dataset, model = documents(made.root, "films")
     formats = [(s["format"], s.get("node_type")) for s in dataset["attributes"]["sources"]]
     assert formats == [("interactions_csv", None), ("node_features", "item")]
-    assert (model["attributes"]["dataset"], model["attributes"]["system"]) == ("films", "mmgcn")
+    assert (model["attributes"]["dataset"], model["attributes"]["system"]) == ("films", "auto")
+    assert model["attributes"]["recommendations"] == {}
     parse_sources(dataset["attributes"]["sources"], made.root)
 
 
@@ -181,7 +182,7 @@ def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> Non
     assert sorted(Path(file).name for file in edges.files().values()) == ["binds.csv", "kinds.csv", "treats.csv"]
     assert all(Path(file).is_relative_to(made.root) for file in edges.files().values())
     assert dataset["attributes"]["graph"]["include_node_types"] == ["Drug", "Disease", "Gene"]
-    assert model["attributes"]["system"] == "blend"
+    assert (model["attributes"]["system"], model["attributes"]["links"]) == ("auto", {})
     assert "all its edges are called treats" in made.found[0]
 
 

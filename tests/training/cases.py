@@ -27,7 +27,9 @@ from graphmill.training.reporting import TrainingListener
 from tests.systems.conve.graphs import random_graph
 
 
-def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:
+def typed_graph(
+    out: Path, features: dict[str, pa.Table] | None = None, attributes: dict[str, pa.Table] | None = None
+) -> TypedGraph:
     """Three node types, two relations in both directions and one symmetric, with communities to learn."""
     rng = np.random.default_rng(5)
     counts = {"disease": 30, "gene/protein": 60, "drug": 24}
@@ -63,7 +65,7 @@ def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> Typed
         }
     )
     settings = GraphSettings.model_validate({"split": {"valid": 0.1, "test": 0.1}})
-    return build_graph(nodes, edges, settings, out, features)
+    return build_graph(nodes, edges, settings, out, features, attributes)
 
 
 def featured_graph(out: Path) -> TypedGraph:

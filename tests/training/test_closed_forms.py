@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 from graphmill.errors import InputError, SettingsError, TrainingError
 from graphmill.graph.histories import Histories
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.tables import feature_table
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.planning import estimate_run
 from graphmill.runs.train import train
@@ -178,3 +179,18 @@ def test_ials_says_which_package_is_missing(graphs: dict[str, TypedGraph], monke
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r"graphmill\[ials\]"):
         CLOSED_FORMS["ials"].build(graphs["ials"])
+
+
+def test_item_knn_ranks_an_item_that_nobody_took_by_its_features(tmp_path: Path) -> None:
+    """Two tastes, told by a feature; items 10 and 11 are new, one of each taste."""
+    pairs = [(u, i, 1 if (u + i) % 7 == 0 else 0) for u in range(20) for i in range(10) if u % 2 == i % 2]
+    values = np.array([[1, 0.1 * i] if i % 2 else [-1, 0.1 * i] for i in range(12)], np.float32)
+    features = {"item": feature_table(np.arange(20, 32, dtype=np.int32), values)}
+    found = _untuned("item_knn", built(tmp_path / "graph", pairs, 20, 12, features=features), tmp_path)
+    assert found.model.array("alike")[0] > 0
+    users, lists, _ = found.system.recommend(found.model, 12, "never")  # type: ignore[attr-defined]
+    items = (lists - found.graph.node_type("item").offset).tolist()
+    for user, listed in zip((users - found.graph.node_type("user").offset).tolist(), items, strict=True):
+        assert sorted(listed) == list(range(12))
+        own, other = (10, 11) if user % 2 == 0 else (11, 10)
+        assert listed.index(own) < listed.index(other)

@@ -18,9 +18,10 @@ from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError, StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
+from graphmill.systems.auto import FILE, seconds_of
 from graphmill.training.signals import StopRequest
-from graphmill.usage.choice_names import FILE, seconds_of
-from graphmill.usage.choose import LEVEL, Choice, choose
+from graphmill.usage.choice import LEVEL, Choice
+from graphmill.usage.choose import choose
 from graphmill.usage.compare import compare_runs
 from tests.graph.test_interactions import Triple, built
 from tests.training.cases import typed_graph
@@ -62,7 +63,7 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
         "markov": "does not suit",
         "dragon": "does not suit",
     }
-    assert [line.split()[0] for line in lines][-1] == "mf:", "what is cheap comes first"
+    assert lines[-1].startswith("mf (objective.regularisation="), "what is cheap comes first, and λ is tried"
     assert (found.metric, found.queries) == ("recall@20", USERS)
     first, *_, popularity = (each for each in found.candidates if each.figure is not None)
     assert popularity.system == "popularity", "a taste is no popularity"
@@ -81,12 +82,21 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
             assert each.reason
             continue
         tests = [name for name in json.loads((Path(each.run) / "report.json").read_text())["metrics"] if "test" in name]
-        assert bool(tests) == (each.system == found.system), "the test split is read for the chosen run alone"
+        assert bool(tests) == (each.run == found.run), "the test split is read for the chosen run alone"
     runs = [each.run for each in found.candidates if each.run]
     assert "valid_recall@20" in {figure.name for figure in compare_runs(*runs[:2]).figures}
     assert graphmill.load(found.run).path == Path(found.run)
     assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
-    assert len(found.rows()) == 5
+    assert len(found.rows()) == len(found.candidates) == 6
+
+
+def test_few_items_are_asked_for_shorter_lists(tmp_path: Path) -> None:
+    rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
+    graph = built(tmp_path / "graph", rows, 41, 9)  # one user has no item
+    found = choose(graph.path, overrides=CPU, systems=["popularity", "item_knn", "ease"])
+    assert (found.metric, found.queries) == ("recall@2", 40)
+    assert all(each.state == "finished" for each in found.candidates)
+    assert "recall@2" in found.test
 
 
 def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,13 +154,23 @@ def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.M
     ("arguments", "sentence"),
     [
         (["auto"], "--set data=GRAPH"),
-        (["auto", "--set", "data=graph", "--force"], "--budget, --output and --json"),
-        (["ease", "--set", "data=graph", "--budget", "1h"], "train auto"),
+        (["auto", "--set", "data=graph", "--force"], "--set, --output and --json"),
+        (["auto", "--set", "data=graph", "--set", "budget=soon"], "10min"),
+        (["auto", "--set", "data=graph", "--set", "model.embedding_dim=8"], "model"),
     ],
 )
 def test_the_command_refuses_what_it_would_ignore(arguments: list[str], sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
         CliRunner().invoke(app, ["train", *arguments], catch_exceptions=False)
+
+
+def test_a_settings_file_may_say_auto(interactions: TypedGraph) -> None:
+    file, values = interactions.path.parent / "settings.yaml", {"data": str(interactions.path), **CPU}
+    file.write_text(json.dumps({"system": "auto", "budget": 60, "systems": ["popularity"], **values}))
+    shown = CliRunner().invoke(app, ["train", str(file)], catch_exceptions=False)
+    assert "Use popularity: it alone has finished" in shown.stdout
+    with pytest.raises(SettingsError, match="auto is for trainings"):
+        CliRunner().invoke(app, ["estimate", str(file)], catch_exceptions=False)
 
 
 def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: TypedGraph) -> None:
@@ -159,6 +179,8 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
     assert [seconds_of(text) for text in ("90s", "10min", "2h", "600", "1.5 min")] == [90, 600, 7200, 600, 90]
     with pytest.raises(SettingsError, match="modell"):
         choose(interactions.path, overrides={"modell": {"x": 1}})
+    with pytest.raises(SettingsError, match="no answer for these data"):
+        choose(interactions.path, systems=["complex"])
     with pytest.raises(InputError, match="validation"):
         choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
     assert not (tmp_path / "auto").exists(), "nothing is half-written"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -158,3 +159,44 @@ def test_on_the_command_line(graph: TypedGraph, run: Run, tmp_path: Path, capsys
     found = json.loads(capsys.readouterr().out)
     assert found["new_nodes"] == {"drug": 1}
     assert (tmp_path / "out" / "embeddings.parquet").is_file()
+
+
+def described_graph(out: Path) -> TypedGraph:
+    """The typed graph, in which words of genes and drugs tell their community."""
+    first = {"gene/protein": (30, 60), "drug": (90, 24)}
+    tables = {
+        kind: pa.table(
+            {
+                "node": pa.array(range(start, start + count), pa.int32()),
+                "words": pa.array([f"group{n % 6} thing" for n in range(count)]),
+            }
+        )
+        for kind, (start, count) in first.items()
+    }
+    return typed_graph(out, None, tables)
+
+
+@pytest.mark.parametrize("case", ["blend", "hgt-features"])
+def test_attributes_alone_give_a_new_node_a_vector_like_its_kind(case: str, tmp_path: Path) -> None:
+    graph = described_graph(tmp_path / "graph")
+    run = trained(graph, tmp_path / "runs", case)
+    (tmp_path / "new.csv").write_text("id,words\nx0,group0 thing\nx3,group3 thing\nn90,group3 thing\n")
+    with pytest.raises(InputError, match="name one as TYPE=FILE"):
+        run.embed(attributes=tmp_path / "new.csv")
+    grown = run.embed(attributes={"drug": tmp_path / "new.csv"}, output=tmp_path / "out")
+    assert pq.read_table(tmp_path / "out" / NEW)["node_id"].to_pylist() == ["x0", "x3"]
+    vectors, ids = np.asarray(grown.embeddings.vectors), list(grown.embeddings.ids)
+    assert np.abs(vectors[[ids.index("x0"), ids.index("x3")]]).sum(1).min() > 0
+    if case == "blend":
+        genes = [f"n{30 + n}" for n in range(60)]
+        scores = {new: grown.links(new, "drug_protein", k=60) for new in ("x0", "x3")}
+        for new, found in scores.items():
+            listed = found["tail_id"].tolist()
+            own = [listed.index(gene) for n, gene in enumerate(genes) if n % 6 == int(new[1]) and gene in listed]
+            assert np.mean(own) < 25, "genes of its own group come first"
+
+
+def test_attributes_for_a_model_without_any_are_refused(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("id,words\nx0,group0 thing\n")
+    with pytest.raises(InputError, match="it has none; give edges"):
+        run.embed(attributes=tmp_path / "new.csv")

@@ -170,7 +170,7 @@ def test_what_cannot_be_used_is_said_in_a_sentence(graph: TypedGraph, dragon: Ru
         ({"text": image}, "has 8 features a row; those of 'item' that the model was trained with have 6"),
         ({"text": broken}, "of its rows cannot be used; the first on line 2"),
         ({"text": twice}, f"'item{NEW_ITEMS[0]}' comes a second time"),
-        ({}, "give a file of edges, of features, or both"),
+        ({}, "give a file of edges, of features or attributes"),
     ):
         with pytest.raises(InputError) as error:
             dragon.embed(features=given, output=tmp_path / "out")

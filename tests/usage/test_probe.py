@@ -74,7 +74,7 @@ def test_an_export_alone_is_compared_with_chance(run: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"node_type": "drug"}, "no vectors of node type 'drug'"),
+        ({"node_type": "drug"}, "no nodes of type 'drug'"),
         ({"column": "class"}, "no column 'class'"),
     ],
 )

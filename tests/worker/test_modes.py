@@ -46,12 +46,14 @@ def run(tmp_path: Path, **job: Any) -> int:
     return worker.main(["--job", str(path)])
 
 
-def test_triples_are_ranked_on_both_sides(conve: Path, tmp_path: Path) -> None:
+def test_links_are_ranked_on_both_sides(conve: Path, tmp_path: Path) -> None:
     assert run(tmp_path, mode="rank", run_dir=conve) == EXIT_OK
     report = json.loads((conve / "ranking.json").read_text())
-    assert (report["kind"], report["split"]) == ("triples", "test")
-    assert {"both", "tail", "head", "baseline", "relations", "by_degree"} <= set(report)
-    assert 0 < report["both"]["mrr"] <= 1
+    assert (report["kind"], report["split"]) == ("links", "test")
+    assert {"comparison", "parts", "predicted"} <= set(report)
+    names = [row["name"] for row in report["comparison"]["relations"]]
+    assert sum(name.startswith("inverse of") for name in names) == len(names) / 2
+    assert 0 < report["comparison"]["micro"]["model"]["mrr"] <= 1
 
 
 def test_items_are_ranked_with_rivals_and_protocols_apart(sasrec: Path, tmp_path: Path) -> None:

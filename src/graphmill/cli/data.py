@@ -80,11 +80,18 @@ def build(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as min_weight=3")] = None,
     aliases: Annotated[str, typer.Option(help="Table with the columns old_id and id: ids to replace")] = "",
+    attributes: Annotated[
+        list[str] | None, typer.Option(help="Table that describes nodes; or TYPE=FILE. Once for each node type")
+    ] = None,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option("--kind", help="COLUMN=KIND (text, category, number, date, list); default: all, by their values"),
+    ] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
     """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
-    from graphmill.api import build_graph, read_features
+    from graphmill.api import build_graph, read_attributes, read_features
     from graphmill.ingest.aliases import read_aliases, with_aliases
     from graphmill.ingest.findings import coverage_text
     from graphmill.ingest.public_readers import read_tables
@@ -98,6 +105,8 @@ def build(
     tables = with_aliases(tables, read_aliases(aliases))
     for each in others:
         tables = read_features(tables, each["path"], aliases=aliases, **_settings(each))
+    for path, kind, kinds_of in _attributes(attributes or [], overrides(kinds or [])):
+        tables = read_attributes(tables, path, kind, aliases=aliases, **kinds_of)
     matches = [each.to_dict() for each in tables.coverage]
     if matches and not as_json:
         print(coverage_text(matches))
@@ -113,7 +122,15 @@ def build(
     for row in tables.rejects.slice(0, 5).to_pylist():
         print(f"not used: {row['file']}, line {row['line']}: {row['reason']} ({row['column']}: {row['value']})")
     print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.relations)} relations")
-    print(f"next: graphmill train {guess.system} --set {shlex.quote(f'data={graph.path}')}")
+    print(f"next: graphmill train auto --set {shlex.quote(f'data={graph.path}')}")
+
+
+def _attributes(files: list[str], kinds: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
+    """Path, node type ("": the one with most of the ids) and kinds of each file of attributes."""
+    if kinds and len(files) != 1:
+        raise SettingsError(f"--kind says the kinds of one file of --attributes, and there are {len(files)}")
+    parts = [("", "", file) if Path(file).exists() else file.rpartition("=") for file in files]
+    return [(file, kind, kinds) for kind, _, file in parts]
 
 
 def _settings(source: dict[str, Any]) -> dict[str, Any]:

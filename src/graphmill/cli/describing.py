@@ -113,8 +113,12 @@ def explain(
         print_json(result.to_dict())
         return
     title = f"{result.head} –{result.relation}– {result.tail}: score {number(result.score)}"
-    rows = [[e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}"] for e in result.edges]
-    print_table(f"{title}; {result.method}", ["from", "relation", "to", "share"], rows)
+    known = [name for name in ("weight", "confidence", "time") if any(name in e for e in result.edges)]
+    rows = [
+        [e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}", *(number(e.get(name)) for name in known)]
+        for e in result.edges
+    ]
+    print_table(f"{title}; {result.method}", ["from", "relation", "to", "share", *known], rows)
     if result.paths:
         rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in result.paths]
         print_table("Paths, the strongest first", ["path", "strength"], rows)

@@ -80,37 +80,33 @@ def other_epoch(result: dict[str, Any]) -> bool:
 
 
 def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
-    """The output of ``rank --json``: ``figures`` by scorer (macro for links, over queries for triples), and for links
-    and triples ``macro``, ``micro``, ``against`` (the best baseline, with intervals), ``strata``, ``verdicts``.
+    """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
+    baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
+    ``truth`` and ``judgements``.
     """
     about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
-    rest = ("macro", "micro", "against", "strata", "ratios", "verdicts")
+    rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
+    rest += ["question", "answer", "truth", "judgements"]
     return about | {"figures": _figures(found)} | {name: found[name] for name in rest if name in found}
 
 
 def show_ranking(run: str, found: dict[str, Any]) -> None:
     """Prints a ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
+    from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
+
     figures = _figures(found)
     names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
     if "against" in found:
         other = "micro" if found["against"]["average"] == "macro" else "macro"
         of = found[other]
-        rows += [
-            [f"{other} {m}", *(number(of[_key(who)].get(m)) for who in figures)] for m in names if m in of["model"]
-        ]
+        rows += [[f"{other} {m}", *(number(of[who].get(m)) for who in figures)] for m in names if m in of["model"]]
     print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
-    if "strata" in found:
-        from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of
-
-        parts = [
-            *((f"targets with {links_of(row)} training links", row) for row in found["strata"]["by_degree"]),
-            *((f"training has {HALF_LINK_TITLES[row['seen']]}", row) for row in found["strata"]["by_half_link"]),
-        ]
-        rows = [
-            [text, str(row["queries"]), *(number(row["mrr"].get(_key(who))) for who in figures)] for text, row in parts
-        ]
-        print_table("MRR by part of the queries", ["part", "queries", *figures], rows)
+    for each in ranking_tables(found):
+        print_table(each.title, list(each.head), [list(row) for row in each.rows])
+    for name in ("truth", "judgements"):
+        for note in found.get(name, {}).get("notes", ()):
+            print(f"note: {note}", file=sys.stderr)
     if "verdicts" in found:
         rows = [
             [
@@ -125,6 +121,8 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
         print_table("Verdicts", ["figure", "value", "bound", "verdict", "meaning"], rows)
     if "against" in found:
         print(found["against"]["sentence"])
+    if "answer" in found:
+        print(answer_sentence(found))
 
 
 def show_links(rows: list[dict[str, Any]]) -> None:
@@ -132,7 +130,8 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
-    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", "best path"]
+    judged = bool(rows) and "judged" in rows[0]
+    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), own in tables.items():
         cells = [
             [
@@ -143,6 +142,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 _significant(row["probability"]),
                 _significant(row["usual_rank"]),
                 row["known"],
+                *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
             for row in own
@@ -178,12 +178,7 @@ def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if "beside" in found:
         return dict(found["beside"])
     average = found[found["against"]["average"]]
-    return {who: average[_key(who)] for who in found["mrr"]}
-
-
-def _key(who: str) -> str:
-    """The name of a scorer: for triples the frequency baseline is the ranking by degree."""
-    return "degree" if who == "frequency" else who
+    return {who: average[who] for who in found["mrr"]}
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,9 @@ def promote(
         str, typer.Option("--if", help="Only if the policy says so: better, or checks_pass (its health)")
     ] = "",
     metric: Annotated[str, typer.Option(help="What is compared; empty: what chose the best epoch")] = "",
+    question: Annotated[
+        str, typer.Option(help="YAML file of the links and the metric to compare, instead of --metric")
+    ] = "",
     min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
     keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
     to: Annotated[
@@ -55,7 +59,14 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
+    values = {
+        "when": policy or "manual",
+        "metric": metric,
+        "question": question,
+        "min_gain": min_gain,
+        "keep": keep,
+        "index": index,
+    }
     values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
@@ -137,7 +148,10 @@ def versions(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """List versions: which is live, and each one's date, verdict, figures, reason and author. Without a model, of all."""
+    """List versions: which is live, and each one's date, verdict, figures, reason, author, and what left with it.
+
+    Without a model, of all.
+    """
     from graphmill.promotion.versions import Versions, version_rows
 
     paths = [] if model else [path.parent for path in sorted(folder.glob("*/*/current"))]
@@ -156,6 +170,7 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     shown = [
         [
             ("→ " if row["live"] else "  ") + row["version"],
+            row["snapshot"],
             row["when"],
             row["verdict"].get("word", ""),
             f"{row['metric']} {number(row['valid'])}" if row["valid"] is not None else "",
@@ -165,7 +180,23 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
         ]
         for row in rows
     ]
-    print_table(f"Versions of {store.label}", ["version", "when", "verdict", "valid", "test", "why", "who"], shown)
+    names = ["version", "snapshot", "when", "verdict", "valid", "test", "why", "who"]
+    if not any(row["snapshot"] for row in rows):
+        names, shown = names[:1] + names[2:], [line[:1] + line[2:] for line in shown]
+    print_table(f"Versions of {store.label}", names, shown)
+    for row in rows:
+        if any(row["left"].get(part) for part in ("nodes", "edges")):
+            print(f"{row['version']}: {_departed(row['left'])}")
+
+
+def _departed(left: Mapping[str, Any]) -> str:
+    """What left with a version, such as ``1 node left (drug DB01), 3 edges left``."""
+    parts = []
+    for name in ("node", "edge"):
+        count, sample = left[f"{name}s"], left[f"{name}_sample"]
+        listed = f" ({', '.join(sample)}{', …' * (count > len(sample))})" if sample else ""
+        parts.append(f"{count:,} {name}{'s' * (count != 1)}{listed}")
+    return f"{' and '.join(parts)} left with it"
 
 
 @app.command(rich_help_panel=JUDGE)

@@ -1,6 +1,7 @@
 """Commands for finished runs and embeddings: metrics, rankings, recommendations, links, neighbours, influence."""
 
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,25 +27,42 @@ from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
 if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
 
+Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
+Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
+
 
 @app.command(rich_help_panel=JUDGE)
 def rank(
     run: Annotated[Path, typer.Argument(help="Run directory")],
-    split: Annotated[str, typer.Option(help="valid or test")] = "test",
+    split: Annotated[str, typer.Option(help="valid or test; a question says it itself")] = "",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    question: Question = "",
+    judgements: Judgements = "",
+    judged: Annotated[str, typer.Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
+    truth: Annotated[str, typer.Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
+    labels: Annotated[str, typer.Option(help="Table of node ids and labels, by which figures are shown")] = "",
     as_json: Json = False,
 ) -> None:
-    """Compare a run's ranking with all its baselines; ComplEx and MF are trained for it."""
+    """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
+    from graphmill.predictions.settings import RankSettings
     from graphmill.runs.messages import Terminal
+    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
-    if split not in ("valid", "test"):
+    if split not in ("", "valid", "test"):
         raise InputError(f"--split {split}: valid or test")
-    terminal = Terminal()
-    try:
-        found = on_its_device(lambda: rank_any(restored_run(run, checkpoint), split, outlets=[terminal]))
-    finally:
-        terminal.close()
+    if split and question:
+        raise InputError(f"--split {split}: {question} says which split it is about")
+    values = {
+        "question": question,
+        "judgements": judgements,
+        "judged": judged,
+        "truth": truth,
+        "labels": {"file": labels},
+    }
+    asked = parse(RankSettings, values, "rank")
+    with closing(Terminal()) as shown:
+        found = on_its_device(lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[shown]))
     if as_json:
         print_json(ranking_json(found))
         return
@@ -65,6 +83,9 @@ def embed(
             help="File of new nodes' features, or NAME=FILE where the graph has several sets; once for each set"
         ),
     ] = None,
+    attributes: Annotated[
+        list[str] | None, typer.Option(help="Table that describes new nodes, as at the build; or TYPE=FILE")
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
     format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
@@ -72,20 +93,18 @@ def embed(
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
 
-    blend, HGT and spectral need --edges; HGT can use --features. KGAT needs facts as --edges. MMGCN and DRAGON need
-    --features of items.
+    Spectral needs --edges. blend and HGT need --edges, or the --features or --attributes that they were trained with. KGAT
+    needs facts as --edges. MMGCN and DRAGON need --features or --attributes of items.
     """
     from graphmill.usage.embed import NEW, embed_run
     from graphmill.usage.joining_nodes import read_joining
 
-    named = [given.partition("=") for given in features or []]
-    files = {name if mark else "": file if mark else name for name, mark, file in named}
-    if len(files) < len(named):
-        raise InputError("--features: two files have the same feature set; name each as NAME=FILE")
+    files = _by_name("--features", features or [], "feature set", "NAME")
+    described = _by_name("--attributes", attributes or [], "node type", "TYPE")
 
     def embedded() -> tuple[dict[str, Any], str]:
         restored = restored_run(run, "")
-        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
+        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
         notes = [*told.notes, *(tables.notes if tables else [])]
         if tables and len(tables.rejects):
             line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
@@ -103,6 +122,15 @@ def embed(
     rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
     rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
     print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
+
+
+def _by_name(option: str, given: list[str], of: str, name: str) -> dict[str, str]:
+    """Name → file, of FILE (its name is "") and NAME=FILE."""
+    parts = [("", "", each) if Path(each).exists() else each.rpartition("=") for each in given]
+    files = {label: file for label, _, file in parts}
+    if len(files) < len(parts):
+        raise InputError(f"{option}: two files have the same {of}; name each as {name}=FILE")
+    return files
 
 
 @app.command(rich_help_panel=USE)
@@ -162,6 +190,9 @@ def links(
     known: Annotated[
         str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
     ] = "exclude",
+    question: Question = "",
+    judgements: Judgements = "",
+    judged: Annotated[str, typer.Option(help="mark judged links in a column, or leave_out")] = "mark",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     edges: Annotated[
         str, typer.Option(help="nbfnet: file of later edges, new nodes too; links are scored with them, untrained")
@@ -181,27 +212,32 @@ def links(
     from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
+    values |= {"question": question, "judgements": judgements, "judged": judged}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
+    heads = asked.choice().heads
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
             return estimate_links(model, asked, scoring_bytes(run)).to_json()
-        if not asked.heads:
+        if not heads:
             return write_links(model, asked, outlets=[Terminal()])
-        parts = list(Predictor(model, asked).predict())
+        predictor = Predictor(model, asked)
+        parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
-        return {**model.about, "links": rows, "calibration": [each.about() for each in parts]}
+        return {**model.about, **predictor.notes, "links": rows, "calibration": [each.about() for each in parts]}
 
     found: dict[str, Any] = on_its_device(predicted)
+    for note in found.get("notes", ()):
+        print(f"note: {note}", file=sys.stderr)
     if as_json:
         print_json(found)
     elif estimate:
         rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in found["relations"]]
         print_table("What the links take", ["relation", "heads", "seconds"], rows)
         print(f"in all {number(found['seconds'])} s, and {found['peak_bytes'] / 2**30:.2f} GiB of memory")
-    elif asked.heads:
+    elif heads:
         show_links(found["links"])
     else:
         show_link_report(str(run / FOLDER), found)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +11,7 @@ import typer
 from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
-from graphmill.usage.choice_names import AUTO
+from graphmill.systems.auto import AUTO, AutoSettings
 
 if TYPE_CHECKING:
     from graphmill.runs.launch import Nodes
@@ -28,24 +29,19 @@ def train(
     nodes: Annotated[int, typer.Option(help="Machines that train together", min=1)] = 1,
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
-    budget: Annotated[
-        str, typer.Option(help="auto only: time for its trainings, such as 90s or 2h; default 10min")
-    ] = "",
     as_json: Json = False,
 ) -> None:
     """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
     from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
+    from graphmill.settings import parse
 
-    auto = str(settings) == AUTO and not settings.is_file()
-    if auto and (force or nodes > 1 or node_rank or master):
-        raise SettingsError("train auto has only --set, --budget, --output and --json")
-    if budget and not auto:
-        raise SettingsError("--budget belongs to graphmill train auto")
-    if auto:
-        _choose(overrides(set_ or []), budget or "10min", output, as_json=as_json)
-        return
     values = merge(read_settings(settings), overrides(set_ or []))
+    if values.get("system") == AUTO:
+        if force or nodes > 1 or node_rank or master:
+            raise SettingsError(f"{settings}: system: auto has only the options --set, --output and --json")
+        _choose(parse(AutoSettings, values, str(settings)), output, as_json=as_json)
+        return
     if force:
         values = merge(values, {"acceleration": {"resume": "never"}})
     result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
@@ -115,19 +111,21 @@ def evaluate(
     print_table(f"{run} at epoch {result['epoch']}{caution}", ["metric", "valid", "test"], rows)
 
 
-def _choose(values: dict[str, Any], budget: str, root: str, *, as_json: bool) -> None:
+def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
     from graphmill.training.signals import StopRequest
     from graphmill.usage.choose import choose
 
-    graph = str(values.pop("data", ""))
+    graph = settings.data
     if not graph:
-        raise SettingsError("auto needs a graph: graphmill train auto --set data=GRAPH")
+        raise SettingsError("system: auto needs a graph: graphmill train auto --set data=GRAPH")
+
+    work = partial(choose, graph, settings.budget, systems=settings.systems, root=root, overrides=settings.shared)
 
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     with StopRequest() as stop:
-        result = on_its_device(lambda: choose(graph, budget, root=root, overrides=values, tell=tell, stop=stop))
+        result = on_its_device(lambda: work(tell=tell, stop=stop))
     if as_json:
         print_json(result.to_json())
         return

@@ -3,6 +3,5 @@
 from graphmill.components.alerts import Alerts
 from graphmill.components.embedding_model import EmbeddingModel
 from graphmill.components.graph_dataset import GraphDataset
-from graphmill.components.which_model import WhichModel
 
-__all__ = ["Alerts", "EmbeddingModel", "GraphDataset", "WhichModel"]
+__all__ = ["Alerts", "EmbeddingModel", "GraphDataset"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import BaseModel, Field, model_validator
 
-from graphmill.components.abilities import Abilities
+from graphmill.components.abilities import Abilities, predicted
 from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
@@ -16,7 +16,7 @@ from graphmill.components.fields import Freshness, Schedule, as_settings, resolv
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, require_own_names
+from graphmill.components.names import checked_model_name, partitions_of, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
@@ -35,11 +35,12 @@ from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.search.space import parse_search
-from graphmill.settings import Settings
+from graphmill.settings import Settings, parse
+from graphmill.systems.auto import AUTO, AutoSettings
 from graphmill.systems.base import ClosedFormSettings
 from graphmill.systems.registry import SYSTEMS, choose_preset
 from graphmill.training.machine import this_machine
@@ -64,6 +65,7 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "influence": ("influence", InfluenceSettings),
     "recommendations": ("recommendations", RecommendationSettings),
     "links": ("links", LinkSettings),
+    "ranking": ("ranking", RankingSettings),
     "promote": ("promotion", PromotionSettings),
     "drift": ("drift", DriftThresholds),
 }
@@ -95,6 +97,8 @@ def launchpad_defaults(system: str, written: dict[str, Any]) -> Defaults:
     for name in ("system", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
+    if system == AUTO:
+        return Defaults(parse(AutoSettings, written, "settings"), "", written)
     preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
     if preset == "auto":
         machine = this_machine()
@@ -112,10 +116,10 @@ def launcher_settings(value: Any) -> LauncherSettings | None:
 
 
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
-    """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
+    """Trains one system on a dataset's graph, or takes the best of all (``auto``); exports, validates and ranks it."""
 
     dataset: str = Field(description="Name of the GraphDataset on which the model is trained.")
-    system: str = Field(description=f"The system: {', '.join(SYSTEMS)}.")
+    system: str = Field(description=f"The system: auto (the best by validation), {', '.join(SYSTEMS)}.")
     name: str = Field("", description="Name of the model in the asset keys; empty: the name of the system.")
     settings: Annotated[
         Any,
@@ -135,6 +139,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         default_factory=RecommendationSettings
     )
     links: Annotated[Any, section(LinkSettings, "links")] = Field(default_factory=LinkSettings)
+    ranking: Annotated[Any, section(RankingSettings, "ranking")] = Field(default_factory=RankingSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
     search: Annotated[
@@ -154,6 +159,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
+    warm_epochs: int = Field(
+        0,
+        ge=0,
+        description="Epochs of a training that starts from the live version, matched by node id; 0: each starts fresh.",
+    )
     schedule: Schedule | None = Field(None, description="When to retrain.")
     freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
@@ -185,6 +195,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.system, "name")),
+            predicts=predicted(self.model_fields_set) if self.system == AUTO else "",
             system=self.system,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
@@ -193,12 +204,26 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
+            partitions_def=partitions_of(context, self.dataset),
+            warm_epochs=self.warm_epochs,
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
         require_target(plan.promotion.copy_to, "promote.copy_to")
+        if plan.search and plan.predicts:
+            raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
+        if plan.warm_epochs and plan.predicts:
+            raise SettingsError(
+                "warm_epochs: system: auto trains several systems; name the one to go on with, or remove it"
+            )
+        if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
+            raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
+        if plan.search and plan.partitions_def:
+            raise SettingsError(
+                f"search: {plan.dataset} has a graph for each snapshot; remove the section, and search by command"
+            )
         if plan.search:
             search_of(plan)  # parsed here, so that errors are found now
         return plan
@@ -222,12 +247,17 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
         )
         schedules = []
-        if self.schedule:
-            schedules = [retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone)]
+        if given := self.schedule:
+            name = f"{prefix}_schedule"
+            schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
         made = dg.Definitions(
             assets=[
                 *assets,
-                *([] if isinstance(plan.settings, ClosedFormSettings) else [acceleration_asset(plan).build(plan)]),
+                *(
+                    []
+                    if isinstance(plan.settings, ClosedFormSettings | AutoSettings)
+                    else [acceleration_asset(plan).build(plan)]
+                ),
             ],
             jobs=[job],
             schedules=schedules,

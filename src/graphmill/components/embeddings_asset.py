@@ -20,6 +20,7 @@ from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
+from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.parquet import ParquetTable
 
 BLOCK_ROWS = 4096
@@ -98,7 +99,10 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     space = "" if "problem" in alignment else alignment.get("to", "")
     epoch, notes = int(exported["epoch"]), [str(note) for note in exported.get("notes", ())]
     results = _check_results(step, rows, vectors, graph)
-    published = _publish(step.plan, files) if all(result.passed for result in results) else ""
+    newest = not step.plan.partitions_def or known_snapshots(step.context.instance, step.plan.partitions_def)[-1:] == [
+        step.snapshot
+    ]
+    published = _publish(step.plan, files) if newest and all(result.passed for result in results) else ""
     best = "; ".join(notes) or f"epoch {epoch}"
     results.append(step.check(BEST, not notes, best, metadata={"epoch": str(epoch)}))
     rest = {

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
+from graphmill.components.retention import remove_old
 from graphmill.graph.build import build_graph
 from graphmill.graph.interaction_tables import graph_tables
 from graphmill.graph.sequences import sequence_view
@@ -57,16 +58,24 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
         with user_errors():
+            here = plan.at(context)
             features = {
-                kind: ParquetTable(plan.root / path, remedy=REMEDY).read()
-                for kind, path in tables.get("features", {}).items()
+                part: {
+                    kind: ParquetTable(plan.root / path, remedy=REMEDY).read()
+                    for kind, path in tables.get(part, {}).items()
+                }
+                for part in ("features", "attributes")
             }
             if "interactions" in tables:
                 nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
-            built = build_graph(nodes, edges, plan.graph, plan.root / plan.graph_path, features, root=plan.root)
-        yield _materialized(plan, built, previous)
+            built = build_graph(
+                nodes, edges, plan.graph, plan.root / here.graph_path, features["features"], features["attributes"],
+                root=plan.root,
+            )  # fmt: skip
+            remove_old(context, plan)
+        yield _materialized(here, built, previous)
 
     return graph
 
@@ -99,6 +108,7 @@ def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -
             **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
             "relation_table": records([{n: r[n] for n in _OF_RELATION} | r["split"] for r in manifest["relations"]]),
+            **_attributes(graph),
             **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
@@ -136,6 +146,17 @@ def _matches(plan: DatasetPlan) -> dict[str, Any]:
     return {"ids": records(found)} if found else {}
 
 
+def _attributes(graph: TypedGraph) -> dict[str, Any]:
+    """The attributes by node type with the share of nodes without a value; empty for a graph without attributes."""
+    rows = [
+        {"type": kind.name, "attribute": each["name"], "kind": each["kind"], "missing": 1 - each["nodes"] / kind.count,
+         "frequent": ", ".join(f"{value} ({count:,})" for value, count in each["frequent"]), "features": each["width"]}
+        for kind in graph.node_types
+        for each in graph.attributes(kind.name)
+    ]  # fmt: skip
+    return {"attributes": records(rows)} if rows else {}
+
+
 def _sequences(graph: TypedGraph) -> dict[str, Any]:
     """Figures of the sequence view of interactions in order; empty for other graphs."""
     if not any(graph.edges(relation).position is not None for relation in graph.relations):
@@ -154,12 +175,12 @@ def _total(counts: Any) -> int:
 
 
 def _type_row(kind: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, Any]:
-    features = kind["features"]
+    sets = [each for each in (kind["features"], *kind.get("feature_sets", {}).values()) if each]
     return {
         "type": kind["name"],
         "nodes": kind["count"],
         "without_training_edge": report["cold_nodes"].get(kind["name"], 0),
-        "features": features["width"] if features else 0,
+        "features": sum(each["width"] for each in sets),
     }
 
 

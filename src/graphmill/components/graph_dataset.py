@@ -15,17 +15,25 @@ from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.snapshots import SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
-from graphmill.ingest.sources import SourceFile, checked_name, graph_settings, parse_sources
-from graphmill.orchestration.automation import chain_job, file_sensor
+from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
+from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
+from graphmill.orchestration.snapshots import evaluate_snapshots
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
     sources = resolved(context, value)
     parse_sources(sources, root=Path())  # here, so that an error is shown with its line
     return sources
+
+
+def _resolve_attributes(context: dg.ResolutionContext, value: Any) -> Any:
+    attributes = resolved(context, value)
+    parse_attributes(attributes, root=Path())
+    return attributes
 
 
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
@@ -40,6 +48,15 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             description="Files: name, format, path (local or fsspec URL) and the settings of the format.",
         ),
     ]
+    attributes: Annotated[
+        Any,
+        dg.Resolver(
+            _resolve_attributes,
+            model_field_type=dict[str, Any],
+            description="Attributes of nodes: node type → file, id, and each attribute's kind: "
+            "text, category, number, date or list.",
+        ),
+    ] = Field(default_factory=dict)
     graph: Annotated[Any, section(GraphSettings, "graph")] = Field(default_factory=GraphSettings)
     rejected_share_max: float = Field(
         0.01, description="Share of the rows that may be unusable (0 to 1). If more are, the chain stops."
@@ -53,6 +70,9 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         description="Share of the ids of the smaller of two sources that must be in the other (0 to 1). If fewer are, the "
         "chain stops.",
     )
+    partitions: Annotated[Any, section(SnapshotSettings, "partitions")] = Field(
+        None, description="For a dataset of snapshots, whose paths have `{partition}`: mode and keep."
+    )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
@@ -60,7 +80,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
         require_own_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
-        sources = parse_sources(self.sources, root)
+        sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:
             raise SettingsError(f"rejected_share_max = {self.rejected_share_max:g}: must be between 0 and 1")
         if not 0 <= self.ids_match_min <= 1:
@@ -69,8 +89,11 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
         aliases = located(self.aliases, root) if self.aliases else ""
+        given = self.partitions
+        snapshots = None if given is None else as_settings(SnapshotSettings, given, "partitions")
+        require_places(sources, snapshots)
         plan = DatasetPlan(
-            name, sources, self.rejected_share_max, self.ids_match_min, aliases, settings, root, self.owners
+            name, sources, self.rejected_share_max, self.ids_match_min, aliases, settings, root, self.owners, snapshots
         )
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
@@ -93,10 +116,13 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         sensors = []
         if self.watch.enabled:
             looked_at = [*(source.path for source in sources), *([self.aliases] if self.aliases else [])]
-            more = {"aliases": aliases} if aliases else {}
             sensors.append(
                 file_sensor(
-                    f"{name}_files", refresh, looked_at, lambda: _files(sources) | more, self.watch.interval_seconds
+                    f"{name}_files",
+                    refresh,
+                    looked_at,
+                    lambda cursor: _evaluate(plan, cursor),
+                    self.watch.interval_seconds,
                 )
             )
         if is_first_dataset(context):
@@ -104,8 +130,9 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 
-def _files(sources: list[SourceFile]) -> dict[str, str]:
-    """Every file of every source, by a unique name."""
-    return {
-        f"{source.name}.{role}".rstrip("."): location for source in sources for role, location in source.files().items()
-    }
+def _evaluate(plan: DatasetPlan, cursor: str | None) -> dg.SensorResult:
+    """One tick of the sensor of the files."""
+    if plan.snapshots is None or plan.partitions_def is None:
+        return evaluate(cursor, plan.files)
+    newest = slice(-plan.snapshots.keep or None, None)
+    return evaluate_snapshots(cursor, lambda: snapshot_names(plan.sources)[newest], plan.files, plan.partitions_def)

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import ratio_result
+from graphmill.components.link_ranking import ratio_result
 from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.pictures.comparisons import grouped_bars
@@ -33,7 +33,7 @@ PROTOCOLS = {
 }
 """Prefixes for the model under another protocol. Every other prefix is a simpler model."""
 ABOUT = {
-    "popularity": "popularity",
+    "popularity": "popularity (of a sequence: of all time or of the last days)",
     "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
     "session_knn": "similar items to the last ones (item-kNN over sessions)",

@@ -6,13 +6,24 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import BEATS_BASELINES, RATIO, against_page, against_result, ratio_result
-from graphmill.components.plan import Page
+from graphmill.components.plan import ModelPlan, Page
 from graphmill.components.worker_asset import Step
+from graphmill.evaluation.markdown import table
 from graphmill.evaluation.pictures.embedding import ranking_bars
+from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
-from graphmill.orchestration.checks import Check
+from graphmill.orchestration.checks import Check, SeverityName
+from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
+from graphmill.reports.ranking_tables import ranking_tables
+from graphmill.reports.verdict import run_verdict
 
+BEATS_BASELINES = Check(
+    "beats_baselines",
+    "The model ranks held-out links or items better than every baseline (degree, nearest neighbours, ComplEx, …). If "
+    "not: use the baseline, or search better settings (`graphmill search`). The bound is "
+    "checks.baseline_ratio_min.",
+)
+RATIO = "mrr_over_best_baseline"
 BASELINES = {
     "degree": "degree_only",
     "knn": "knn",
@@ -23,7 +34,7 @@ BASELINES = {
 """Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-PLOTTED = ("mrr", "hits@10", "micro_mrr", RATIO, "mrr_over_degree")
+PLOTTED = ("mrr", "hits@10", "micro_mrr", "macro_mrr", RATIO, "mrr_over_degree")
 """Numbers to plot over several retrainings."""
 CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
@@ -35,22 +46,27 @@ DESCRIPTION = (
 def page(step: Step, report: Mapping[str, Any]) -> Page:
     """The metadata and the check results, from the worker's ``ranking.json``."""
     comparison = report["comparison"]
-    macro, micro, against = comparison["macro"], comparison["micro"], comparison["against"]
+    against, average = comparison["against"], comparison["against"]["average"]
+    other = "micro" if average == "macro" else "macro"
+    figures, others = comparison[average], comparison[other]
     rows = tuple(
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
-    labels = {name: label for name, label in BASELINES.items() if name in macro}
-    metadata = against_page(
-        step,
-        against,
-        {**macro["model"], "micro_mrr": micro["model"]["mrr"], **comparison["ratios"]},
-        ranking_bars(rows),
-        [_relation_row(relation) for relation in comparison["relations"]],
-        comparison["strata"],
-        {"model": "model", **labels},
+    labels = {name: label for name, label in BASELINES.items() if name in figures}
+    ratio, shown = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
+    shown = {name: value for name, value in shown.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+    interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
+    tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
+    by_relation = records([_relation_row(relation) for relation in comparison["relations"]])
+    metadata = step.page(
+        run_verdict(step.path(step.run_dir)).text,
+        {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
+        # The bounds for ties are in the report: the UI would plot each of them.
+        others=scalars(shown | comparison["ratios"] | interval),
+        pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
-        baselines={label: macro[name] | {"micro_mrr": micro[name]["mrr"]} for name, label in labels.items()},
+        baselines={label: figures[name] | {f"{other}_mrr": others[name]["mrr"]} for name, label in labels.items()},
     )
     checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
     return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks
@@ -75,3 +91,56 @@ def _check_result(step: Step, each: RatioCheck, comparison: Mapping[str, Any]) -
     remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
     summary = f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}")
     return ratio_result(step, check, passed, summary, ratio=value, bound=bound, of=each.name)
+
+
+def baselines_severity(plan: ModelPlan) -> SeverityName:
+    """The severity of ``beats_baselines``: error if either setting is error."""
+    return "error" if "error" in (plan.checks.severity, plan.checks.baseline_severity) else "warn"
+
+
+def ratio_result(
+    step: Step, check: Check, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
+) -> dg.AssetCheckResult:
+    """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
+    metadata = scalars({"ratio": ratio, "bound": bound, "ratio of the run before": step.previous.figure(of), **more})
+    severity = baselines_severity(step.plan) if check.name == BEATS_BASELINES.name else None
+    return step.check(check, passed, summary, severity, metadata)
+
+
+def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResult:
+    """The check: the ratio to the best baseline is at least ``checks.baseline_ratio_min``."""
+    ratio, bound = against["ratios"][against["best"]], step.plan.checks.baseline_ratio_min
+    value = ratio["value"]
+    return ratio_result(
+        step,
+        BEATS_BASELINES,
+        value is None or value >= bound,  # None: no baseline has an MRR above 0
+        against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
+        ratio=value,
+        bound=bound,
+        of=RATIO,
+        best=title(against["best"]),
+        interval=interval_of(ratio),
+    )
+
+
+def interval_of(ratio: Mapping[str, Any]) -> str:
+    """A ratio's 95 % interval; "" without one."""
+    low, high = ratio.get("low"), ratio.get("high")
+    return f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
+
+
+def _mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
+    """One row for the model and each baseline: MRR, and the model's ratio to it with its interval."""
+    rows = []
+    for name, mrr in against["mrr"].items():
+        ratio = against["ratios"].get(name, {})
+        rows.append(
+            {
+                "scorer": name if name == "model" else title(name),
+                f"{against['average']} MRR": mrr,
+                "model / baseline": ratio.get("value"),
+                "95 % interval": interval_of(ratio),
+            }
+        )
+    return dg.MetadataValue.md(markdown_table(rows))

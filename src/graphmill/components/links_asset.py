@@ -11,7 +11,7 @@ from graphmill.evaluation.markdown import escaped, number
 from graphmill.evaluation.pictures.comparisons import reliability_diagram
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
-from graphmill.predictions.columns import COLUMNS, EXPLAINED
+from graphmill.predictions.columns import COLUMNS, EXPLAINED, JUDGED
 from graphmill.predictions.settings import LinkSettings
 
 VARIED = Check(
@@ -52,7 +52,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
         "frequent_tails": records(frequent),
-        **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
+        **parquet_file(step.plan.root, file, COLUMNS | JUDGED | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
     reliability = Picture(reliability_diagram(drawn), f"{folder}/reliability.png", "reliability") if drawn else None

@@ -1,7 +1,8 @@
-"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss."""
+"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss. With
+``system: auto``, the trainings of all systems that suit the data, and the figures of the chosen one."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,11 +15,13 @@ from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, memory_curve, metric_curve
 from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.metadata import Picture, scalars
+from graphmill.orchestration.metadata import Picture, records, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
+from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
+from graphmill.systems.auto import FEWEST, FILE
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
@@ -42,23 +45,34 @@ MESSAGES = Check(
     "edges_carry_messages",
     "Enough of each relation's edges carry messages in a training step. If not: lower sampling.edge_sample_size.",
 )
+DECIDED = Check(
+    "queries_decide",
+    f"The choice rests on {FEWEST} validation queries or more. If not: hold out more (graph.split.valid).",
+)
+CHECKS = (VERDICT, FINITE, FALLING, STEADY, MESSAGES)
 
 
 def model_asset(plan: ModelPlan) -> WorkerAsset:
     """The training asset. Its value is a small reference to the run directory."""
+    about = (
+        f"Trains {plan.system}; the run's page shows live figures. Shift-click Materialize for other settings: a "
+        f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
+    )
+    if plan.predicts:
+        about = (
+            "Trains all systems that suit the data within a budget of time, and takes one by validation. The test split is "
+            "read for that one alone. The choice stays until the data, the settings or the budget change."
+        )
     return WorkerAsset(
         part="model",
         stage="training",
         inputs=("graph",),
         kinds={"pytorch", plan.system},
-        description=(
-            f"Trains {plan.system}; the run's page shows live figures. Shift-click Materialize for other settings: a "
-            f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
-        ),
+        description=about,
         settings=plan.settings,
-        hidden=NOT_IN_LAUNCHPAD,
+        hidden=tuple(name for name in NOT_IN_LAUNCHPAD if name != "preset" or not plan.predicts),
         given=lambda inputs, accelerator: {"data": inputs["graph"]["path"], **accelerator.overrides()},
-        checks=(VERDICT, FINITE, FALLING, STEADY, MESSAGES),
+        checks=(*CHECKS, DECIDED) if plan.predicts else CHECKS,
         job=_job,
         page=_page,
         trains=True,
@@ -67,7 +81,9 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
 
 def _job(step: Step) -> Job:
     """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
-    plan, settings, publish = step.plan, step.settings, step.plan.publish
+    settings, publish = step.settings, step.plan.publish
+    if step.plan.predicts:
+        return {"mode": "choose", "settings": settings.model_dump(), "run_root": step.run_root}
     if not step.launcher.elsewhere:
         require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
@@ -75,11 +91,16 @@ def _job(step: Step) -> Job:
     if publish and not is_url(publish) and step.path(publish).is_dir():
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
-    return {"settings": settings.model_dump(), "run_root": plan.run_root}
+    values = settings.model_dump()
+    if step.plan.warm_epochs and Versions(step.path(step.plan.versions_folder)).current_name():
+        values["training"] |= {"init_from": "champion", "epochs": step.plan.warm_epochs}
+    return {"settings": values, "run_root": step.run_root}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
-    plan, report, result = step.plan, step.report, step.report.result
+    report, result = step.report, step.report.result
+    plan = step.plan = step.plan.of_run(str(result["run_dir"]))
+    choice = step.read(f"{step.run_root}/{FILE}") if plan.predicts else {}
     verdict = run_verdict(step.path(str(result["run_dir"])))
     epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs if record["losses"]]
@@ -95,9 +116,11 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "reused": bool(result.get("reused")),
         "launcher": step.launcher.kind,
         **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
+        **({"system": plan.system, "systems": records(_systems(choice))} if choice else {}),
     }
+    summary = _summary(plan, losses, result, verdict)
     metadata = step.page(
-        _summary(plan, losses, result, verdict),
+        f"{choice['sentence']}\n\n{summary}" if choice else summary,
         rest,
         plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
         others=_figures(report, losses),
@@ -107,9 +130,25 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     return step.result(
         {**value, "graph": dict(step.inputs["graph"])},
         metadata,
-        [verdict_result(step, verdict), *_check_results(step, losses)],
+        [verdict_result(step, verdict), *_check_results(step, losses), *(_decided(step, choice) if choice else ())],
         str(result["data_version"]),
     )
+
+
+def _systems(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row for each system that was tried, the best first."""
+    names = ("settings", "seconds", "memory", "size", "state", "reason")
+    return [
+        {"system": each["system"], choice["metric"]: each["figure"], "low": each["low"], "high": each["high"]}
+        | {name: each[name] for name in names}
+        | {"has": ", ".join(each["abilities"])}
+        for each in choice["candidates"]
+    ]
+
+
+def _decided(step: Step, choice: Mapping[str, Any]) -> Iterator[dg.AssetCheckResult]:
+    queries = choice["queries"]
+    yield step.check(DECIDED, queries >= FEWEST, f"{queries:,} validation queries", "warn")
 
 
 def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any], verdict: ModelVerdict) -> str:

@@ -15,13 +15,14 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.orchestration.loading import in_a_run
+from graphmill.orchestration.snapshots import snapshot_partitions
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {
     "graph": "its folder is the dataset's typed graph",
     "features": "its folder is the dataset's feature tables",
-    "auto": "its folder has the runs of which_model",
-    "which": "its asset would be which_model",
+    "attributes": "its folder is the dataset's tables of attributes",
+    "snapshots": "its folder has the graphs of the dataset's snapshots",
     "raw": "its assets would be named as the dataset's files are",
 }
 _REPORTS = "_acceleration"
@@ -73,6 +74,16 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
                 f"{a.said} ({a.place}) and {b.said} ({b.place}) would both have jobs named {a.joined}_…: give one of them "
                 "another name"
             )
+
+
+def partitions_of(context: dg.ComponentLoadContext, dataset: str) -> dg.DynamicPartitionsDefinition | None:
+    """The partitions of the assets of this dataset and its models, one for each snapshot; None if its ``defs.yaml`` has no
+    section ``partitions``."""
+    for _, _, kind, attributes in _documents(context.defs_module_path):
+        name = attributes.get("name")
+        if kind == "GraphDataset" and "partitions" in attributes and getattr(name, "value", "") == dataset:
+            return snapshot_partitions(dataset)
+    return None
 
 
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:

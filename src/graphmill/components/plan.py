@@ -4,7 +4,7 @@ The components create these objects, and the asset factories read them.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,16 +16,29 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingThresholds
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.snapshots import (
+    PLACE,
+    SnapshotSettings,
+    at_snapshot,
+    checked_snapshot,
+    joined,
+    order,
+    snapshot_names,
+)
 from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.predictions.settings import LinkSettings
+from graphmill.orchestration.snapshots import snapshot_partitions
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
+from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
+from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
@@ -97,20 +110,72 @@ class DatasetPlan:
     graph: GraphSettings
     root: Path
     owners: Sequence[str]
+    snapshots: SnapshotSettings | None = None
+    snapshot: str = ""
+    """The name of the snapshot whose files and paths these are; "" for those of all, or of a dataset without snapshots."""
 
     def key(self, name: str) -> dg.AssetKey:
         """``<dataset>/<name>``."""
         return dg.AssetKey([self.dataset, name])
 
     @property
+    def partitions_def(self) -> dg.DynamicPartitionsDefinition | None:
+        """The partitions of the assets, one for each snapshot."""
+        return snapshot_partitions(self.dataset) if self.snapshots else None
+
+    def at(self, context: dg.AssetExecutionContext) -> "DatasetPlan":
+        """The plan of the step's snapshot; the plan itself for a dataset without snapshots."""
+        return self.of(context.partition_key) if self.snapshots else self
+
+    def of(self, snapshot: str) -> "DatasetPlan":
+        """The plan of one snapshot. In mode append, the file of a source is the one that :meth:`prepare` writes."""
+        sources = [at_snapshot(source, checked_snapshot(snapshot)) for source in self.sources]
+        here = replace(self, snapshot=snapshot, sources=sources)
+        if self.snapshots is None or self.snapshots.mode == "replace":
+            return here
+        return replace(here, sources=[self._joined(here.folder, source) for source in self.sources])
+
+    def _joined(self, folder: str, source: SourceFile) -> SourceFile:
+        if PLACE not in source.location:
+            return source
+        path = f"{folder}/{source.name}{Path(source.path.removesuffix('.gz')).suffix}"
+        return replace(source, path=path, location=str(self.root / path))
+
+    def prepare(self, source: SourceFile, snapshot: str) -> None:
+        """Write the file of a source at this snapshot, if it is made of those of several snapshots."""
+        if self.snapshots is not None and self.snapshots.mode == "append" and PLACE in source.location:
+            target = self._joined(self.of(snapshot).folder, source).location
+            joined(source, self.up_to(snapshot), Path(target))
+
+    def up_to(self, snapshot: str) -> list[str]:
+        """The names of the snapshots that are no newer than this one, the oldest first, and its own."""
+        return [n for n in snapshot_names(self.sources) if order(n) < order(snapshot)] + [snapshot]
+
+    def files(self, snapshot: str = "") -> dict[str, str]:
+        """Every file of every source, by a unique name; of a snapshot, those of which it is made."""
+        names = self.up_to(snapshot) if self.snapshots and self.snapshots.mode == "append" else [snapshot]
+        result = {"aliases": self.aliases} if self.aliases else {}
+        for name in names:
+            for source in self.sources:
+                files = (at_snapshot(source, name) if name else source).files().items()
+                mark = f"@{name}" if PLACE in source.location else ""
+                result |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
+        return result
+
+    @property
+    def folder(self) -> str:
+        """The folder of the dataset's files, or of the snapshot's, relative to ``root``."""
+        return f"{OUTPUTS}/{self.dataset}" + (f"/{SNAPSHOTS}/{self.snapshot}" if self.snapshot else "")
+
+    @property
     def coverage_path(self) -> str:
         """The file with the matches of ids between sources, relative to ``root``."""
-        return f"{OUTPUTS}/{self.dataset}/ids.json"
+        return f"{self.folder}/ids.json"
 
     @property
     def graph_path(self) -> str:
         """The graph's directory, relative to ``root``."""
-        return f"{OUTPUTS}/{self.dataset}/graph"
+        return f"{self.folder}/graph"
 
 
 @dataclass(frozen=True)
@@ -132,16 +197,29 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
+    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds
+    partitions_def: dg.DynamicPartitionsDefinition | None = None
+    warm_epochs: int = 0
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
+    predicts: str = ""
+    """With ``system: auto``, the section of the YAML that says what it predicts: recommendations or links."""
+
+    def of_run(self, run_dir: str) -> "ModelPlan":
+        """The plan with the system and the settings of a run. The abilities stay: what all systems have that suit the
+        data."""
+        if not self.predicts:
+            return self
+        settings = stored_settings(RunDirectory(self.root / run_dir))
+        return replace(self, system=settings.system, settings=settings)
 
     @property
     def preset(self) -> str:
         """The preset behind the Launchpad's defaults."""
-        return str(self.settings.preset)  # type: ignore[attr-defined]
+        return str(getattr(self.settings, "preset", ""))
 
     @property
     def selection_metric(self) -> str:
@@ -151,7 +229,7 @@ class ModelPlan:
     @property
     def abilities(self) -> Abilities:
         """What the system can do."""
-        return abilities_of(self.system)
+        return abilities_of(self.system, self.predicts)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""
@@ -191,7 +269,7 @@ def plan_asset(
     model's export. ``more``:
     further arguments of ``dg.asset`` (``pool``, ``tags``).
     """
-    key = plan.key(part)
+    key, partitions = plan.key(part), plan.partitions_def
     parts = {"graph": dg.AssetKey([plan.dataset, "graph"])}
     keys = {name: parts.get(name) or plan.key(plan.export_part if name == "export" else name) for name in inputs}
     return dg.asset(
@@ -203,6 +281,6 @@ def plan_asset(
         owners=list(plan.owners),
         description=description,
         code_version=code_version,
-        check_specs=specs(key, checks),
-        **more,
+        check_specs=specs(key, checks, partitions),
+        **{"partitions_def": partitions, **more},
     )

@@ -8,6 +8,7 @@ result.
 from collections.abc import Sequence
 
 import dagster as dg
+from dagster._core.storage.event_log.base import PartitionKeyFilter
 
 from graphmill.components import embeddings_asset, scorer_asset
 from graphmill.components.drift_asset import checks_of as drift_checks_of
@@ -75,7 +76,7 @@ def _job(step: Step) -> Job | None:
     compared_with = store.current_name()
     if policy.when == "manual" and store.current() is None:
         return None
-    failed = failed_checks(step.context.instance, gating_checks(step.plan))
+    failed = failed_checks(step.context.instance, gating_checks(step.plan), step.snapshot)
     for part in judging_parts(step.plan):
         if step.inputs[part]["run_dir"] != step.run_dir:
             failed.append(f"{part} (of another run)")
@@ -87,6 +88,7 @@ def _job(step: Step) -> Job | None:
         "failed_checks": failed,
         "drift": drift["multiple"] if drift["against"] == compared_with else None,
         "by": _by(step),
+        "snapshot": step.snapshot,
     }
 
 
@@ -145,9 +147,10 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     return [dg.AssetCheckKey(plan.key(part), check.name) for part in judging for check in parts[part]]
 
 
-def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str]:
-    """Names of the checks that have no evaluation, or whose last one did not pass, including warnings."""
-    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey], snapshot: str = "") -> list[str]:
+    """Names of the checks that have no evaluation of this snapshot, or whose last one did not pass, including warnings."""
+    only = PartitionKeyFilter(key=snapshot) if snapshot else None
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks, partition_filter=only)
     failed = []
     for check in checks:
         record = records.get(check)

@@ -1,17 +1,20 @@
 """The asset ``<dataset>/<model>_ranking``: the ranking of held-out data by the model and its baselines.
 
-The system decides what is ranked: links by relation, triples on both sides, or items for users. The worker ranks and
+The system decides what is ranked: links by relation, or items for users. The worker ranks and
 writes ``ranking.json``. Each kind has its own module for display and checks.
 """
 
 import dagster as dg
 
-from graphmill.components import item_ranking, link_ranking, triple_ranking
+from graphmill.components import item_ranking, link_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.errors import SettingsError
+from graphmill.predictions.settings import RankingSettings
+from graphmill.systems.registry import entry
 
-KINDS = {"links": link_ranking, "triples": triple_ranking, "items": item_ranking}
+KINDS = {"links": link_ranking, "items": item_ranking}
 """What is ranked → a module with the asset's ``DESCRIPTION``, its ``CHECKS``, and ``page``, which turns a report into
 metadata and check results."""
 
@@ -19,14 +22,24 @@ metadata and check results."""
 def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
+    items = plan.abilities.ranks == "items"
+    if items and plan.ranking != RankingSettings():
+        raise SettingsError(
+            f"ranking: its settings are for predicted links, and {plan.system} recommends items: remove it"
+        )
     return WorkerAsset(
         part="ranking",
         stage="validation",
         kinds={"pytorch", "markdown"},
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
-        code_version="2",
-        job=lambda step: {"mode": "rank", "run_dir": step.run_dir},
+        code_version="3",
+        settings=None if items else plan.ranking,
+        job=lambda step: {
+            "mode": "rank",
+            "run_dir": step.run_dir,
+            **({"rank": step.settings.model_dump()} if step.settings else {}),
+        },
         page=_page,
     )
 
@@ -34,7 +47,12 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     file = f"{step.run_dir}/ranking.json"
     report = step.read(file)
-    metadata, results = KINDS[step.plan.abilities.ranks].page(step, report)
+    metadata, results = KINDS[entry(step.plan.system).ranks].page(step, report)
+    if step.plan.predicts:  # it ranks by its own kind, which may have other checks than were declared
+        known = {result.check_name: result for result in results}
+        none = f"{step.plan.system} has no such check"
+        declared = KINDS[step.plan.abilities.ranks].CHECKS
+        results = [known.get(each.name) or step.check(each, True, none) for each in declared]
     notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
     rest = {"epoch": report["epoch"], "report": dg.MetadataValue.path(file), **notes}
     return step.result(

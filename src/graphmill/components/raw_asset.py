@@ -38,16 +38,20 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
-            locations = source.files()
+            here = source
+            if plan.snapshots:
+                plan.prepare(source, context.partition_key)
+                here = next(each for each in plan.at(context).sources if each.name == source.name)
+            locations = here.files()
             size, version = _state(locations)
-            digest, about = _content(source, locations)
+            digest, about = _content(here, locations)
         yield dg.MaterializeResult(
             asset_key=key,
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
             metadata={
-                "summary": in_words(_summary(source, size, about), links(key)),
-                "file": dg.MetadataValue.path(shown(source.path)),
+                "summary": in_words(_summary(here, size, about), links(key)),
+                "file": dg.MetadataValue.path(shown(here.path)),
                 "bytes": size,
                 **about,
             },

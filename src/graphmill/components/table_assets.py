@@ -1,4 +1,5 @@
-"""The assets ``<dataset>/nodes`` and ``<dataset>/edges``, or ``<dataset>/interactions``, and ``<dataset>/features``."""
+"""The assets ``<dataset>/nodes`` and ``<dataset>/edges``, or ``<dataset>/interactions``, ``<dataset>/features`` and
+``<dataset>/attributes``."""
 
 import hashlib
 import json
@@ -23,14 +24,14 @@ from graphmill.graph.interaction_tables import (
     popular_items,
 )
 from graphmill.ingest.aliases import read_aliases
+from graphmill.ingest.attributes import frequent
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.source_files import digest
 from graphmill.ingest.sources import read_tables, table_names
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, attribute_kind
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
 from graphmill.orchestration.page import asset_page, in_words, links
 from graphmill.parquet import write_parquet
@@ -101,6 +102,10 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "Numbers that describe nodes, for example from an image or a text: one table per node type, for models "
             "that read features."
         ),
+        "attributes": (
+            "What describes nodes, as given: texts, categories, numbers, dates and lists. The graph turns them into "
+            "features, which models read."
+        ),
         "nodes": (
             "The nodes of the graph: one row per node. If a number in `by_type` surprises you, look at the columns "
             "of the source in the defs.yaml."
@@ -123,22 +128,26 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
                 owners=list(plan.owners),
                 description=abouts[name],
                 code_version=TABLES_VERSION,
-                dagster_type=dict if name == "features" else pa.Table,
+                dagster_type=dict if name in ("features", "attributes") else pa.Table,
             )
             for name, key in keys.items()
         },
         ins=raw_inputs,
-        check_specs=[spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()))],
+        partitions_def=plan.partitions_def,
+        check_specs=[
+            spec for name, key in keys.items() for spec in specs(key, CHECKS.get(name, ()), plan.partitions_def)
+        ],
     )
     def tables(context: dg.AssetExecutionContext, **raw: Reference) -> Iterator[dg.MaterializeResult[Any]]:
         previous = {name: PreviousRun(context.instance, key) for name, key in keys.items()}
         with user_errors():
-            for source in plan.sources:
+            here = plan.at(context)
+            for source in here.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
-            result = read_tables(plan.sources, read_aliases(plan.aliases))
-            rejects = _write_rejects(plan, result)
+            result = read_tables(here.sources, read_aliases(plan.aliases))
+            rejects = _write_rejects(here, result)
             found = json.dumps([each.to_dict() for each in result.coverage])
-            write_atomically(plan.root / plan.coverage_path, found.encode())
+            write_atomically(plan.root / here.coverage_path, found.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))
@@ -146,7 +155,8 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             "interactions": lambda was: _interactions(plan, result, rejects, was),
             "nodes": lambda was: _nodes(result, was),
             "edges": lambda was: _edges(plan, result, rejects, was),
-            "features": lambda was: _features(plan, result, was),
+            "features": lambda was: _features(here, result, was),
+            "attributes": lambda was: _attributes(here, result, was),
         }
         for name, key in keys.items():
             value, metadata, checks = makers[name](previous[name])
@@ -301,11 +311,7 @@ def _ids_match(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.
 
 
 def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
-    folder = f"{OUTPUTS}/{plan.dataset}/features"
-    paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
-    for kind, path in paths.items():
-        with replacing(plan.root / path) as part:
-            write_parquet(result.features[kind], part.file)
+    paths = _write_each(plan, "features", result.features)
     tables = result.features.items()
     rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
     metadata: dict[str, Any] = {
@@ -321,8 +327,37 @@ def _features(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) ->
     return paths, metadata, []
 
 
+def _attributes(plan: DatasetPlan, result: IngestResult, previous: PreviousRun) -> Made:
+    paths = _write_each(plan, "attributes", result.attributes)
+    rows = [
+        {"type": kind, "attribute": name, "kind": attribute_kind(table[name].type), "nodes": len(table[name].drop_null()),
+         "frequent": ", ".join(f"{value} ({count:,})" for value, count in frequent(table[name].combine_chunks()))}
+        for kind, table in result.attributes.items()
+        for name in table.column_names[1:]
+    ]  # fmt: skip
+    described = (
+        f"{t.num_columns - 1} attributes of {t.num_rows:,} nodes of type {k}" for k, t in result.attributes.items()
+    )
+    metadata = {
+        "summary": in_words("; ".join(described) + ".", links(previous.asset)),
+        "dagster/row_count": sum(table.num_rows for table in result.attributes.values()),
+        "by_attribute": records(rows),
+        "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items())),
+    }
+    return paths, metadata, []
+
+
+def _write_each(plan: DatasetPlan, folder: str, tables: Mapping[str, pa.Table]) -> dict[str, str]:
+    """Write tables into a folder; the path of each, relative to the project, by its key."""
+    paths = {key: f"{plan.folder}/{folder}/{number}.parquet" for number, key in enumerate(sorted(tables))}
+    for key, path in paths.items():
+        with replacing(plan.root / path) as part:
+            write_parquet(tables[key], part.file)
+    return paths
+
+
 def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
-    path = f"{OUTPUTS}/{plan.dataset}/rejects.parquet"
+    path = f"{plan.folder}/rejects.parquet"
     with replacing(plan.root / path) as part:
         write_parquet(result.rejects, part.file)
     return path

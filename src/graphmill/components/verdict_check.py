@@ -13,6 +13,7 @@ VERDICT = Check(
     "verdict",
     "The whole model: it is better than the best simple way on held-out data, and its vectors are sound. If not: the "
     "sentence says what to do. Ranking, validation and drift update it.",
+    updated_later=True,
 )
 
 

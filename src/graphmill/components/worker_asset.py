@@ -13,9 +13,11 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import Picture
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
@@ -51,6 +53,19 @@ class Step:
     def run_dir(self) -> str:
         """The run directory of the export, relative to the project."""
         return str(self.inputs["export"]["run_dir"])
+
+    @property
+    def snapshot(self) -> str:
+        """The name of the snapshot; "" for a dataset without snapshots."""
+        return self.context.partition_key if self.plan.partitions_def else ""
+
+    @property
+    def run_root(self) -> str:
+        """The folder of the model's run directories, relative to the project: of this snapshot only, if there are any."""
+        snapshot = self.snapshot
+        return (
+            f"{OUTPUTS}/{self.plan.dataset}/{SNAPSHOTS}/{snapshot}/{self.plan.name}" if snapshot else self.plan.run_root
+        )
 
     def path(self, name: str) -> Path:
         """A path of the project."""
@@ -186,6 +201,8 @@ class WorkerAsset:
     ) -> dg.MaterializeResult[Reference]:
         key = plan.key(self.part)
         with user_errors():
+            if "export" in inputs or "model" in inputs:
+                plan = plan.of_run(str((inputs.get("export") or inputs["model"])["run_dir"]))
             settings = None
             if config is not None and self.settings is not None:
                 settings = to_settings(config, self.settings, given=self.given(inputs, accelerator))

@@ -11,6 +11,7 @@ from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
 from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
+from graphmill.systems.blend.features import FeatureSimilarity
 from graphmill.systems.blend.part import Part, Similarities
 from graphmill.systems.blend.paths import Paths
 
@@ -60,6 +61,8 @@ class BlendExplainer(LinkExplainer):
                 continue
             if isinstance(part, Paths):
                 part = Paths(links, part.channels, part.weights)
+            elif isinstance(part, FeatureSimilarity):
+                part = FeatureSimilarity(links, part.rows)
             elif isinstance(part, Similarities):
                 part = similarities(name, links, _setting(part), vectors)
             total += amount * float(part.scores(relation, np.array([h]))[0, t])

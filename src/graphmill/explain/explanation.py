@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import nn
 
 from graphmill.explain.paths import Path, joined, strongest_paths
+from graphmill.ingest.tables import NO_TIME
 from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -46,13 +47,15 @@ class ExplainSettings(Settings):
 
 @dataclass(frozen=True)
 class EdgeShare:
-    """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, and its ``share``."""
+    """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, its ``share``, and what is
+    ``known`` of it: the largest weight and confidence and the last time (seconds since 1970), by name."""
 
     pair: int
     source: int
     target: int
     relations: tuple[str, ...]
     share: float
+    known: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -134,11 +137,12 @@ class LinkExplainer(ABC):
         wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
         wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
         names = _relations_of_pairs(self.graph, wanted)
+        known = _known_of_pairs(self.graph, {e.pair for each in found for e in (*each.evidence, *each.against)})
         return [
             replace(
                 each,
-                evidence=tuple(replace(e, relations=names[e.pair]) for e in each.evidence),
-                against=tuple(replace(e, relations=names[e.pair]) for e in each.against),
+                evidence=tuple(replace(e, relations=names[e.pair], known=known[e.pair]) for e in each.evidence),
+                against=tuple(replace(e, relations=names[e.pair], known=known[e.pair]) for e in each.against),
                 paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
             )
             for each in found
@@ -199,3 +203,19 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
         for pair in np.unique(here).tolist():
             names[pair][relation.name] = None
     return {pair: tuple(result) for pair, result in names.items()}
+
+
+def _known_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, dict[str, float]]:
+    """The largest weight and confidence, and the last time, of the training edges of each pair; only what is known."""
+    numbers = np.array(sorted(wanted), np.int64)
+    known: dict[int, dict[str, float]] = {int(pair): {} for pair in numbers}
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
+        training = np.flatnonzero(np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0))
+        for name, values in columns.items():
+            for edge in training.tolist() if values is not None else ():
+                value, of_pair = values[edge].item(), known[int(edges.pair[edge])]  # type: ignore[index]
+                if value == value and value != NO_TIME:
+                    of_pair[name] = max(of_pair.get(name, value), value)
+    return known

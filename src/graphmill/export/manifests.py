@@ -113,6 +113,8 @@ class VersionManifest(BaseModel):
     run_dir: str = ""
     fingerprint: str = ""
     epoch: int = 0
+    snapshot: str = ""
+    left: dict[str, Any] = {}
     rows: int = 0
     dim: int = 0
     selection_metric: str = ""

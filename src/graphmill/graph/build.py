@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, ResourceError, listed
 from graphmill.graph import group_split
+from graphmill.graph.attributes import SET, encoded_attributes
 from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
@@ -23,11 +24,12 @@ from graphmill.graph.numbering import EdgeColumns, IntArray, categories, include
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
 from graphmill.graph.settings import GraphSettings
-from graphmill.graph.splits import node_keys
+from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest import disk
 from graphmill.ingest.disk import ColumnWriter, pieces
 from graphmill.ingest.interactions import RELATION
+from graphmill.ingest.tables import feature_key
 from graphmill.memory import format_size
 
 _ON_DISK = 75
@@ -56,6 +58,7 @@ def build_graph(
     settings: GraphSettings,
     out: Path,
     features: Mapping[str, pa.Table] | None = None,
+    attributes: Mapping[str, pa.Table] | None = None,
     *,
     root: Path = Path(),
 ) -> TypedGraph:
@@ -63,8 +66,8 @@ def build_graph(
 
     The tables are those of ``ingest.tables``; ``edges`` may have more columns: ``split`` uint8 (0 train, 1 valid, 2
     test), ``weight`` float32, ``timestamp`` int64, ``position`` int32 (place in the head's sequence). ``features`` maps
-    a node type (or ``type::name``, for one of several sets) to its feature table. Relative paths in ``settings`` are looked
-    up from ``root``.
+    a node type (or ``type::name``, for one of several sets) to its feature table, ``attributes`` a node type to its table of
+    attributes, which become a feature set of that name. Relative paths in ``settings`` are looked up from ``root``.
 
     Many edges are sorted in temporary files (:mod:`graphmill.graph.grouping`): memory holds the nodes, a byte or two for
     each pair, and a few million edges. Splits by time, by groups, of interactions and of sequences are drawn in memory.
@@ -97,12 +100,19 @@ def build_graph(
         rows = _Rows(EdgePieces(edges, len(nodes), redraw=redraw), "given" if given else "drawn")
     else:
         rows = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
-    touched, excluded = np.zeros(len(nodes), bool), rows.excluded
+    touched, excluded, by_group = np.zeros(len(nodes), bool), rows.excluded, rows.source == group_split.METHOD
+    usable = np.ones(len(nodes), bool)
     for part in rows.parts:
         inside = (node_rank[part.head] >= 0) & (node_rank[part.tail] >= 0)
         excluded += int((~inside).sum())
         touched[part.head[inside]] = touched[part.tail[inside]] = True
+        if by_group and part.split is not None:
+            usable[part.head[part.split != TRAIN]] = usable[part.tail[part.split != TRAIN]] = False
+    if by_group:  # encoders see no node of a held-out group
+        usable |= type_of_row != known_types.index(settings.split.group_type)
     numbering = numbering_of(wanted, node_rank, touched, settings)
+    encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items() if kind in numbering.types}
+    tables = dict(features or {}) | {feature_key(kind, SET): each.table for kind, each in encoded.items()}
     facts, arrays = written(group_edges(rows.parts, numbering, settings), settings)
     ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
     pairs = Pairs(ends, numbering.num_nodes)
@@ -116,7 +126,8 @@ def build_graph(
     made = Made(
         numbering,
         table,
-        align_features(features or {}, numbering, type_of_row, known_types),
+        align_features(tables, numbering, type_of_row, known_types),
+        encoded,
         facts,
         arrays | {"pair": pairs.of_edge},
         len(pairs),

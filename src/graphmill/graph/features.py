@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -87,3 +87,19 @@ def _columns(name: str, table: pa.Table) -> tuple[npt.NDArray[np.int32], npt.NDA
     chunks = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in table["values"].chunks]
     flat = np.concatenate(chunks) if chunks else np.empty(0, np.float32)
     return rows, flat.reshape(len(rows), kind.list_size)
+
+
+def comparable(sets: Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]]) -> npt.NDArray[np.float32]:
+    """float32 [n, f]: rows whose products are cosines, from feature sets float32 [n, f_i] with the rows that have them, bool
+    [k], k ≤ n: later rows have one where they are not zero.
+
+    Each set is centred on its first k rows, and counts as much as the others. The row of a node without features is 0.
+    """
+    blocks = []
+    for values, present in sets:
+        known = values[: len(present)]
+        centred = values - (known[present].mean(0, dtype=np.float64) if present.any() else 0.0)
+        centred[~np.concatenate([present, (values[len(present) :] != 0).any(1)])] = 0
+        length = np.linalg.norm(centred, axis=1, keepdims=True)
+        blocks.append(centred / np.maximum(length * np.sqrt(len(sets)), 1e-12))
+    return np.concatenate(blocks, axis=1).astype(np.float32)

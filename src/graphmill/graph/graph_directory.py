@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.graph import storage
+from graphmill.graph.attributes import EncodedAttributes
 from graphmill.graph.features import AlignedFeatures
 from graphmill.graph.leakage import LeakageReport
 from graphmill.graph.numbering import Numbering
@@ -36,6 +37,7 @@ class Made:
     numbering: Numbering
     table: pa.Table
     features: Mapping[tuple[int, str], AlignedFeatures]
+    attributes: Mapping[str, EncodedAttributes]
     facts: list[RelationFacts]
     arrays: dict[str, npt.NDArray[Any]]
     num_pairs: int
@@ -67,13 +69,18 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
         for (number, name), each in made.features.items():
             storage.write_array(directory, storage.features_file(number, name), each.values)
             storage.write_array(directory, storage.features_file(number, name, storage.PRESENT), each.present)
+        for kind, encoded in made.attributes.items():
+            for place, encoder in enumerate(encoded.encoders):
+                if encoder.basis is not None:
+                    name = storage.encoder_file(made.numbering.types.index(kind), place)
+                    storage.write_array(directory, name, encoder.basis)
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,
             "num_nodes": made.numbering.num_nodes,
             "num_edges": len(made.arrays["src"]),
             "num_pairs": made.num_pairs,
-            "node_types": _describe_types(made.numbering, made.features),
+            "node_types": _describe_types(made),
             "relations": [
                 _describe_relation(*each) for each in zip(range(len(in_split)), made.facts, in_split, strict=True)
             ],
@@ -135,8 +142,8 @@ def _counts(made: Made) -> dict[str, Any]:
     }
 
 
-def _describe_types(numbering: Numbering, features: Mapping[tuple[int, str], AlignedFeatures]) -> list[dict[str, Any]]:
-    described = []
+def _describe_types(made: Made) -> list[dict[str, Any]]:
+    numbering, features, described = made.numbering, made.features, []
     for number, name in enumerate(numbering.types):
         plain = features.get((number, ""))
         entry: dict[str, Any] = {
@@ -148,7 +155,9 @@ def _describe_types(numbering: Numbering, features: Mapping[tuple[int, str], Ali
         sets = {
             set_name: _describe_features(f) for (n, set_name), f in sorted(features.items()) if n == number and set_name
         }
-        described.append(entry | ({"feature_sets": sets} if sets else {}))
+        entry |= {"feature_sets": sets} if sets else {}
+        encoded = made.attributes.get(name)
+        described.append(entry | ({"attributes": list(encoded.about)} if encoded else {}))
     return described
 
 

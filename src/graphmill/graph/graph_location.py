@@ -17,10 +17,17 @@ from graphmill.graph.storage import read_manifest
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.verified_files import Verify
 
+SNAPSHOTS = "snapshots"
+"""The folder of a dataset's snapshots, ``<dataset>/snapshots/<name>``: their graphs and feature tables."""
 _ROOT_FILES = ("workspace.yaml", "pyproject.toml")
 _LEVELS = 8
 """Number of folders above a run that are searched."""
 _GIT_SECONDS = 5
+
+
+def snapshot_of(graph: Path) -> str:
+    """The name of the snapshot whose graph is in this folder; "" for the graph of a dataset without snapshots."""
+    return graph.parent.name if graph.parent.parent.name == SNAPSHOTS else ""
 
 
 def stored_path(path: Path, run: Path) -> str:

@@ -131,8 +131,8 @@ def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: Gr
     ``parts``: the edges in parts, which are read several times; codes of relations and display relations are the same in
     all.
 
-    Of rows that agree in relation, display_relation, head and tail (and split, if one is given), the first is kept. With
-    ``parallel_edges: merge`` the display_relation is not compared.
+    Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge`` says.
+    With ``parallel_edges: merge`` the display_relation is not compared.
     """
     merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
     counts = numbering.counts
@@ -162,7 +162,7 @@ def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: Gr
         grouped.edges.put(first[key] + ranges[key].of(local["dst"]), local)
     for key in given:
         for number in grouped.places(key):
-            draft = sort_unique(grouped.draft(key, number, grouped.edges.get(number)))
+            draft = sort_unique(grouped.draft(key, number, grouped.edges.get(number)), settings.merge)
             grouped.duplicates[number] = draft.duplicates
             grouped.edges.replace(number, draft.arrays)
             if grouped.reverses is not None:

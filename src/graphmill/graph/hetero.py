@@ -16,18 +16,19 @@ if TYPE_CHECKING:
 def to_hetero_data(graph: TypedGraph) -> HeteroData:
     """Copy all nodes and edges of ``graph`` into tensors. Types and relations keep the graph's order.
 
-    Nodes: ``num_nodes``; ``x`` (count, f) float32 and ``has_x`` (count,) bool if the type has features. Edges:
-    ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64; ``edge_weight`` (E,)
-    float32 and ``time`` (E,) int64 if the data has them.
+    Nodes: ``num_nodes``; if the type has features ``x`` (count, f) float32, all sets side by side, and ``has_x`` (count,)
+    bool. Edges: ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64;
+    ``edge_weight`` (E,) float32 and ``time`` (E,) int64 if the data has them.
     """
     data = HeteroData()
     for node_type in graph.node_types:
         store = data[node_type.name]
         store.num_nodes = node_type.count
-        features, mask = graph.features(node_type.name), graph.feature_mask(node_type.name)
-        if features is not None and mask is not None:
+        features = graph.all_features(node_type.name)
+        if features is not None:
+            masks = [graph.feature_mask(node_type.name, name) for name in graph.feature_sets(node_type.name)]
             store.x = torch.from_numpy(features.copy())
-            store.has_x = torch.from_numpy(mask.copy())
+            store.has_x = torch.from_numpy(np.any(np.array(masks), axis=0))
     for relation in graph.relations:
         edges = graph.edges(relation)
         store = data[relation.key]

@@ -27,6 +27,16 @@ class LaterNodes:
     edges: Sequence[tuple[np.ndarray, np.ndarray]]
     features: Mapping[tuple[int, str], np.ndarray] = field(default_factory=dict)
 
+    def features_of(self, graph: TypedGraph, number: int) -> np.ndarray:
+        """float32 [new nodes of the type, f]: their features, in the columns of :meth:`TypedGraph.all_features`."""
+        kind, count, sets = graph.node_types[number].name, self.counts[number], []
+        for name in graph.feature_sets(kind):
+            known = graph.features(kind, name)
+            assert known is not None
+            given = self.features.get((number, name))
+            sets.append(np.zeros((count, known.shape[1]), np.float32) if given is None else given)
+        return np.concatenate([np.zeros((count, 0), np.float32), *sets], axis=1)
+
     @property
     def first(self) -> np.ndarray:
         """int64 [types + 1]: index of each type's first new node among all new nodes."""

@@ -76,7 +76,7 @@ class EdgeColumns:
         return replace(self, **kept, attributes={name: values[keep] for name, values in self.attributes.items()})
 
 
-ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}
+ATTRIBUTES = {"weight": pa.float32(), "confidence": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}
 """Optional columns of the edges table that are carried through to the graph, with their Arrow types."""
 
 

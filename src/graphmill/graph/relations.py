@@ -125,8 +125,10 @@ def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key,
         yield (numbering.types[source], edges.relation_names[relation], numbering.types[target]), arrays
 
 
-def sort_unique(draft: RelationDraft) -> RelationDraft:
-    """Sort by (dst, src, split, display). Of equal edges the first is kept, and the others are counted as duplicates.
+def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
+    """Sort by (dst, src, split, display). Of equal edges one is kept, and the others are counted as duplicates.
+
+    ``merge``: "last" keeps the last; "max" and "sum" keep the first, with that of the weights and the largest confidence.
 
     Raises :class:`InputError` if the two node types are so large that a pair of nodes does not fit a 64-bit number.
     """
@@ -146,9 +148,14 @@ def sort_unique(draft: RelationDraft) -> RelationDraft:
         return draft
     order = np.argsort(key, kind="stable")
     key = key[order]
-    first = np.concatenate(([True], key[1:] != key[:-1]))
-    kept = order[first]
-    return replace(draft.take(kept), duplicates=draft.duplicates + len(order) - len(kept))
+    starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1])))
+    kept = order[np.append(starts[1:], len(order)) - 1 if merge == "last" else starts]
+    distinct = replace(draft.take(kept), duplicates=draft.duplicates + len(order) - len(kept))
+    if merge == "last" or len(kept) == len(order):
+        return distinct
+    rules = {"weight": np.add if merge == "sum" else np.maximum, "confidence": np.fmax}
+    merged = {n: rules[n].reduceat(v[order], starts) for n, v in draft.arrays.items() if n in rules}
+    return replace(distinct, arrays=distinct.arrays | merged)
 
 
 def inverse_key(key: Key, taken: Container[Key]) -> Key:

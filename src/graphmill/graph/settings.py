@@ -95,6 +95,11 @@ class GraphSettings(Settings):
         "Edges of one relation between the same two nodes that differ in display_relation: keep them all, or merge "
         "them into one",
     )
+    merge: Literal["max", "sum", "last"] = setting(
+        "max",
+        "Of rows that are the same edge: the largest weight, the sum of weights (both with the largest confidence), or "
+        "the last row",
+    )
     split: SplitSettings = setting(SplitSettings(), "Held-out node pairs")
 
     @model_validator(mode="after")

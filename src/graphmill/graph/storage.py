@@ -41,6 +41,11 @@ def features_file(type_number: int, name: str = "", ending: str = "") -> str:
     return f"features_{type_number:03d}{'.' * bool(name)}{name}{ending}.npy"
 
 
+def encoder_file(type_number: int, place: int) -> str:
+    """Name of the file with the basis of a text, the attribute at ``place`` of a node type."""
+    return f"attributes_{type_number:03d}_{place:03d}.npy"
+
+
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
     """Write ``name`` as NPY; it is synced to disk when this returns."""
     np.save(directory / name, np.ascontiguousarray(values), allow_pickle=False)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph import storage
+from graphmill.graph.attributes import Encoder
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
@@ -30,10 +31,11 @@ ARRAYS = {
     "split": "|u1",
     "pair": "<i4",
     "weight": "<f4",
+    "confidence": "<f4",
     "timestamp": "<i8",
     "position": "<i4",
 }
-"""Per-edge files and their dtypes. The last three exist only if the edges table has them."""
+"""Per-edge files and their dtypes. The last four exist only if the edges table has them."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +75,8 @@ class RelationEdges:
 
     ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v are
     ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32: number of
-    the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32 (position in
-    the user's sequence; −1: in none, as for facts) are None if the data has none.
+    the undirected node pair. ``weight`` and ``confidence`` (E,) float32 (NaN: not known), ``timestamp`` (E,) int64 and
+    ``position`` (E,) int32 (position in the user's sequence; −1: in none, as for facts) are None if the data has none.
     """
 
     relation: Relation
@@ -84,6 +86,7 @@ class RelationEdges:
     split: npt.NDArray[np.uint8]
     pair: npt.NDArray[np.int32]
     weight: npt.NDArray[np.float32] | None = None
+    confidence: npt.NDArray[np.float32] | None = None
     timestamp: npt.NDArray[np.int64] | None = None
     position: npt.NDArray[np.int32] | None = None
 
@@ -212,6 +215,28 @@ class TypedGraph:
         entry = self._type_entry(node_type)
         return ("",) * (entry["features"] is not None) + tuple(sorted(entry.get("feature_sets", {})))
 
+    def all_features(self, node_type: str) -> npt.NDArray[np.float32] | None:
+        """(count, f) float32: all :meth:`feature_sets` of a type side by side; None if it has none."""
+        sets = [self.features(node_type, name) for name in self.feature_sets(node_type)]
+        rows = [each for each in sets if each is not None]
+        return None if not rows else rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1)
+
+    def attributes(self, node_type: str) -> Sequence[Mapping[str, Any]]:
+        """What is known of each attribute of a type: ``name``, ``kind``, ``nodes`` with a value, ``frequent`` values."""
+        described: Sequence[Mapping[str, Any]] = self._type_entry(node_type).get("attributes", ())
+        return described
+
+    def attribute_encoders(self, node_type: str) -> list[Encoder]:
+        """The encoders that made the features of the set ``attributes``, in the order of its columns."""
+        number, encoders = self._type_number[node_type], []
+        for place, each in enumerate(self.attributes(node_type)):
+            basis = None
+            if each["kind"] == "text":
+                file = self.path / storage.encoder_file(number, place)
+                basis = np.load(file, mmap_mode="r", allow_pickle=False)
+            encoders.append(Encoder(each["name"], each["kind"], each["width"], each, basis))
+        return encoders
+
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""
         warm = np.zeros(self.num_nodes, bool)
@@ -236,7 +261,9 @@ class TypedGraph:
             "node_types": {node_type.name: node_type.count for node_type in self.node_types},
             "relations": {" | ".join(relation.key): relation.edges for relation in self.relations},
             "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
-            "edge_attributes": [n for n in ("weight", "timestamp", "position") if n + ".npy" in self.manifest["files"]],
+            "edge_attributes": [
+                n for n in ("weight", "confidence", "timestamp", "position") if n + ".npy" in self.manifest["files"]
+            ],
             "features": {
                 feature_key(t["name"], name): entry["width"]
                 for t in self.manifest["node_types"]

@@ -60,7 +60,8 @@ class EdgeSource:
     the type of such an end is looked up among the nodes. ``split``: that of all rows. ``names``, ``quoted``: as of
     :class:`graphmill.ingest.row_files.RowFile`. ``trimmed``: white space around ids and relations is taken off.
     ``listed_only``: a file with all ids; a row with another one is a reject. ``relations``: all relations, and their file.
-    ``negated``: columns that say that a statement does not hold (any more).
+    ``negated``: columns that say that a statement does not hold (any more). ``min_confidence``: rows with a smaller
+    ``confidence`` are left out.
     """
 
     path: str
@@ -82,6 +83,9 @@ class EdgeSource:
     listed_only: str = ""
     relations: tuple[Collection[str], str] | None = None
     negated: tuple[str, ...] = ()
+    weight: str = ""
+    confidence: str = ""
+    min_confidence: float = 0.0
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -96,6 +100,7 @@ class EdgeSource:
                 *(Column(end.type, required=self.types_required, names=True) for end in ends),
                 *(Column(name) for end in ends for name in (end.name, end.source)),
                 Column(self.timestamp, "category"),
+                *(Column(name, "category") for name in (self.weight, self.confidence)),
                 *(Column(name, "category") for name in self.negated),
             ]
         )

@@ -98,11 +98,12 @@ def dataset_name(path: str) -> str:
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
-def defs_yaml(name: str, source: Mapping[str, Any], system: str, graph: Mapping[str, Any]) -> str:
-    """A defs.yaml with a dataset and a model on it."""
+def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any]) -> str:
+    """A defs.yaml with a dataset and a model on it. ``predicts``: the section of its predictions."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {"dataset": name, "system": system, "settings": {"training": {"seed": 0}}, "checks": {"severity": "warn"}}
+    model = {"dataset": name, "system": "auto", "settings": {"budget": "10min"}, predicts: {}}
+    model["checks"] = {"severity": "warn"}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
         for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))

@@ -20,7 +20,9 @@ from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
 
-Gives = Literal["edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features"]
+Gives = Literal[
+    "edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features", "attributes"
+]
 
 ONE_WAY = (("add_reverse", "never"),)
 """Graph settings for triples and interactions: no reverses, because their systems handle the other direction themselves."""
@@ -125,15 +127,15 @@ class Format:
     """One format.
 
     ``gives``: the kind of its rows, which may depend on its settings ("interactions and nodes": also users and items
-    without an interaction). ``read``: function from location and settings to tables (None: features, which are added to
-    the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
+    without an interaction). ``read``: function from location and settings to tables (None: features and attributes, which
+    are added to the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
     features itself. ``preview``: function from location, settings and role to the first rows.
     ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
     function from a look and the columns that are named (role → column) to the settings with which the path is read; it
-    raises :class:`InputError` if it cannot tell. ``system``: the system that is suggested for the result. ``suited``: the
-    graph settings of a generated YAML. ``examine``: makes the report itself, in place of these.
+    raises :class:`InputError` if it cannot tell. ``suited``: the graph settings of a generated YAML.
+    ``examine``: makes the report itself, in place of these.
     """
 
     name: str
@@ -148,7 +150,6 @@ class Format:
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
     guess: Callable[[Look, Mapping[str, str]], Guess] = field(default=lambda look, columns: no_columns(columns))
-    system: Callable[[IngestResult], str] = field(default=lambda result: "blend")
     suited: Callable[[IngestResult], Mapping[str, Any]] = field(default=lambda result: {})
     examine: Callable[[str], IngestReport] | None = None
 

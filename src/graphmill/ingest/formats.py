@@ -1,6 +1,7 @@
 """The list of all formats. :mod:`graphmill.ingest.format` defines what a format is."""
 
 from graphmill.ingest import (
+    attributes,
     interactions_csv,
     kg_csv,
     kg_files,
@@ -29,5 +30,6 @@ _MODULES = (
     mmrec,
     kgat_files,
     node_features,
+    attributes,
 )
 FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}

@@ -18,7 +18,7 @@ from graphmill.ingest.catalogue import Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
-from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
+from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, numbers_of_edges
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
 from graphmill.ingest.kg_mentions import text_of
@@ -50,7 +50,7 @@ def read_graph(
     listed = [listing.listed(source) for source in nodes]
     reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
     known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
-    assembly = Assembly(timed=any(source.timestamp for source in edges))
+    assembly = Assembly(timed=any(source.timestamp for source in edges), numbers=numbers_of_edges(edges))
     for source in edges:
         for block in reading.edges(source, known, settings.missing_type):
             assembly.add(*block)
@@ -89,6 +89,7 @@ def finished(
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
         "negated_rows": reading.negated,
+        "unsure_rows": reading.unsure,
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": sum(map(len, reading.unread.values())),
@@ -111,7 +112,7 @@ def finished(
         counts |= {"nodes": nodes.num_rows, "edges": edges.num_rows}
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
-    counts["rows"] += reading.negated
+    counts["rows"] += reading.negated + reading.unsure
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]

@@ -40,6 +40,7 @@ UNUSUAL = {name: words for name, (words, _) in _PROBLEMS.items()}
 _SENTENCES = {
     "negated_rows": "{} rows say that a link does not hold (negated, deprecated, NOT) and were left out; keep_negated: true "
     "keeps them",
+    "unsure_rows": "{} rows are below min_confidence and were left out",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
 }
 

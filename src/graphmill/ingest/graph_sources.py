@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,10 +17,10 @@ from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
-from graphmill.ingest.names import plain, plain_name, without_blanks
+from graphmill.ingest.names import as_number, plain, plain_name, without_blanks
 from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
+from graphmill.ingest.tables import EDGE_NUMBERS, MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
 from graphmill.settings import Settings, setting
 
@@ -44,12 +45,14 @@ class GraphFilesSettings(Settings):
 class GraphReading(Reading):
     """Reads a graph's files once.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unread``:
-    the columns of each file that were skipped.
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unsure``:
+    number of rows below a source's ``min_confidence``, which are left out. ``unread``: the columns of each file that were
+    skipped.
     """
 
     keep_negated: bool = False
     negated: int = 0
+    unsure: int = 0
     unread: dict[str, list[str]] = field(default_factory=dict)
 
     def unread_note(self) -> list[str]:
@@ -97,10 +100,11 @@ class GraphReading(Reading):
         with self._opened(source) as file:
             if not self.keep_negated:
                 source = self._with_negations(source, file)
-            for (negated, (mentions, rows, wrong)), refused in file.blocks(
+            for (negated, unsure, (mentions, rows, wrong)), refused in file.blocks(
                 source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
             ):
                 self.negated += negated
+                self.unsure += unsure
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.closed(file)
@@ -114,9 +118,29 @@ class GraphReading(Reading):
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
-    ) -> tuple[int, tuple[pa.Table, EdgeRows, list[Reject]]]:
+    ) -> tuple[int, int, tuple[pa.Table, EdgeRows, list[Reject]]]:
         kept = block if self.keep_negated else _not_negated(block, source)
-        return block.table.num_rows - kept.table.num_rows, edge_rows(kept, source, known, missing)
+        negated, unsure = block.table.num_rows - kept.table.num_rows, np.zeros(kept.table.num_rows, bool)
+        if source.confidence and source.min_confidence:
+            unsure = _numbers(kept.table, source.confidence)[0] < source.min_confidence
+            kept = kept.rows(~unsure)
+        return negated, int(unsure.sum()), edge_rows(kept, source, known, missing)
+
+
+def numbers_of_edges(sources: Sequence[EdgeSource]) -> list[str]:
+    """Which of :data:`graphmill.ingest.tables.EDGE_NUMBERS` some file has."""
+    return [name for name in EDGE_NUMBERS if any(getattr(source, name) for source in sources)]
+
+
+def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 values of a column's cells, NaN for a blank one, and the rows of those that are no finite number."""
+    column = category_of(table, name)
+    texts = [text.strip() for text in column.dictionary.to_pylist()]
+    parsed = [as_number(text) if text else math.nan for text in texts]
+    values = np.array([math.nan if number is None else number for number in parsed], np.float32)
+    wrong = np.array([number is None for number in parsed], bool)
+    codes = column.indices.to_numpy()
+    return values[codes], np.flatnonzero(wrong[codes])
 
 
 _NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
@@ -165,7 +189,8 @@ def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
 def edge_rows(
     block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
 ) -> tuple[pa.Table, EdgeRows, list[Reject]]:
-    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end or a wrong time."""
+    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end, a wrong time or a wrong
+    number."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
     if source.trimmed:
         table, padded = _trimmed(table, (source.head.id, source.relation, source.tail.id))
@@ -183,6 +208,14 @@ def edge_rows(
         seconds, units, wrong = edge_times(table, source.timestamp)
         for row, text in wrong.items():
             faulty.setdefault(row, Reject(int(block.lines[row]), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+    numbers = {}
+    for name, column in (("weight", source.weight), ("confidence", source.confidence)):
+        if column:
+            values, wrong_rows = _numbers(table, column)
+            numbers[name] = np.where(np.isnan(values), np.float32(EDGE_NUMBERS[name]), values)
+            for row in wrong_rows.tolist():
+                text = text_of(table, column)[row].as_py()[:MAX_SHOWN]
+                faulty.setdefault(row, Reject(int(block.lines[row]), column, "not a finite number", text))
     lines = block.lines if source.head.index else np.zeros(0, np.int64)
     if faulty:
         rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
@@ -191,6 +224,7 @@ def edge_rows(
         table, types = table.filter(where).combine_chunks(), [of_end.filter(where) for of_end in types]
         if seconds is not None and units is not None:
             seconds, units = seconds[keep], units[keep]
+        numbers = {name: values[keep] for name, values in numbers.items()}
         lines = lines[keep] if len(lines) else lines
     relation = category_of(table, source.relation, source.relation_constant)
     if source.prefix:
@@ -204,7 +238,11 @@ def edge_rows(
         if end.index:
             columns[-1] |= {"index": table[end.index].combine_chunks(), "line": pa.array(lines)}
     mentions, heads, tails = digest(mentions_of(*columns))
-    return mentions, EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded), rejects
+    return (
+        mentions,
+        EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded, numbers),
+        rejects,
+    )
 
 
 def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:

@@ -319,6 +319,5 @@ FORMAT = Format(
     read_interactions_csv,
     graph=ONE_WAY,
     guess=_guess,
-    system=lambda result: "mf",
     suited=_suited,
 )

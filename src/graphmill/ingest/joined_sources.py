@@ -13,12 +13,12 @@ from graphmill.ingest.catalogue import merged_nodes
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.interactions import ITEM
 from graphmill.ingest.kg_mentions import text_of
-from graphmill.ingest.tables import NO_PLACE, NO_TIME, IngestResult
+from graphmill.ingest.tables import EDGE_NUMBERS, NO_PLACE, NO_TIME, IngestResult
 
 FILLED: dict[str, tuple[float, pa.DataType]] = {
     "split": (0, pa.uint8()),
     "timestamp": (0, pa.int64()),
-    "weight": (1.0, pa.float32()),
+    **{name: (value, pa.float32()) for name, value in EDGE_NUMBERS.items()},
     "position": (NO_PLACE, pa.int32()),
 }
 """Columns that edges of another source may lack, with their defaults: train, no time, weight 1, no position in a

@@ -5,8 +5,8 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from graphmill.ingest.column_maps import EdgeEnd
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, MAX_SHOWN, NO_TIME, NODES
 from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
@@ -31,7 +31,7 @@ class EdgeRows:
 
     If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none) and ``unit`` uint8 (index into
     :data:`graphmill.ingest.times.UNITS`). ``split``: that of all rows, if files have one. ``padded``: number of ids and
-    relations that had white space around them.
+    relations that had white space around them. ``numbers``: weight and confidence, float32, if the file has them.
     """
 
     head: np.ndarray
@@ -43,6 +43,7 @@ class EdgeRows:
     unit: np.ndarray | None = None
     split: int | None = None
     padded: int = 0
+    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,24 @@ class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
     ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
-    first relations, in their order.
+    first relations, in their order. ``numbers``: weight and confidence, if some edges have them.
     """
 
     def __init__(
-        self, *, indexed: bool = False, timed: bool = False, split: bool = False, relations: Iterable[str] = ()
+        self,
+        *,
+        indexed: bool = False,
+        timed: bool = False,
+        split: bool = False,
+        relations: Iterable[str] = (),
+        numbers: Iterable[str] = (),
     ) -> None:
         self._nodes, self._indexed, self._timed = NodeTable(indexed=indexed), indexed, timed
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
         kinds |= {"line": np.int64} if indexed else {}
         kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
         kinds |= {"split": np.uint8} if split else {}
+        kinds |= dict.fromkeys(numbers, np.float32)
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._pending: list[pa.Table] = []
@@ -102,6 +110,8 @@ class Assembly:
                 none = rows.timestamp is None or rows.unit is None
                 values_of["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
                 values_of["unit"] = np.zeros(count, np.uint8) if none else rows.unit
+            for name, nothing in EDGE_NUMBERS.items():
+                values_of[name] = rows.numbers.get(name, np.full(count, nothing, np.float32))
             if rows.split is not None:
                 values_of["split"] = np.full(count, rows.split, np.uint8)
             for name, column in self._columns.items():
@@ -125,7 +135,7 @@ class Assembly:
             times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
-        for name in ("split", "timestamp"):
+        for name in ("split", "timestamp", *EDGE_NUMBERS):
             edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
         texts = {name: text_of(nodes, name) for name in ("id", "type", "name", "source")}
         unnamed = pc.equal(texts["name"], "")

@@ -3,7 +3,7 @@
 from pydantic import field_validator, model_validator
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.rejects import KEEP_NEGATED, max_rejects_setting
+from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE, max_rejects_setting
 from graphmill.settings import Settings, setting
 
 _PARTS = ("index", "id", "type", "name", "source")
@@ -41,6 +41,8 @@ class EdgeColumns(Settings):
         "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or an ISO "
         "8601 date; a blank cell means no time",
     )
+    weight: str = setting("", "column with the edge's weight, a number; blank: 1")
+    confidence: str = setting("", "column with how sure the edge is, a number; blank: not known")
 
 
 class KgColumns(EdgeColumns):
@@ -90,7 +92,7 @@ class KgColumns(EdgeColumns):
         )  # fmt: skip
         return EdgeSource(
             path, head, tail, columns.relation, columns.relation_constant, columns.display_relation, columns.timestamp,
-            delimiter, header, types_required=True,
+            delimiter, header, types_required=True, weight=columns.weight, confidence=columns.confidence,
         )  # fmt: skip
 
 
@@ -104,6 +106,7 @@ class KgCsvSettings(Settings):
     header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     keep_negated: bool = KEEP_NEGATED
+    min_confidence: float = MIN_CONFIDENCE
     strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
     max_rejects: int = max_rejects_setting("the file as soon as")
 

@@ -8,6 +8,7 @@ the complete table of cases.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Format, Guess, Look
 from graphmill.ingest.graph_files import finished
-from graphmill.ingest.graph_sources import GraphReading
+from graphmill.ingest.graph_sources import GraphReading, numbers_of_edges
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings
@@ -35,9 +36,10 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
+    source = replace(source, min_confidence=settings.min_confidence)
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
     reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
-    assembly = Assembly(indexed=indexed, timed=bool(source.timestamp))
+    assembly = Assembly(indexed=indexed, timed=bool(source.timestamp), numbers=numbers_of_edges([source]))
     for block in reading.edges(source, nowhere, ""):
         assembly.add(*block)
     made = assembly.finish(source.head, source.tail)

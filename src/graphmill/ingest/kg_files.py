@@ -22,6 +22,7 @@ from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.rejects import MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings, setting
@@ -67,6 +68,7 @@ class KgFilesSettings(GraphFilesSettings):
     edges: list[EdgeFile] = setting([], "the edge files")
     nodes: list[NodeFile] = setting([], "the node files; without any, the nodes are those of the edges")
     type_separator: str = setting("|", "characters that separate several types of a node")
+    min_confidence: float = MIN_CONFIDENCE
 
     @model_validator(mode="after")
     def _complete(self) -> KgFilesSettings:
@@ -98,11 +100,11 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
         )
         for file in settings.nodes
     ]  # fmt: skip
-    edges = [edge_source(within(path, file.file), file) for file in settings.edges]
+    edges = [edge_source(within(path, file.file), file, settings.min_confidence) for file in settings.edges]
     return read_graph(shown(path), settings, nodes, edges, separators=settings.type_separator)
 
 
-def edge_source(path: str, file: EdgeFile) -> EdgeSource:
+def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
     named = [value for value in given.model_dump().values() if value]
@@ -133,7 +135,7 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     )
     return EdgeSource(
         path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
-        file.delimiter, file.header,
+        file.delimiter, file.header, weight=given.weight, confidence=given.confidence, min_confidence=min_confidence,
     )  # fmt: skip
 
 

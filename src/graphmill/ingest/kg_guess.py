@@ -9,12 +9,14 @@ from graphmill.ingest.names import (
     END_NAMES,
     END_WORDS,
     RELATION_NAMES,
+    as_number,
     column_of,
     plain_name,
     row_number_note,
     without_row_numbers,
 )
 from graphmill.ingest.probe import Probe, numbered_pair, stem_of
+from graphmill.ingest.tables import EDGE_NUMBERS
 
 _EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
@@ -58,7 +60,9 @@ def guess_columns(
         numbers = f"has numbers and is not taken for the relation; --columns relation={free[0]} does"
         remarks.append(f"column {free[0]} {'is taken for the relation' if named else numbers}")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
-    columns_of |= {"relation": relation, "display_relation": display, "timestamp": when} | given
+    measures = {n: plain[n] for n in EDGE_NUMBERS if plain.get(n) in free and probe and _are_numbers(probe, plain[n])}
+    remarks += [f"column {name} is taken for the edge's {part}" for part, name in measures.items() if part not in given]
+    columns_of |= {"relation": relation, "display_relation": display, "timestamp": when} | measures | given
     if when and "timestamp" not in given:
         remarks.append(f"column {when} is taken for the edge's time")
     if not columns_of["relation"] and not columns_of.get("relation_constant"):
@@ -74,6 +78,12 @@ def guess_columns(
         if part in given or columns_of.get(part):
             columns_of.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)
     return KgColumns(**{k: v for k, v in columns_of.items() if v}), remarks
+
+
+def _are_numbers(probe: Probe, name: str) -> bool:
+    """Whether the cells of a column that are not blank are numbers; no cell is none."""
+    cells = probe.values(probe.names.index(name)) if name in probe.names else []
+    return bool(cells) and all(as_number(cell) is not None for cell in cells)
 
 
 def _found_ends(

@@ -310,7 +310,6 @@ FORMAT = Format(
     kgat_files,
     data_roles=(*SPLITS, "knowledge"),
     graph=ONE_WAY,
-    system=lambda result: "kgat",
     suited=_held_out,
     preview=_preview,
 )

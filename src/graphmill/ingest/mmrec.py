@@ -207,6 +207,5 @@ FORMAT = Format(
     data_roles=("interactions",),
     graph=ONE_WAY,
     own_features=lambda settings: settings.features != ["none"],
-    system=lambda result: "mmgcn" if result.features else "mf",
     preview=lambda location, settings, role: table_preview(location, None, role),
 )

@@ -45,6 +45,12 @@ KEEP_NEGATED: Any = setting(
 """The field ``keep_negated`` of the settings of formats of graphs."""
 
 
+MIN_CONFIDENCE: Any = setting(
+    0.0, "leave out edges that are less sure; edges whose confidence is not known stay; 0: none", ge=0
+)
+"""The field ``min_confidence`` of the settings of formats of graphs with columns of one's own."""
+
+
 _MOST_REFUSED = 0.1
 
 

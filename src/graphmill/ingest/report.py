@@ -125,9 +125,8 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
             problem = checked_share(result.counts, result.rejects, shown(path))
     except GraphmillError as error:
         return replace(report, problem=str(error))
-    name = (
-        "interactions" if each.gives_by(parse(each.settings, guess.settings, format)).startswith("inter") else "edges"
-    )
+    items = each.gives_by(parse(each.settings, guess.settings, format)).startswith("inter")
+    name, predicts = ("interactions", "recommendations") if items else ("edges", "links")
     source: dict[str, Any] = {"name": name, "format": format, "path": shown(path), **guess.settings}
     return replace(
         report,
@@ -138,5 +137,5 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
         node_types=counted(result.nodes["type"]),
         relations=counted(result.edges["relation"]),
         rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
-        defs=defs_yaml(dataset_name(path), source, each.system(result), each.suited(result)),
+        defs=defs_yaml(dataset_name(path), source, predicts, each.suited(result)),
     )

@@ -110,5 +110,4 @@ FORMAT = Format(
     read_sequence,
     graph=ONE_WAY,
     preview=_preview,
-    system=lambda result: "sasrec",
 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, with_aliases
+from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
@@ -17,6 +18,8 @@ from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings, SettingsT, parse, shown
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+ADDED = ("features", "attributes", "knowledge")
+"""What a source gives to the nodes and edges of another one."""
 
 
 def checked_name(value: str, what: str) -> str:
@@ -58,18 +61,22 @@ class SourceFile:
         return {role: str(file) for role, file in find(self.location, self.reading).items()}
 
 
-def parse_sources(values: Any, root: Path) -> list[SourceFile]:
-    """Parse the ``sources`` of a dataset. ``root`` is the folder for relative paths.
+def parse_sources(values: Any, root: Path, attributes: Any = None) -> list[SourceFile]:
+    """Parse the ``sources`` of a dataset, and its ``attributes`` (node type → file, id, and the kind of each attribute) as
+    further ones. ``root`` is the folder for relative paths.
 
     Raises :class:`SettingsError` for an invalid source.
     """
     if not isinstance(values, Sequence) or isinstance(values, str) or not values:
         raise SettingsError("sources must be a list with at least one {name, format, path}")
     sources = [_parse_source(value, root) for value in values]
+    if wrong := [source.name for source in sources if source.gives == "attributes"]:
+        raise SettingsError(f"source {wrong[0]!r}: write attributes of nodes under attributes, by node type")
+    sources += parse_attributes(attributes, root)
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SettingsError(f"two sources are named {twice[0]!r}; each needs its own name")
-    main = [source.name for source in sources if source.gives not in ("features", "knowledge")]
+    main = [source.name for source in sources if source.gives not in ADDED]
     if len(main) != 1:
         links = ", ".join(name for name, format in FORMATS.items() if format.read is not None)
         raise SettingsError(
@@ -91,6 +98,26 @@ def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
         else source
         for source in sources
     ]
+
+
+def parse_attributes(values: Any, root: Path) -> list[SourceFile]:
+    """A source for each node type of the ``attributes`` of a dataset. Raises :class:`SettingsError` for invalid ones."""
+    if not isinstance(values or {}, Mapping):
+        raise SettingsError(f"attributes: write file, id and kinds under each node type, not {shown(values)}")
+    return [_parse_attributes(str(kind), value, root) for kind, value in (values or {}).items()]
+
+
+def _parse_attributes(kind: str, value: Any, root: Path) -> SourceFile:
+    where = f"attributes of {kind!r}"
+    if not isinstance(value, Mapping) or not value.get("file"):
+        raise SettingsError(f"{where}: write file: and the kind of each attribute under it, not {shown(value)}")
+    kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
+    source = {
+        "name": f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', kind)}",
+        "format": "attributes",
+        "path": value["file"],
+    }
+    return _parse_source(source | {"node_type": kind, "id": value.get("id", "")} | settings_of(kinds, where), root)
 
 
 def _parse_source(value: Any, root: Path) -> SourceFile:
@@ -119,7 +146,7 @@ def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -
     Raises :class:`graphmill.errors.InputError` for a file that cannot be used.
     """
     aliases = aliases or {}
-    (main,) = [source for source in sources if source.gives not in ("features", "knowledge")]
+    (main,) = [source for source in sources if source.gives not in ADDED]
     result = with_aliases(_read(main), aliases)
     for source in sources:
         if source.gives == "knowledge":
@@ -127,6 +154,8 @@ def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -
     for source in sources:
         if isinstance(source.reading, NodeFeatureSettings):
             result = with_features(result, source.location, source.reading, aliases)
+        elif isinstance(source.reading, AttributeSettings):
+            result = with_attributes(result, source.location, source.reading, aliases)
     return result
 
 
@@ -143,9 +172,10 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
     """The names of a dataset's table assets, which depend on its sources.
 
     With interactions: ``interactions``, ``nodes`` if there are nodes without an interaction, and ``edges`` if there is
-    knowledge. Without interactions: ``nodes`` and ``edges``. In both cases ``features`` if there are any.
+    knowledge. Without interactions: ``nodes`` and ``edges``. In both cases ``features`` and ``attributes`` if there are any.
     """
-    gives = {source.gives for source in sources}
+    added = {source.gives for source in sources}
+    gives = added - {"attributes"}
     names: list[str] = []
     if gives & {"interactions", "interactions and nodes", "interactions and facts"}:
         names.append("interactions")
@@ -153,8 +183,9 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
         names.append("nodes")
     if gives & {"edges", "knowledge", "interactions and facts"}:
         names.append("edges")
-    own_features = any(FORMATS[s.format].own_features(s.settings) for s in sources)
-    return (*names, "features") if "features" in gives or own_features else tuple(names)
+    if "features" in gives or any(FORMATS[s.format].own_features(s.settings) for s in sources):
+        names.append("features")
+    return (*names, "attributes") if "attributes" in added else tuple(names)
 
 
 def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> SettingsT:

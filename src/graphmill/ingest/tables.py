@@ -12,11 +12,15 @@ This module defines names, types and meaning of columns. The readers make such t
 ``features``
     one table per node type, or several with names (image, text): ``node`` int32, row number in ``nodes``; ``values``:
     fixed-size list of float32. :func:`feature_key` makes the key of a table.
+``attributes``
+    one table per node type: ``node`` int32, row number in ``nodes``, ascending; and a column for each attribute, null where
+    it is missing. The type of a column is that of its kind in :data:`ATTRIBUTE_TYPES`; dates are milliseconds since 1970.
 ``rejects``
     rows that cannot be used: ``file``; ``line``, the 1-based line of the file on which the record starts; ``column``
     (empty if the whole row is faulty); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
 """
 
+import math
 import re
 from dataclasses import dataclass, field
 
@@ -33,6 +37,9 @@ NO_PLACE = -1
 NO_TIME = -(2**63)
 """``timestamp`` of edges that have no time, where others have one."""
 
+EDGE_NUMBERS = {"weight": 1.0, "confidence": math.nan}
+"""Columns of numbers that edges may have, float32, and what stands where nothing is given."""
+
 NODES = pa.schema(
     [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]
 )
@@ -40,6 +47,21 @@ EDGES = pa.schema([("relation", CATEGORY), ("display_relation", CATEGORY), ("hea
 REJECTS = pa.schema(
     [("file", pa.string()), ("line", pa.int64()), *((name, pa.string()) for name in ("column", "reason", "value"))]
 )
+
+ATTRIBUTE_TYPES: dict[str, pa.DataType] = {
+    "text": pa.string(),
+    "category": CATEGORY,
+    "number": pa.float64(),
+    "date": pa.timestamp("ms"),
+    "list": pa.list_(pa.string()),
+}
+"""Kind of an attribute → the type of its column."""
+
+
+def attribute_kind(of: pa.DataType) -> str:
+    """The kind of an attribute by the type of its column."""
+    return next(kind for kind, type_of in ATTRIBUTE_TYPES.items() if type_of.id == of.id)
+
 
 MAX_SHOWN = 120
 """Characters of an offending value that a reject keeps."""
@@ -84,9 +106,9 @@ def feature_table(node: np.ndarray, values: np.ndarray) -> pa.Table:
 class IngestResult:
     """The result of one reader for one source.
 
-    ``features`` maps a :func:`feature_key` to its table. ``counts`` are whole numbers by name: rows read, rows
-    rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for people.
-    ``coverage``: how ids of two sources match, for each pair.
+    ``features`` maps a :func:`feature_key` to its table, ``attributes`` a node type to its. ``counts`` are whole numbers by
+    name: rows read, rows rejected, and each oddity that is legal but worth knowing. ``notes`` are the same as sentences for
+    people. ``coverage``: how ids of two sources match, for each pair.
     """
 
     nodes: pa.Table
@@ -96,6 +118,7 @@ class IngestResult:
     counts: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
+    attributes: dict[str, pa.Table] = field(default_factory=dict)
 
 
 def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:

@@ -110,26 +110,29 @@ def as_times(parsed: list[Time]) -> Times:
 
 
 def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
-    """The number of times whose unit is not the file's most frequent one, and notes on the units.
+    """The number of times whose unit is not the file's most frequent one, and notes on the units and on the future.
 
     Raises :class:`InputError` if there are several units, or numbers and dates, and a time is outside 1971 to 2150 (0
     is not a time): then the size does not show the unit.
     """
-    count, odd = np.zeros(len(UNITS), np.int64), 0
-    low, high = _PLAUSIBLE
+    count, odd, later = np.zeros(len(UNITS), np.int64), 0, 0
+    (low, high), now = _PLAUSIBLE, datetime.now(UTC).timestamp()
     for part in pieces(len(times.unit), times.unit, times.second):
         second, unit = times.second[part], times.unit[part]
         timed = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
         count += np.bincount(unit[timed], minlength=len(UNITS))
+        later += int((timed & (second > now)).sum())
         odd += int((timed & (unit != DATE) & ((second < low) | (second > high))).sum())
     units = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
     numbers = [unit for unit in units if unit != DATE]
+    notes = [f"{later:,} times are in the future, and a split by time would hold those out; correct them"] * bool(later)
     if len(units) < 2:
-        return 0, [f"timestamps are {UNITS[units[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
+        whole = [f"timestamps are {UNITS[units[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
+        return 0, whole + notes
     if odd:
         raise InputError(
             f"{file}: times are {' and '.join(UNITS[u] for u in units)} by their size, but {odd:,} numbers "
             "would be before 1971 or after 2150, so the unit cannot be told; write all times in one unit"
         )
     listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in units)
-    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]
+    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}", *notes]

@@ -321,6 +321,5 @@ FORMAT = Format(
     data_roles=SPLITS,
     paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
-    system=lambda result: "conve",
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

@@ -14,6 +14,7 @@ import dagster as dg
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import source_files
 from graphmill.ingest.files import shown
+from graphmill.ingest.snapshots import order
 
 JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
 
@@ -23,8 +24,20 @@ def chain_job(name: str, selection: dg.AssetSelection, description: str) -> JobT
     return dg.define_asset_job(name, selection=selection, description=description)
 
 
-def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> dg.ScheduleDefinition:
-    """A schedule that launches ``job``. Raises :class:`SettingsError` for an invalid cron expression or time zone."""
+def retraining_schedule(
+    name: str, job: JobTarget, cron: str, timezone: str, partitions: dg.DynamicPartitionsDefinition | None = None
+) -> dg.ScheduleDefinition:
+    """A schedule that launches ``job``; with ``partitions``, for the newest one.
+
+    Raises :class:`SettingsError` for an invalid cron expression or time zone.
+    """
+
+    def newest(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        if partitions is None:
+            return dg.RunRequest()
+        known = sorted(context.instance.get_dynamic_partitions(str(partitions.name)), key=order)
+        return dg.RunRequest(partition_key=known[-1]) if known else dg.SkipReason("there is no snapshot yet")
+
     try:
         return dg.ScheduleDefinition(
             name=name,
@@ -32,6 +45,7 @@ def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> 
             cron_schedule=cron,
             execution_timezone=timezone,
             default_status=dg.DefaultScheduleStatus.STOPPED,
+            execution_fn=newest,
             description=(
                 "Rebuilds the graph from its files and trains, on a schedule. It is off until you switch it on here. "
                 "If the graph has not changed, the finished run is reused within seconds."
@@ -56,13 +70,12 @@ def file_sensor(
     name: str,
     job: JobTarget,
     looked_at: Sequence[str],
-    find: Callable[[], Mapping[str, str]],
+    evaluate_files: Callable[[str | None], dg.SensorResult],
     interval_seconds: int,
 ) -> dg.SensorDefinition:
     """A sensor that launches ``job`` when the content of one of the files has changed.
 
-    ``looked_at``: the sources' paths, as shown to users. ``find``: returns the current files, name → path or URL (files
-    of a folder may change).
+    ``looked_at``: the sources' paths, as shown to users. ``evaluate_files``: one tick, from the cursor (:func:`evaluate`).
 
     A file that is still being written is ignored: its size and time must be the same in two ticks. A file that was only
     touched launches nothing.
@@ -79,7 +92,7 @@ def file_sensor(
         ),
     )
     def tick(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return evaluate(context.cursor, find)
+        return evaluate_files(context.cursor)
 
     return tick
 
@@ -88,6 +101,8 @@ def evaluate(
     cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = source_files.digest
 ) -> dg.SensorResult:
     """One tick: the run request or the reason for none, and the next cursor.
+
+    ``find``: returns the current files, name → path or URL (files of a folder may change).
 
     The cursor holds the last state, the state and content of the last launched run, and the number of runs. So content
     that returns after a change is launched again, but the same state is not launched twice.

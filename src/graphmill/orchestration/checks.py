@@ -3,6 +3,7 @@
 A separate check would need another process. A check judges data; an exception in a check stays an error.
 """
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,11 +18,15 @@ _SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverit
 
 @dataclass(frozen=True)
 class Check:
-    """One check of one asset. ``blocking``: a failure stops downstream assets in the same run."""
+    """One check of one asset. ``blocking``: a failure stops downstream assets in the same run.
+
+    ``updated_later``: later steps report it again, which Dagster allows only for a check without partitions.
+    """
 
     name: str
     description: str
     blocking: bool = False
+    updated_later: bool = False
 
     def result(
         self,
@@ -89,6 +94,19 @@ class PreviousRun:
         return None
 
 
-def specs(asset: dg.AssetKey, checks: Sequence[Check]) -> list[dg.AssetCheckSpec]:
-    """The specs of several checks of one asset, for its definition."""
-    return [dg.AssetCheckSpec(c.name, asset=asset, description=c.description, blocking=c.blocking) for c in checks]
+def specs(
+    asset: dg.AssetKey, checks: Sequence[Check], partitions: dg.PartitionsDefinition | None = None
+) -> list[dg.AssetCheckSpec]:
+    """The specs of several checks of one asset, for its definition; ``partitions``: of the asset."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.PreviewWarning)  # of partitions_def
+        return [
+            dg.AssetCheckSpec(
+                c.name,
+                asset=asset,
+                description=c.description,
+                blocking=c.blocking,
+                partitions_def=None if c.updated_later else partitions,
+            )
+            for c in checks
+        ]

@@ -1,7 +1,8 @@
 """Turns scores into probabilities, by an isotonic curve for each relation, fitted on validation links.
 
 The population is all pairs (head, tail) where the head has validation links and the tail is open: not linked to the
-head in training or in the test, and not the head itself. A pair is positive if validation has the link. The sample has,
+head in training or in the test, and not the head itself. A pair is positive if validation has the link or people judged
+it true, unless they judged it false; judged pairs that are left out are not in the population. The sample has,
 for each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
 weighted to represent the rest. So the probability is that an open tail is a held-out link. It assumes the share of
 positives in this population, the base rate. If the user sets another base rate, all negatives get the same weight.
@@ -77,6 +78,8 @@ def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
     if len(heads) < LEAST_LINKS:
         return Calibration(None, about | {"why": f"fewer than {LEAST_LINKS} validation links"})
     points = population(candidates, settings.probability_heads, settings.seed)
+    if not points.positive.any():
+        return Calibration(None, about | {"why": "no validation link is among the candidates"})
     about |= {"heads": len(np.unique(points.heads)), "measured_base_rate": _rate(points)}
     points = reweighted(points, settings.base_rate)
     about["base_rate"] = _rate(points)
@@ -92,9 +95,7 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
     """The points of one relation, as the module describes. Positives have weight 1, negatives their sampling weight."""
     open_ones = candidates.but(TRAIN, TEST)
     heads = candidates.drawn_heads(most_heads, "calibration-heads", seed, VALID)
-    asked, tails = candidates.links_of(VALID)
-    bounds = np.searchsorted(asked, np.stack([heads, heads + 1]))
-    positives = {int(head): tails[low:high] for head, low, high in zip(heads, *bounds, strict=True)}
+    positives = dict(zip(heads.tolist(), candidates.true_tails(heads, VALID), strict=True))
     rng = generator("calibration-negatives", seed, candidates.relation.index)
     parts = []
     for block, scores in open_ones.blocks(heads):

@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.predictions.top_tails import BestTails
+from graphmill.predictions.top_tails import BestTails, Candidates
 
 
-def diversity(best: BestTails, candidates: int, n: int) -> dict[str, Any]:
+def diversity(best: BestTails, candidates: Candidates, n: int) -> dict[str, Any]:
     """Figures of the tails with rank 1 to ``n``.
 
-    They are the number of distinct tails, their fraction of all ``candidates`` (``coverage``), the ``entropy`` of their
+    They are the number of distinct tails, their fraction of all candidates (``coverage``), the ``entropy`` of their
     frequencies in bits, ``effective_tails`` = 2^entropy, the fraction of heads that have the most frequent tail
     (``top_tail_share``), and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
     """
-    counts = tail_counts(best, candidates, n)
+    counts = tail_counts(best, candidates.count, n)
     there = counts[counts > 0]
     share = there / max(int(there.sum()), 1)
     entropy = float(-(share * np.log2(share)).sum())
@@ -24,7 +24,7 @@ def diversity(best: BestTails, candidates: int, n: int) -> dict[str, Any]:
     return {
         "n": n,
         "distinct_tails": len(there),
-        "coverage": len(there) / max(candidates, 1),
+        "coverage": len(there) / max(candidates.options, 1),
         "entropy": abs(entropy),
         "effective_tails": float(2**entropy) if len(there) else 0.0,
         "top_tail_share": float(there.max(initial=0) / max(heads, 1)),
@@ -32,6 +32,6 @@ def diversity(best: BestTails, candidates: int, n: int) -> dict[str, Any]:
     }
 
 
-def tail_counts(best: BestTails, candidates: int, n: int) -> np.ndarray:
-    """int64 [candidates]: number of heads that have each tail at rank 1 to ``n``."""
-    return np.bincount(best.tails[best.ranks <= n], minlength=candidates)
+def tail_counts(best: BestTails, count: int, n: int) -> np.ndarray:
+    """int64 [count]: number of heads that have each tail at rank 1 to ``n``."""
+    return np.bincount(best.tails[best.ranks <= n], minlength=count)

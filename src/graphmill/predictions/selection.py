@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.graph.node_names import NodeNames, matching
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.question import Choice, words_of
 
 Int64 = NDArray[np.int64]
 _SHOWN = 6
@@ -21,10 +21,14 @@ _SHOWN = 6
 
 @dataclass(frozen=True)
 class Asked:
-    """A relation and the heads to predict tails for: int64 [H], ascending local numbers of its source type."""
+    """A relation, and the heads to predict tails for: int64 [H], ascending local numbers of its source type.
+
+    ``candidates``: the tails to choose from, ascending local numbers of its target type; None: all of them.
+    """
 
     relation: Relation
     heads: Int64
+    candidates: Int64 | None = None
 
 
 @dataclass(frozen=True)
@@ -52,13 +56,17 @@ class Nodes:
         """Type of a global number."""
         return next(t.name for t in self.graph.node_types if t.offset <= row < t.offset + t.count)
 
-    def find(self, text: str, types: Sequence[str]) -> int:
-        """The global number of the node of ``types`` with this id, else name (:class:`NodeNames`).
+    def rows(self, text: str, types: Sequence[str]) -> list[int]:
+        """The global numbers of the nodes of ``types`` with this id, else name (:class:`NodeNames`)."""
+        return self._known.find(text, lambda row: self.type_of(row) in types)
+
+    def find(self, text: str, types: Sequence[str], end: str = "heads") -> int:
+        """The global number of the one node of :meth:`rows`. ``end``: which end of a link it is, for messages.
 
         Raises:
             InputError: there is none, it is of another type, or there are several.
         """
-        own = self._known.find(text, lambda row: self.type_of(row) in set(types))
+        own = self.rows(text, types)
         if len(own) == 1:
             return own[0]
         if own:
@@ -66,7 +74,7 @@ class Nodes:
             raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
         if elsewhere := sorted({self.type_of(row) for row in self._known.find(text)}):
             raise InputError(
-                f"the relation needs heads of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
+                f"the relation needs {end} of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
             )
         hint = self._known.did_you_mean(text) or "; give its id or name as the input file has it"
         raise InputError(f"{self.graph.path} has no node '{text}'{hint}")
@@ -92,55 +100,44 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
     return [each for each in graph.relations if not names or wanted & set(called(each))]
 
 
-def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list[Asked]:
-    """The relations and heads in ``settings``. A relative ``heads_file`` is looked up from ``root``. Relations without
-    a head are left out.
+def asked_for(nodes: Nodes, choice: Choice, root: Path = Path()) -> list[Asked]:
+    """The relations, heads and candidates of ``choice``. Relative files are looked up from ``root``. Relations without a
+    head or a candidate are left out.
 
     Raises:
-        InputError: an unknown relation, head or type, a head that is no source of a chosen relation, or nothing is
-            left.
+        InputError: an unknown relation, head, candidate or type, a head that is no source of a chosen relation, or nothing
+            is left.
     """
     graph = nodes.graph
-    chosen = relations_of(graph, settings.relations)
+    chosen = relations_of(graph, choice.relations)
     begins = sorted({each.source for each in chosen})
-    if settings.head_type:
-        graph.node_type(settings.head_type)  # raises for an unknown one
-        chosen = [each for each in chosen if each.source == settings.head_type]
+    if choice.head_type:
+        graph.node_type(choice.head_type)  # raises for an unknown one
+        chosen = [each for each in chosen if each.source == choice.head_type]
         if not chosen:
             raise InputError(
-                f"no chosen relation begins at nodes of type {settings.head_type}; those asked for begin at "
+                f"no chosen relation begins at nodes of type {choice.head_type}; those asked for begin at "
                 f"{', '.join(begins)}"
             )
-        begins = [settings.head_type]
-    words = heads_of(settings, root)
-    rows = np.array(sorted({nodes.find(word, begins) for word in words}), np.int64)
+        begins = [choice.head_type]
+    ends = sorted({each.target for each in chosen})
+    heads, candidates = words_of(choice, "heads", root), words_of(choice, "candidates", root)
+    head_rows = np.array(sorted({nodes.find(word, begins) for word in heads}), np.int64)
+    tail_rows = np.array(sorted({nodes.find(word, ends, "tails") for word in candidates}), np.int64)
     found = []
     for relation in chosen:
-        source = graph.node_type(relation.source)
-        if words:
-            own = rows[(rows >= source.offset) & (rows < source.offset + source.count)] - source.offset
-        else:
-            own = np.arange(source.count, dtype=np.int64)
-        if len(own):
-            found.append(Asked(relation, own))
+        own = _local(graph, relation.source, head_rows)
+        if not heads:
+            own = np.arange(graph.node_type(relation.source).count, dtype=np.int64)
+        tails = _local(graph, relation.target, tail_rows) if candidates else None
+        if len(own) and (tails is None or len(tails)):
+            found.append(Asked(relation, own, tails))
     if not found:
         raise InputError("nothing is asked for: the chosen relations have no heads")
     return found
 
 
-def heads_of(settings: LinkSettings, root: Path = Path()) -> list[str]:
-    """The heads named in the settings or in their file; empty for all."""
-    if not settings.heads_file:
-        return list(settings.heads)
-    path = root / settings.heads_file
-    if settings.heads:
-        raise InputError(f"heads and heads_file ({path}) are both given; give one of them")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise InputError(f"heads_file {path} cannot be read: {why}") from None
-    words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
-    if not words:
-        raise InputError(f"heads_file {path} names no head; write an id or a name a line")
-    return words
+def _local(graph: TypedGraph, kind: str, rows: Int64) -> Int64:
+    """The local numbers of those global numbers that are of a type."""
+    of = graph.node_type(kind)
+    return rows[(rows >= of.offset) & (rows < of.offset + of.count)] - of.offset

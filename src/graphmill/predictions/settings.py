@@ -1,23 +1,49 @@
-"""Settings of a table of predicted links. The Launchpad and the command line use them. Importing it does not import
-torch."""
+"""Settings of a table of predicted links and of a ranking of links. The Launchpad and the command line use them.
+Importing it does not import torch."""
 
+from pathlib import Path
 from typing import Literal
 
+from graphmill.errors import SettingsError
+from graphmill.evaluation.probe import LabelSettings
+from graphmill.predictions.question import Choice, read_question
 from graphmill.settings import Settings, setting
 
 
-class LinkSettings(Settings):
+class RankingSettings(Settings):
+    """What a ranking of links shows besides its main figures."""
+
+    truth: str = setting(
+        "",
+        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
+    )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
+
+
+class RankSettings(RankingSettings):
+    """Which links are ranked, if not a whole split."""
+
+    question: str = setting("", "A YAML file with relations, heads, candidates, split and metric; empty: a whole split")
+    judgements: str = setting("", "Table of judged links: head, relation, tail, judgement (yes or no); empty: none")
+    judged: Literal["mark", "leave_out"] = setting(
+        "mark",
+        "Judged links: mark: one judged yes is no wrong answer, and one judged no is not asked for; leave_out: neither is "
+        "asked for or a candidate",
+    )
+
+
+class LinkSettings(Choice):
     """Which links are predicted, which columns are computed, and how many links are shown."""
 
-    relations: list[str] = setting(
-        [], "Relations by name (or source|name|target if several have that name); empty: all of the graph"
+    question: str = setting("", "A YAML file with relations, heads and candidates, instead of these settings")
+    judgements: str = setting(
+        "", "Table of judged links: head, relation, tail, judgement (yes or no); empty: nothing was judged"
     )
-    heads: list[str] = setting([], "Heads by id or name; empty: all nodes at which the relations can begin")
-    heads_file: str = setting(
-        "",
-        "A text file with one head per line, instead of `heads`; empty lines and lines that begin with # are skipped",
+    judged: Literal["mark", "leave_out"] = setting(
+        "mark",
+        "Judged links: mark: a column shows the judgement, and probabilities are calibrated with it; leave_out: they are "
+        "neither predicted nor used for calibration",
     )
-    head_type: str = setting("", "Node type of the heads; needed if nodes of several types have the same id or name")
     k: int = setting(10, "Number of tails for each head and relation", ge=1)
     known: Literal["exclude", "exclude_train", "flag"] = setting(
         "exclude",
@@ -51,3 +77,13 @@ class LinkSettings(Settings):
     csv: bool = setting(True, "Also write links.csv, in the same folder as links.parquet")
     shown_links: int = setting(6, "Number of links in the asset's table; the files have all of them", ge=1, le=50)
     seed: int = setting(0, "Seed for drawing heads and negatives", ge=0)
+
+    def choice(self, root: Path = Path()) -> Choice:
+        """What is asked for: the question's, or these settings. Raises :class:`SettingsError` if both say something."""
+        if not self.question:
+            return self
+        if both := [name for name in Choice.model_fields if getattr(self, name)]:
+            raise SettingsError(
+                f"{both[0]} and a question ({self.question}) are both given; write it into the question"
+            )
+        return read_question(root / self.question)

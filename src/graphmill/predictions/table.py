@@ -9,11 +9,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from graphmill.graph.sorted_unique import in_sorted
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.judgements import Judged
 from graphmill.predictions.top_tails import BestTails
 
 CHUNK_ROWS = 65_536
+JUDGED = pa.field("judged", pa.string())
+"""What people said of the link; only in a table for which judgements were given."""
 
 
 def schema(evidence: pa.Schema) -> pa.Schema:
@@ -44,11 +48,12 @@ class LinkRows:
         probabilities: NDArray[np.float32],
         evidence_schema: pa.Schema,
         evidence: Mapping[int, Mapping[str, Any]],
+        judged: Judged,
     ) -> None:
         """``usual_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value."""
         self.graph, self.relation, self.best = graph, relation, best
         self.usual_ranks, self.probabilities, self.evidence = usual_ranks, probabilities, evidence
-        self._evidence_schema = evidence_schema
+        self._evidence_schema, self._judged = evidence_schema, judged
         nodes = graph.node_table()
         self._ids, self._names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
 
@@ -78,6 +83,10 @@ class LinkRows:
         }
         found = [self.evidence.get(row, {}) for row in rows.tolist()]
         columns |= {name: [each.get(name) for each in found] for name in self._evidence_schema.names}
+        if JUDGED.name in columns:
+            pairs = own.heads * self.graph.node_type(self.relation.target).count + own.tails
+            words = np.where(in_sorted(pairs, self._judged.no), "no", "")
+            columns[JUDGED.name] = np.where(in_sorted(pairs, self._judged.yes), "yes", words)
         kinds = schema(self._evidence_schema)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in kinds}, kinds)
 

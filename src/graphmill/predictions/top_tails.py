@@ -7,7 +7,7 @@ Ties are ordered by tail number, so that the result does not depend on the block
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,6 +19,7 @@ from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.judgements import Judged
 from graphmill.sampling.keyed import generator
 
 Int64 = NDArray[np.int64]
@@ -56,7 +57,9 @@ class BestTails:
 class Candidates:
     """The candidate tails of one relation, their scores, and the links of the graph.
 
-    ``leave_out``: numbers of the splits whose links are not candidates (by default all).
+    ``leave_out``: numbers of the splits whose links are not candidates (by default all). ``chosen``: ascending local numbers
+    of the tails that are candidates; None: all. ``judged``: what people said of links; with ``leave_judged`` these are no
+    candidates.
     """
 
     graph: TypedGraph
@@ -64,11 +67,19 @@ class Candidates:
     scorer: Scorer
     leave_out: tuple[int, ...] = (0, 1, 2)
     poll: Callable[[], None] = lambda: None
+    chosen: Int64 | None = None
+    judged: Judged = field(default_factory=Judged)
+    leave_judged: bool = False
 
     @property
     def count(self) -> int:
         """Number of nodes of the target type."""
         return self.graph.node_type(self.relation.target).count
+
+    @property
+    def options(self) -> int:
+        """Number of nodes that are candidates of some head."""
+        return self.count if self.chosen is None else len(self.chosen)
 
     def but(self, *splits: int) -> Candidates:
         """A copy that leaves out the links of these splits, and no others."""
@@ -85,7 +96,8 @@ class Candidates:
     @cached_property
     def _left_out(self) -> Int64:
         """Links that are not candidates, as head · count + tail, ascending."""
-        return self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
+        links = self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
+        return sorted_unique(np.concatenate([links, self.judged.all])) if self.leave_judged else links
 
     def splits_of(self, heads: Int64, tails: Int64) -> NDArray[np.int8]:
         """int8 [N]: number of the split that has the link, or :data:`UNKNOWN`."""
@@ -100,6 +112,14 @@ class Candidates:
         own = self.keys[(self.keys & 3) == split] >> 2
         return own // self.count, own % self.count
 
+    def true_tails(self, heads: Int64, split: int) -> list[Int64]:
+        """For each of the ascending ``heads``, the tails of a split's links, with those judged yes and without those judged
+        no."""
+        pairs = np.concatenate([np.stack(self.links_of(split)).T @ [self.count, 1], self.judged.yes])
+        pairs = sorted_unique(pairs[~in_sorted(pairs, self.judged.no)])
+        bounds = np.searchsorted(pairs, np.stack([heads, heads + 1]) * self.count)
+        return [pairs[low:high] % self.count for low, high in bounds.T]
+
     def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
         """A random sample of at most ``most`` heads with a link in ``split``, ascending."""
         heads = sorted_unique(self.links_of(split)[0])
@@ -109,13 +129,15 @@ class Candidates:
         return heads
 
     def blocks(self, heads: Int64) -> Iterator[tuple[Int64, torch.Tensor]]:
-        """Yield blocks of heads with their scores [B, count] on the CPU; −inf for links that are left out and for
-        self-loops.
+        """Yield blocks of heads with their scores [B, count] on the CPU; −inf for links that are left out, for self-loops
+        and for tails that are not chosen.
 
         Raises:
             TrainingError: a score is not finite.
         """
         rows = max(1, BLOCK_SCORES // max(self.count, 1))
+        others = np.ones(self.count, bool)
+        others[slice(None) if self.chosen is None else self.chosen] = False
         for begin in range(0, len(heads), rows):
             self.poll()
             block = heads[begin : begin + rows]
@@ -127,6 +149,7 @@ class Candidates:
                 )
             row, tail = self._out(block)
             scores[torch.from_numpy(row), torch.from_numpy(tail)] = -torch.inf
+            scores[:, torch.from_numpy(others)] = -torch.inf
             yield block, scores
 
     def _out(self, block: Int64) -> tuple[Int64, Int64]:
@@ -140,11 +163,17 @@ class Candidates:
         return row, tail
 
 
-def best_tails(candidates: Candidates, heads: Int64, k: int) -> BestTails:
-    """The ``k`` best tails of each head, or fewer if it has fewer candidates."""
+def best_tails(
+    candidates: Candidates,
+    heads: Int64,
+    k: int,
+    see: Callable[[Int64, torch.Tensor], None] = lambda block, scores: None,
+) -> BestTails:
+    """The ``k`` best tails of each head, or fewer if it has fewer candidates. ``see`` gets every block of scores."""
     none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int32))
     parts: list[tuple[Int64, Int64, Float32, NDArray[np.int32]]] = [none]
     for block, scores in candidates.blocks(heads):
+        see(block, scores)
         tails, values = top_of_rows(scores, k)
         row, place = np.nonzero(np.isfinite(values))
         parts.append((block[row], tails[row, place], values[row, place], (place + 1).astype(np.int32)))

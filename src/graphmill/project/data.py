@@ -188,7 +188,7 @@ def dataset_of(
         reports.insert(0, (", ".join(joined), together))
         if problem := reports[0][1].problem:
             raise InputError(f"{reports[0][0]} cannot be read together: {problem}")
-    main = [(path, report) for path, report in reports if report.format != "node_features"]
+    main = [(path, report) for path, report in reports if report.format not in ("node_features", "attributes")]
     if len(main) != 1:
         listed = "; ".join(f"{path} as {report.format}" for path, report in main) or "none"
         raise InputError(
@@ -211,8 +211,6 @@ def dataset_of(
     for model in models:
         own = model["attributes"]
         own["dataset"] = attributes["name"]
-        if features and own["system"] == "mf":
-            own["system"] = "mmgcn"  # the system that uses features of items
         own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
     text = yaml.dump_all(
@@ -253,11 +251,10 @@ def _folder(paths: Sequence[str]) -> str:
 
 @dataclass
 class Guess:
-    """How files are read into one graph: the sources (edges first), graph settings, the system, and lines for people."""
+    """How files are read into one graph: the sources (edges first), graph settings, and lines for people."""
 
     sources: list[dict[str, Any]]
     graph: dict[str, Any] = field(default_factory=dict)
-    system: str = "blend"
     found: list[str] = field(default_factory=list)
 
 
@@ -280,11 +277,9 @@ def guessed(
     if format and settings and len(paths) == 1:
         return Guess([{"format": format, "path": paths[0], **settings}])
     dataset = dataset_of(paths, lambda path, _: path, format=format, columns=columns, ask=ask, force=force)
-    attributes, *models = (each["attributes"] for each in yaml.safe_load_all(dataset.defs))
+    attributes = next(yaml.safe_load_all(dataset.defs))["attributes"]
     main, *features = attributes["sources"]
-    return Guess(
-        [merge(main, settings or {}), *features], attributes.get("graph", {}), models[0]["system"], dataset.found
-    )
+    return Guess([merge(main, settings or {}), *features], attributes.get("graph", {}), dataset.found)
 
 
 def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:

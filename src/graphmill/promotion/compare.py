@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.paired_difference import PairedDifference, paired_bootstrap
-from graphmill.evaluation.ranking.per_query import LeaveOut
+from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues
 from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.predictions.question import Question
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.queries import check_metric, query_values
 from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
+from graphmill.systems.registry import entry
+from graphmill.usage.shared_queries import shared_queries
 
 FEWEST = 30
 """With fewer queries, an interval has no meaning."""
@@ -53,26 +57,48 @@ class Comparison:
 
 
 def compare(
-    candidate: Restored, version: Version, metric: str, *, poll: Callable[[], None] = lambda: None
+    candidate: Restored,
+    version: Version,
+    metric: str,
+    question: Question | None = None,
+    *,
+    poll: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
+    """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
+    bootstrap interval.
+
+    Two systems are compared by the queries and the metric that all systems for these data share.
 
     Raises:
-        InputError: the champion is of another system or unreadable, the metric cannot be computed by query, or fewer
-            than 30 queries are left.
+        InputError: the champion is unreadable or answers other questions, the metric cannot be computed by query, or
+            fewer than 30 queries are left.
     """
-    check_metric(candidate.system, metric)
+    values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
+        _own_queries, metric=metric, question=question
+    )
+    if version.about["system"] == candidate.system.name:
+        check_metric(candidate.system, metric)
+    else:
+        shared = shared_queries(candidate.graph)
+        for name in (version.about["system"], candidate.system.name):
+            if entry(name).recommends != shared.recommends:
+                raise InputError(
+                    f"{version.name} is of {version.about['system']} and the candidate of {candidate.system.name}: one "
+                    "recommends items and the other scores links, so give the model another name"
+                )
+        if not question:
+            metric, values = shared.metric, shared.values
     champion = load_champion(version, candidate)
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
     leave_out = _trained_by_the_champion_alone(candidate, champion.graph, unknown)
-    mine = query_values(candidate.system, candidate.model, "valid", metric, leave_out, poll)
+    mine = values(candidate.system, candidate.model, leave_out, poll)
     if len(mine.values) < FEWEST:
         raise InputError(
             f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
             f"{mine.left_out}, or lacks their relation; give the graph the split that it had"
         )
-    theirs = query_values(champion.system, champion.model, "valid", metric, leave_out, poll)
+    theirs = values(champion.system, champion.model, leave_out, poll)
     if not (np.array_equal(mine.units, theirs.units) and np.array_equal(mine.groups, theirs.groups)):
         raise InputError(
             f"{version.name} asks other validation queries of this graph than the candidate: compare by hand"
@@ -80,6 +106,12 @@ def compare(
     found = paired_bootstrap(mine.values, theirs.values, groups=mine.groups, units=mine.units)
     names = tuple(" | ".join(graph.relations[i].key) for i in sorted(unknown))
     return Comparison(metric, found, mine.left_out, names, champion.new_rows)
+
+
+def _own_queries(
+    system: Any, model: Any, leave_out: LeaveOut, poll: Callable[[], None], metric: str, question: Question | None
+) -> QueryValues:
+    return query_values(system, model, "valid", metric, leave_out, poll, question)
 
 
 def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: set[int]) -> LeaveOut:

@@ -27,6 +27,7 @@ from graphmill.export.index import Vectors, write_index
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
+from graphmill.promotion.departures import departures
 from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
@@ -44,6 +45,7 @@ from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
+from graphmill.usage.ranking import ANSWER
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
 from graphmill.usage.recommendations import Recommends, recommendation_table
 from graphmill.verified_files import MANIFEST as EXPORT
@@ -55,6 +57,7 @@ DRIFT_PICTURES = ("overlap.png", "moved.png")
 RANKING_PICTURE = "ranking.png"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
+    ANSWER: ANSWER,
     f"validation/{HEALTH}": HEALTH,
     PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,
@@ -66,11 +69,17 @@ _FOUND_IN_RUN = {
 
 
 def fill_from(
-    restored: Restored, settings: PromotionSettings | None = None, health: HealthReport | None = None
+    restored: Restored,
+    settings: PromotionSettings | None = None,
+    health: HealthReport | None = None,
+    *,
+    live: Version | None = None,
+    snapshot: str = "",
 ) -> Callable[[Path], dict[str, Any]]:
     """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
-    ``health``: the health report of the export, for a run without one.
+    ``health``: the health report of the export, for a run without one. ``live``: the version before it. ``snapshot``: the
+    name of the snapshot of the run's graph.
     """
     wanted = settings or PromotionSettings()
 
@@ -94,6 +103,8 @@ def fill_from(
             "run_dir": str(restored.run.path),
             "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
+            "snapshot": snapshot,
+            "left": departures(live, restored.graph, graph) if live else {},
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),
@@ -139,8 +150,7 @@ def _derive(
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
-    if not restored.vectors:
-        write_parquet(table_of(best_lists(restored)), folder / LISTS)
+    write_parquet(table_of(best_lists(restored)), folder / LISTS)
     if wanted.index == "exact":
         return None
     return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
@@ -191,13 +201,8 @@ def load_champion(version: Version, like: Restored) -> Champion:
     know keeps its initial value.
 
     Raises:
-        InputError: the version is of another system, or the current code cannot read it.
+        InputError: the current code cannot read the version.
     """
-    if version.about["system"] != like.manifest["system"]:
-        raise InputError(
-            f"{version.name} is of {version.about['system']} and the candidate of {like.manifest['system']}: versions of "
-            "two systems need two names"
-        )
     path, remedy = verified_file(version.path, SETTINGS), REMEDIES[VERSION_FORMAT]
     values = shaped(RunSettings, read_json_file(path, f"{path} is missing", remedy), path, remedy)
     placed = {

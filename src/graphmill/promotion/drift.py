@@ -36,13 +36,14 @@ REPORT = "drift.json"
 @dataclass(frozen=True)
 class Side:
     """One of the two compared models. ``vectors`` is None for a system without; ``path``: its version or run. ``graph`` is
-    None if it is not known; ``run`` is None for plain files."""
+    None if it is not known; ``run`` is None for plain files; ``system`` is "" for them."""
 
     name: str
     path: Path
     vectors: Path | None
     graph: GraphSummary | None = None
     run: Path | None = None
+    system: str = ""
 
 
 def side_of(what: str, folder: Path) -> Side:
@@ -54,7 +55,8 @@ def side_of(what: str, folder: Path) -> Side:
     if (path / VERSION).is_file():
         return _version(path)
     if (folder := export_folder(path)) != path and (path / "manifest.json").is_file():
-        return Side(what, path, _vectors(folder), _graph_of(path), path)
+        system = RunDirectory(path).read_json("manifest.json")["system"]
+        return Side(what, path, _vectors(folder), _graph_of(path), path, system)
     return Side(what, path, path)
 
 
@@ -63,9 +65,10 @@ def _vectors(export: Path) -> Path | None:
 
 
 def _version(path: Path) -> Side:
-    run = Path(read_version(path)["run_dir"])
+    about = read_version(path)
+    run = Path(about["run_dir"])
     kept = run if (run / "settings.json").is_file() else None
-    return Side(path.name, path, _vectors(path), GraphSummary.load(path), kept)
+    return Side(path.name, path, _vectors(path), GraphSummary.load(path), kept, about["system"])
 
 
 def _graph_of(run: Path) -> GraphSummary | None:
@@ -84,16 +87,17 @@ def compare_sides(
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
 ) -> DriftReport[Any]:
-    """The drift report of ``after`` against ``before``. The effect of a seed is that of the run of ``after``, else of
-    ``before``.
+    """The drift report of ``after`` against ``before``: of their vectors, or of the best lists where one has none or they
+    are of two systems. The effect of a seed is that of the run of ``after``, else of ``before``.
 
     If it has not been measured, it is measured now, provided that ``thresholds.seeds`` is above 0 and there is a run to
     repeat.
     """
     bounds = thresholds or DriftThresholds(seeds=0)
     changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
-    if before.vectors is None or after.vectors is None:
-        if before.vectors != after.vectors:
+    two_systems = before.system and after.system and before.system != after.system
+    if two_systems or before.vectors is None or after.vectors is None:
+        if not (before.system and after.system):
             raise InputError(f"of {before.name} and {after.name}, one has vectors and the other has none: no drift")
         lists = _lists(before)
         return list_report(lists, _lists(after, lists), changed, bounds)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphmill.errors import SettingsError
+from graphmill.predictions.question import Question, read_question
 from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
@@ -26,6 +27,9 @@ class PromotionSettings(Settings):
     )
     metric: str = setting(
         "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
+    )
+    question: str = setting(
+        "", "A YAML file with the validation links and the metric to compare, instead of `metric`; empty: all links"
     )
     min_gain: float = setting(
         0.0,
@@ -60,6 +64,12 @@ class PromotionSettings(Settings):
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
+    def asked(self) -> Question | None:
+        """The question of the file, if there is one. Raises :class:`SettingsError` beside a metric."""
+        if self.question and self.metric:
+            raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")
+        return read_question(self.question) if self.question else None
+
     def require_vectors(self, system: str) -> None:
         """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""
         if self.sinks or self.index != "exact":
@@ -79,7 +89,7 @@ class Facts:
     ``problem``: why there is no ``comparison``.
     ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
     another seed; None if not known. ``remade``: if this run is the champion, the settings with which its version was
-    not made yet; "" for none.
+    not made yet; "" for none. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is newer.
     """
 
     run: str = "RUN"
@@ -91,6 +101,8 @@ class Facts:
     comparison: Mapping[str, Any] | None = None
     problem: str = ""
     drift: float | None = None
+    snapshot: str = ""
+    newer: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,8 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
         return Decision(
             "waits", f"promote.when is manual: `graphmill promote {shlex.quote(str(facts.run))}` makes it live"
         )
+    if facts.newer:
+        return Decision("kept", f"snapshot {facts.snapshot} is older than {facts.newer}, whose version is live")
     if facts.rolled_back:
         return Decision(
             "kept", f"this run was rolled back ({facts.rolled_back}); only `graphmill promote` brings it back"

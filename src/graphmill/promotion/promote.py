@@ -16,15 +16,17 @@ from graphmill.export.index import index_problem, require_index
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
+from graphmill.graph.graph_location import snapshot_of
+from graphmill.ingest.snapshots import order
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
-from graphmill.promotion.queries import check_metric
+from graphmill.promotion.queries import check_metric, check_question
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
 from graphmill.reports.verdict import run_verdict
-from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
@@ -44,10 +46,12 @@ def promote_run(
     force: bool = False,
     failed_checks: Sequence[str] = (),
     drift: float | None = None,
+    snapshot: str = "",
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Decide on a run and, if the policy says so, make it the live version.
 
+    ``snapshot``: the name of the snapshot of the run's graph, default: that in the graph's path.
     ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
@@ -70,12 +74,17 @@ def promote_run(
     if not restored.vectors:
         settings.require_vectors(restored.system.name)
     exported = read_manifest(restored.export_folder)
-    if settings.metric:
-        check_metric(restored.system, settings.metric)
+    question = settings.asked()
+    if question:
+        check_question(restored.system, question)
+    metric = question.metric if question else settings.metric
+    if metric:
+        check_metric(restored.system, metric)
+    snapshot = snapshot or snapshot_of(restored.graph.path)
     health = _require_health(restored) if person and not force and restored.vectors else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
-        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
+        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         if person and settings.sinks and decision.outcome == "kept":
             raise InputError(
@@ -88,7 +97,7 @@ def promote_run(
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
-            version = store.add(fill_from(restored, settings, health))
+            version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
             if why_not := index_problem(version.about.get("index")):
                 kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
                 return {**found, **kept, "copy": copy_live(store)}
@@ -201,8 +210,7 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        model = runs.parents[1] if is_of_a_search(runs) else runs
-        return Versions(Path(to) / model.parent.name / model.name)
+        return Versions(Path(to).joinpath(*model_of(runs)))
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is not in a folder 06_models; choose the folder of versions with --to FOLDER")
@@ -257,8 +265,10 @@ def _facts(
     failed_checks: Sequence[str],
     drift: float | None,
     person: bool,
+    snapshot: str,
     poll: Callable[[], None],
 ) -> Facts:
+    live = champion.about["snapshot"] if champion else ""
     again = [version for version in store.all() if _same(version, restored, exported if person else {})]
     common: dict[str, Any] = {
         "run": str(restored.run.path),
@@ -268,12 +278,16 @@ def _facts(
         "rolled_back": _rolled_back(store, again),
         "failed_checks": failed_checks,
         "drift": drift,
+        "snapshot": snapshot,
+        "newer": live if snapshot and live and order(snapshot) < order(live) else "",
     }
-    if champion is None or common["is_champion"]:
+    if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
-    metric = settings.metric or str(restored.job.settings.evaluation.selection_metric)
+    question = settings.asked()
+    metric = question.metric if question else settings.metric
+    metric = metric or str(restored.job.settings.evaluation.selection_metric)
     try:
-        return Facts(**common, comparison=compare(restored, champion, metric, poll=poll).to_dict())
+        return Facts(**common, comparison=compare(restored, champion, metric, question, poll=poll).to_dict())
     except GraphmillError as error:
         return Facts(**common, problem=str(error))
 

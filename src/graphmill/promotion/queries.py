@@ -19,12 +19,12 @@ from graphmill.evaluation.ranking.per_query import (
     next_item_values,
     parse_metric,
 )
-from graphmill.evaluation.ranking.queries import link_queries
-from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.conve.ranking import both_sides
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
+from graphmill.predictions.question import Question
+from graphmill.predictions.settings import RankSettings
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
-from graphmill.systems.registry import entry
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.usage.question import AskedRanking
 
 
 def query_values(
@@ -34,10 +34,12 @@ def query_values(
     metric: str,
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
+    question: Question | None = None,
 ) -> QueryValues:
     """``metric`` of each query of ``split`` that is not left out, computed like the system's own ranking.
 
-    Links: one group per relation (macro). Triples: both sides, in one group. Items: one query per user.
+    Links: one group per relation, or a single one, by the system's average. Items: one query per user. With a
+    ``question``: the tails that it asks for, one group per relation.
 
     Raises:
         InputError: the metric cannot be computed for each query, or the graph has no held-out data.
@@ -66,14 +68,21 @@ def query_values(
         raise InputError(f"{system.name} cannot be compared query by query: it has no scorer")
     scorer = system.scorer(model)
     scorer.poll = poll
-    ends = _ends(system.graph)
-    if entry(system.name).ranks == "triples":
-        ends += [(tail, head) for head, tail in ends]
-        return link_values(scorer, both_sides(system.graph, split), ends, metric, leave_out, macro=False)
-    if hasattr(system, "ranking_queries"):  # on a graph without reverses, heads are ranked as tails of the inverses
-        ends += [(tail, head) for head, tail in ends]
-        return link_values(scorer, system.ranking_queries(split), ends, metric, leave_out, macro=True)
-    return link_values(scorer, link_queries(system.graph, split), ends, metric, leave_out, macro=True)
+    graph, macro = system.graph, bool(question) or system.average == "macro"
+    if question:
+        queries = AskedRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
+    else:
+        queries = system.ranking_queries(split)
+    return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=macro)
+
+
+def check_question(system: Any, question: Question) -> None:
+    """Raise :class:`InputError` for a question that a promotion cannot ask this system."""
+    if isinstance(getattr(system, "evaluator", None), RecommenderEvaluator | SequenceEvaluator):
+        raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
+    if question.split != "valid":
+        raise InputError("a promotion compares on validation links: write split: valid into its question")
+    AskedRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
 
 
 def check_metric(system: Any, metric: str) -> None:
@@ -85,8 +94,3 @@ def check_metric(system: Any, metric: str) -> None:
     elif isinstance(evaluator, SequenceEvaluator):
         names = NEXT_ITEM_METRICS
     parse_metric(metric, names)
-
-
-def _ends(graph: TypedGraph) -> list[tuple[int, int]]:
-    start = {t.name: t.offset for t in graph.node_types}
-    return [(start[r.source], start[r.target]) for r in graph.relations]

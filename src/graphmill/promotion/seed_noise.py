@@ -17,7 +17,7 @@ from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.drift.noise import seed_noise
 from graphmill.evaluation.drift.verdicts import SeedNoise
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.graph.graph_location import open_graph_of
+from graphmill.graph.graph_location import SNAPSHOTS, open_graph_of
 from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.messages import Outlet
@@ -46,10 +46,16 @@ def family_of(run: RunDirectory) -> str:
 def known_noise(run_dir: Path) -> SeedNoise | None:
     """Return the stored measurement of a run's family; None if there is none."""
     run = RunDirectory(run_dir)
-    path = run.path.parent / FOLDER / f"{family_of(run)}.json"
+    path = _folder(run) / f"{family_of(run)}.json"
     if not path.is_file():
         return None
     return SeedNoise(**json.loads(path.read_text(encoding="utf-8"))["noise"])
+
+
+def _folder(run: RunDirectory) -> Path:
+    """The folder of the measurements of a model. All snapshots of a dataset share it."""
+    runs = run.path.resolve().parent
+    return (runs.parents[2] / runs.name if runs.parents[1].name == SNAPSHOTS else runs) / FOLDER
 
 
 def measured_noise(
@@ -64,7 +70,7 @@ def measured_noise(
     run = RunDirectory(run_dir)
     family, values, manifest = family_of(run), stored_settings(run).model_dump(), run.read_json("manifest.json")
     values["data"] = str(open_graph_of(run.path, manifest["data"]).path)
-    root = run.path.parent / FOLDER / family
+    root = _folder(run) / family
     found: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]
     first = int(values["training"]["seed"])
     for number in range(1, max(seeds, 2 - len(found)) + 1):

@@ -6,7 +6,7 @@ The parts are the same for the card (Markdown) and for the one-page report (HTML
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.croissant import croissant
+from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
 from graphmill.training.memory import device_memory_row
@@ -55,6 +56,7 @@ def card_sections(files: CardFiles) -> list[Section]:
     return [
         _about(files),
         _figures(files),
+        *_parts(files),
         *([_health(files)] if files.vectors else []),
         *_labels(files),
         _drift(files),
@@ -69,6 +71,11 @@ def card_sections(files: CardFiles) -> list[Section]:
 def card_text(files: CardFiles) -> str:
     """The card as Markdown."""
     return markdown(card_sections(files))
+
+
+def card_of(folder: str | Path, change: Callable[[CardFiles], CardFiles] = lambda files: files) -> Markdown:
+    """The card of a run or version, of its files after a ``change``."""
+    return Markdown(card_text(change(read_card_files(folder))))
 
 
 def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
@@ -130,13 +137,11 @@ def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
     """Return the ranking's metrics by scorer, the model first; {} if it was not ranked, or at another epoch."""
     if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
         return {}
-    kind = files.ranking["kind"]
-    if kind == "items":
+    if files.ranking["kind"] == "items":
         figures = files.ranking["figures"]
         return {who: figures[who] for who in ("model", *SIMPLER) if who in figures}
-    found = files.ranking.get("comparison", files.ranking)
-    average = (found.get("against") or {}).get("average") or ("macro" if kind == "links" else "micro")
-    return dict(found[average])
+    found = files.ranking["comparison"]
+    return dict(found[found["against"]["average"]])
 
 
 def _figures(files: CardFiles) -> Section:
@@ -161,6 +166,17 @@ def _figures(files: CardFiles) -> Section:
     elif files.report.get("selected_on") == "test":
         text.append("**The epoch was chosen on the test split, so its figures are optimistic.**")
     return Section("figures", "Figures beside baselines", text, tables)
+
+
+def _parts(files: CardFiles) -> list[Section]:
+    """The ranking by part, and the last question that was ranked; none of another epoch."""
+    found, epoch = [], files.export.get("epoch")
+    if files.ranking and files.ranking["epoch"] == epoch:
+        found = [Section(t.name, t.title, (), [Table(t.head, t.rows)]) for t in ranking_tables(files.ranking)]
+    if files.question and files.question["epoch"] == epoch:
+        tables = [Table(t.head, t.rows) for t in ranking_tables(files.question)]
+        found.append(Section("question", "A question", [answer_sentence(files.question)], tables))
+    return found
 
 
 def _by_split(files: CardFiles) -> list[list[str]]:

@@ -46,6 +46,7 @@ class CardFiles:
     run: Mapping[str, Any] = field(default_factory=dict)
     report: Mapping[str, Any] = field(default_factory=dict)
     ranking: Mapping[str, Any] = field(default_factory=dict)
+    question: Mapping[str, Any] = field(default_factory=dict)
     health: Mapping[str, Any] = field(default_factory=dict)
     probe: Mapping[str, Any] = field(default_factory=dict)
     drift: Mapping[str, Any] = field(default_factory=dict)
@@ -174,7 +175,7 @@ def read_card_files(path: str | Path) -> CardFiles:
     if not folder.is_dir():
         raise InputError(f"{folder} is neither a run directory nor a promoted version")
     exported = export_folder(folder)
-    names = {"report": "report.json", "ranking": "ranking.json"}
+    names = {"report": "report.json", "ranking": "ranking.json", "question": "question.json"}
     if exported != folder:
         names["run"] = "manifest.json"  # in a version, this file is the export's manifest
     others = {part: [name, Path(name).name] for part, name in (("health", HEALTH), ("probe", PROBE), ("drift", DRIFT))}

@@ -1,5 +1,7 @@
 """Finds the live version of a model. Its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
 
+The runs on a snapshot S of the dataset are in ``06_models/D/snapshots/S/M``.
+
 The package ``promotion`` makes versions. This module only finds them.
 """
 
@@ -9,6 +11,7 @@ from pathlib import Path
 
 from graphmill.export.alignment import Reference, manifest_alignment, read_reference
 from graphmill.export.manifests import read_version
+from graphmill.graph.graph_location import SNAPSHOTS
 
 MODELS, PROMOTED = "06_models", "07_promoted"
 
@@ -21,9 +24,15 @@ def promoted_folder(runs: Path) -> Path | None:
     runs = runs.resolve()
     for folder in runs.parents:
         if folder.name == MODELS:
-            model = runs.parents[1] if is_of_a_search(runs) else runs
-            return folder.parent / PROMOTED / model.parent.name / model.name
+            return folder.parent.joinpath(PROMOTED, *model_of(runs))
     return None
+
+
+def model_of(runs: Path) -> tuple[str, str]:
+    """The names of the dataset and the model whose runs are in ``runs``."""
+    model = runs.parents[1] if is_of_a_search(runs) else runs
+    snapshot = model.parent.parent.name == SNAPSHOTS
+    return model.parents[2 if snapshot else 0].name, model.name
 
 
 def is_of_a_search(runs: Path) -> bool:
@@ -39,8 +48,9 @@ def champion_folder(runs: Path) -> Path | None:
     return (versions / "current").resolve()
 
 
-def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | None:
-    """Return the live version's vectors, to which an export is aligned; None if nothing is live.
+def champion_reference(run: Path, system: str, fingerprint: str, epoch: int) -> Reference | None:
+    """Return the live version's vectors, to which an export of ``system`` is aligned; None if nothing is live, or a
+    version of another system is.
 
     The run of the live version itself is aligned to its own vectors, and its space keeps its name. So exporting it
     again changes nothing.
@@ -49,6 +59,8 @@ def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | N
     if folder is None:
         return None
     about = read_version(folder)
+    if about["system"] != system:
+        return None
     before = manifest_alignment(folder)
     if (about["fingerprint"], about["epoch"]) == (fingerprint, epoch):
         return read_reference(folder, before["to"]) if before else None

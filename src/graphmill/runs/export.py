@@ -192,7 +192,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     blocks: Iterable[EmbeddingBlock] = restored.system.embeddings(restored.model)
     reference = None
     if formats.align == "champion":
-        reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
+        reference = champion_reference(restored.run.path, about["system"], about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
         result = fit_alignment(reference, blocks, nodes)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.errors import InputError, SettingsError
 from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
 from graphmill.systems import registry
+from graphmill.systems.auto import AUTO
 from graphmill.training.run_files import RUN_FORMAT
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
-    if not path.is_file() and (name := registry.called(str(path))) in registry.SYSTEMS:
+    if not path.is_file() and (name := registry.called(str(path))) in (*registry.SYSTEMS, AUTO):
         return {"system": name}
     if not path.is_file():
         raise InputError(

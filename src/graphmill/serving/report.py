@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError
 from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
+from graphmill.reports.ranking_tables import ranking_tables
 
 if TYPE_CHECKING:
     from graphmill.serving.open_version import OpenVersion
@@ -44,17 +46,16 @@ def _health(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _ranking(found: Mapping[str, Any]) -> dict[str, Any] | None:
-    """``split`` and ``scorers``: scorer → metric → value, with the model first. For links, values are macro means over
-    relations."""
-    scorers = found.get("figures") or found.get("micro")
-    split = found.get("split", "test")
-    if not scorers and "rankings" in found:
-        scorers = {who: own["macro"] for who, own in found["rankings"].items()}
-        split = next((own["split"] for own in found["rankings"].values()), split)
+    """``split``, ``scorers`` (scorer → metric → value, with the model first; for links, macro means over relations), and
+    ``tables`` of parts, predicted and judged links, as text."""
+    scorers, split = found.get("figures"), found.get("split", "test")
+    if compared := found.get("comparison"):
+        scorers = compared[compared["against"]["average"]]
     if not scorers:
         return None
     first = {"model": scorers["model"]} if "model" in scorers else {}
-    return {"split": split, "scorers": first | dict(scorers)}
+    tables = [asdict(each) for each in ranking_tables(found)]
+    return {"split": split, "scorers": first | dict(scorers), "tables": tables}
 
 
 def _drift(found: Mapping[str, Any]) -> dict[str, Any]:

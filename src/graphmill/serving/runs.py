@@ -11,9 +11,11 @@ from starlette.responses import Response
 
 from graphmill.errors import GraphmillError
 from graphmill.export.manifests import EMBEDDINGS, SCORER
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import REPORT
 from graphmill.reports.verdict import card_verdict
+from graphmill.runs.champion import model_of
 from graphmill.serving.answers import problem_answer
 
 OUTPUTS = "data/06_models"
@@ -27,7 +29,9 @@ _kept: dict[tuple[Path, float], dict[str, Any]] = {}
 def finished_runs(root: Path) -> list[dict[str, Any]]:
     """The exported runs below the project's outputs, the newest first: ``dataset``, ``model``, ``run``, ``when``,
     ``verdict``, ``metrics`` and ``settings``. Runs that cannot be read are left out."""
-    exports = [path for kind in (EMBEDDINGS, SCORER) for path in (root / OUTPUTS).glob(f"*/*/*/{kind}/manifest.json")]
+    folders, outputs = ("*/*/*", f"*/{SNAPSHOTS}/*/*/*"), root / OUTPUTS
+    kinds = [f"{folder}/{kind}/manifest.json" for folder in folders for kind in (EMBEDDINGS, SCORER)]
+    exports = [path for kind in kinds for path in outputs.glob(kind)]
     result = [(path.stat().st_mtime, path.parent) for path in exports]
     rows = []
     for made, export in sorted(result, reverse=True)[:MOST_RUNS]:
@@ -44,7 +48,7 @@ def finished_runs(root: Path) -> list[dict[str, Any]]:
 
 def _row(root: Path, run: Path, made: float) -> dict[str, Any]:
     files = read_card_files(run)
-    dataset, model = run.parts[-3:-1]
+    dataset, model = model_of(run.parent)
     verdict = card_verdict(files)
     return {
         "dataset": dataset,

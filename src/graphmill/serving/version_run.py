@@ -11,6 +11,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.explain.explanation import ExplainSettings
+from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.versions import Version
 from graphmill.runs.fallback import retry_on_cpu
@@ -31,10 +32,9 @@ def run_of(version: Version) -> VersionRun:
 def run_folder(version: Version) -> Path | None:
     """The directory of the version's run; None where it is not on this machine."""
     path, run = version.path, Path(version.about["run_dir"])
-    places = [
-        path.parents[4] / run,
-        path.parents[4] / "data" / "06_models" / path.parts[-3] / path.parts[-2] / run.name,
-    ]
+    outputs = path.parents[4] / "data" / "06_models" / path.parts[-3]
+    runs = outputs / SNAPSHOTS / version.about["snapshot"] if version.about["snapshot"] else outputs
+    places = [path.parents[4] / run, runs / path.parts[-2] / run.name]
     return next((each for each in places if (each / "manifest.json").is_file()), None)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.figures import quick_health
 from graphmill.evaluation.ranking.links import rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, count_links, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
@@ -69,6 +69,8 @@ class DividedBatch(RowBatch):
 class BaseSystem(Generic[M]):
     """Everything random is keyed by ``settings.training.seed``."""
 
+    average: Literal["macro", "micro"] = "macro"
+    """The mean by which links are ranked: over relations, or over queries."""
     can_checkpoint = True
     """Whether the model has layers that gradient checkpointing computes again."""
 
@@ -144,9 +146,15 @@ class BaseSystem(Generic[M]):
         """Links of the split. Raises InputError if there are none: before training rather than at the first evaluation."""
         return count_links(self.graph, split)
 
-    def queries_of(self, split: str, limit: int, ask: Callable[..., LinkQueries] = link_queries) -> LinkQueries:
+    @property
+    def ranks_heads(self) -> bool:
+        """Whether a ranking of links also asks for heads, as tails of inverse relations that the scorer knows."""
+        return False
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The links of a split as queries, made once; at most ``limit`` of each relation, 0: all."""
         if (split, limit) not in self._queries:
+            ask = both_sides if self.ranks_heads else link_queries
             self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
         return self._queries[split, limit]
 
@@ -156,13 +164,13 @@ class BaseSystem(Generic[M]):
         wanted = (*evaluation.WHOLE, *evaluation.AT_K) if final else evaluation.metrics
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
 
-    def link_metrics(
-        self, scorer: Any, queries: LinkQueries, *, final: bool, poll: Callable[[], None]
-    ) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+    def evaluate(self, model: M, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking by :attr:`average`: ``mrr``, ``hits@k``, ..."""
+        evaluation, scorer = self.settings.evaluation, cast(Any, self).scorer(model)
         scorer.poll = poll
-        ranking = rank_links(scorer, queries, ks=tuple(self.settings.evaluation.top_k), auc_negatives=0)
-        return self.measured(ranking.macro, final=final)
+        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
+        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
+        return self.measured(getattr(ranking, self.average), final=final)
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
         """A permutation of ``rows`` numbers for an epoch; threads may ask for two epochs at once."""

@@ -10,7 +10,7 @@ from typing import Literal
 class Entry:
     """Import paths of a system's parts, a line of description, and the results that its runs can produce.
 
-    ``ranks``: the targets of its held-out ranking: links by relation, triples on both sides, or items for users.
+    ``ranks``: the targets of its held-out ranking: links by relation, or items for users.
     ``traces``: its predictions can be traced to training triples. ``vectors``: it has a vector for each node; without,
     its export is its weights. ``closed_form``: one step without gradients computes the model. They are here and not in
     the system because Dagster's definitions are loaded without torch.
@@ -20,7 +20,7 @@ class Entry:
     settings: str
     system: str
     about: str
-    ranks: Literal["links", "triples", "items"] = "links"
+    ranks: Literal["links", "items"] = "links"
     traces: bool = False
     vectors: bool = True
     closed_form: bool = False

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill import systems
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, shown
+from graphmill.systems.auto import AUTO
 from graphmill.systems.entry import Entry
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ SYSTEMS: dict[str, Entry] = _found()
 def called(name: str) -> str:
     """The name of a system as it is registered, for a name in any case (``HGT``) and with blanks or hyphens; any other
     text as it is."""
-    plain = {each.lower().replace("_", ""): each for each in SYSTEMS}
+    plain = {each.lower().replace("_", ""): each for each in (*SYSTEMS, AUTO)}
     return name if name in SYSTEMS else plain.get(re.sub(r"[\s_-]", "", name.lower()), name)
 
 
@@ -46,6 +47,8 @@ def entry(name: str) -> Entry:
     Raises:
         SettingsError: there is no such system; the message lists the existing systems.
     """
+    if name == AUTO:
+        raise SettingsError(f"system: auto is for trainings; name a system here (known: {', '.join(SYSTEMS)})")
     if name not in SYSTEMS:
         raise SettingsError(f"system {shown(name)} is unknown (known: {', '.join(SYSTEMS)})")
     return SYSTEMS[name]
@@ -67,6 +70,11 @@ def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dic
     if hasattr(module, "presets_of"):
         return dict(module.presets_of(values or {}))
     return dict(getattr(module, "PRESETS", {"none": {}}))
+
+
+def tries(name: str) -> tuple[dict[str, Any], ...]:
+    """Other settings than the defaults that a choice of a system tries, by section, since no default suits all data."""
+    return tuple(getattr(import_module(f"{entry(name).module}.settings"), "TRIES", ()))
 
 
 def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> tuple[str, str]:

@@ -101,12 +101,20 @@ class Ranking(_Shape):
     epoch: int
 
 
+class Answer(Ranking):
+    """``question.json``."""
+
+    question: dict[str, Any]
+    answer: dict[str, Any]
+
+
 SHAPES: dict[str, type[BaseModel]] = {
     "manifest.json": RunManifest,
     "report.json": RunReport,
     "settings.json": RunSettings,
     "parameter_rows.json": ParameterRows,
     "ranking.json": Ranking,
+    "question.json": Answer,
 }
 
 

@@ -1,9 +1,12 @@
-"""Chooses the system for a graph: trains all that suit its data by their defaults, cheapest first, within a budget.
+"""Chooses the system for a graph: trains all that suit its data, cheapest first, within a budget.
+
+Each is trained by its defaults, then by the other settings that its module lists as ``TRIES``, which no default suits.
 
 All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
 interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
 the best within chance, and has 98 % of its figure, is chosen. The test split is read for it alone. The trainings are
-ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget.
+ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget. A choice that is made
+stays until the data, the settings or the budget change.
 """
 
 from __future__ import annotations
@@ -12,8 +15,9 @@ import gc
 import json
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -25,97 +29,32 @@ from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.evaluation.ranking.per_query import QueryValues
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.memory import format_size
 from graphmill.runs.export import Restored, ScoresLinks, evaluate_run, export_run, restore
 from graphmill.runs.messages import Message, duration
 from graphmill.runs.planning import estimate_run, plan_run
 from graphmill.runs.resolve import merge, resolve
-from graphmill.runs.train import train
+from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
+from graphmill.systems.auto import AUTO, FILE, seconds_of
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
-from graphmill.usage.choice_names import AUTO, FEWEST, FILE, seconds_of
+from graphmill.usage.choice import Candidate, Choice, chosen_of
 from graphmill.usage.embed import EmbedsLater
 from graphmill.usage.fold_in import FoldsIn
-from graphmill.usage.shared_queries import SharedQueries, shared_queries
+from graphmill.usage.shared_queries import SharedQueries, all_of_them, shared_queries
+from graphmill.version import __version__
 
-LEVEL = 0.98
-"""Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
 HOPELESS = 0.5
 """A training ends early if its best figure, after a third of its epochs, is below this share of the best other one."""
 
 Tell = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """One system. ``state``: finished, or the reason why it has no figure (``reason`` is a sentence).
-
-    ``figure`` on validation with its 95 % interval, ``low`` to ``high``; ``below``: the 95 % interval of the best figure
-    minus this one, on the same queries. ``seconds`` of the training, ``memory``: its planned peak in bytes,
-    ``size``: bytes of what is exported, before compression.
-    """
-
-    system: str
-    state: str
-    reason: str = ""
-    figure: float | None = None
-    low: float | None = None
-    high: float | None = None
-    below: tuple[float, float] | None = None
-    seconds: float = 0.0
-    memory: int = 0
-    size: int = 0
-    abilities: tuple[str, ...] = ()
-    run: str = ""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """The choice: ``system`` and its ``run``, the ``sentence`` that says why, and all ``candidates``, the best first.
-
-    ``metric``: of the figures, on ``queries`` validation queries. ``test``: metrics of the chosen run alone.
-    """
-
-    system: str
-    run: str
-    sentence: str
-    metric: str
-    queries: int
-    candidates: tuple[Candidate, ...]
-    test: dict[str, float] = field(default_factory=dict)
-    folder: str = ""
-
-    columns = ("", "system", "validation", "95 %", "time", "memory", "export", "has")
-
-    def rows(self) -> list[list[str]]:
-        """A line for each system, the best first; an arrow marks the chosen one."""
-        return [
-            [
-                "→" if each.system == self.system else "",
-                each.system,
-                f"{each.figure:.4f}",
-                f"{each.low:.4f} to {each.high:.4f}",
-                duration(each.seconds),
-                format_size(each.memory),
-                format_size(each.size),
-                ", ".join(each.abilities),
-            ]
-            if each.figure is not None
-            else ["", each.system, each.state, "", "", "", "", each.reason]
-            for each in self.candidates
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
-
-
 def choose(
     graph: str | Path,
     budget: str = "10min",
     *,
+    systems: Sequence[str] = (),
     root: str = "",
     overrides: Mapping[str, Any] | None = None,
     tell: Tell = lambda line: None,
@@ -126,13 +65,15 @@ def choose(
     Args:
         graph: folder of the typed graph.
         budget: time for the trainings of this call, such as "90s", "10min" or "2h"; finished ones cost nothing.
+        systems: only these; default: all that suit the data.
         root: folder of the runs; default: ``auto`` beside the graph.
         overrides: settings of all systems, such as ``{"acceleration": {"device": "cpu"}}``.
         tell: gets a line for each system.
 
     Raises:
         InputError: there is no such graph, or it has no validation split.
-        SettingsError: not a budget, or an override that every system refuses.
+        SettingsError: not a budget, an unknown system, one that cannot answer what the data ask, or an override that every
+            system refuses.
         TrainingError: no system has finished; the message has the reasons.
         StoppedError: ``stop`` was requested; the same call goes on.
     """
@@ -140,21 +81,29 @@ def choose(
     opened = TypedGraph.open(graph)
     asked, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
     given = merge(overrides or {}, {"data": str(graph)})
-    waiting, done = _candidates(opened, asked, given, limit, tell)
+    made_of = plain(
+        {"data": opened.content_hash, "budget": budget, "systems": list(systems), "version": __version__}
+        | dict(overrides or {})
+    )
+    kept = Choice.read(folder / FILE)
+    if kept is not None and kept.made_of == made_of and (Path(kept.run) / "report.json").is_file():
+        tell(f"{kept.system}: the data have not changed since it was chosen")
+        return kept
+    waiting, done = _candidates(opened, asked, systems, given, limit, tell)
     measured: dict[str, QueryValues] = {}
     for planned in waiting:
         limit.poll()
         best = max((each.figure or 0.0 for each in done), default=0.0)
-        found, values = _tried(planned, {**given, "system": planned.settings.system}, asked, best, folder, limit)
+        found, values = _tried(planned, asked, best, folder, limit)
         gc.collect()
-        tell(f"{found.system}: {found.reason or f'{asked.metric} {found.figure:.4f} in {duration(found.seconds)}'}")
+        tell(f"{found.name}: {found.reason or f'{asked.metric} {found.figure:.4f} in {duration(found.seconds)}'}")
         done.append(found)
         if values is not None:
-            measured[found.system] = values
+            measured[found.run] = values
     if not measured:
         tried = [each for each in done if each.state != "does not suit"] or done
         raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
-    choice = replace(_chosen(done, measured), folder=str(folder))
+    choice = replace(chosen_of(done, measured), folder=str(folder), made_of=made_of)
     choice = replace(choice, test=_test(choice.run, limit))
     # Runs of earlier data go; those that a larger budget would go on with are among the newest.
     prune_runs(folder, 2 * len(done), {Path(each.run).name for each in done if each.run})
@@ -210,26 +159,41 @@ class _Watch:
 
 @dataclass(frozen=True)
 class Planned:
-    """A system that suits the graph and fits into memory: its settings, the estimated seconds of its training (0 for a
-    closed form, whose memory orders it), and the planned bytes."""
+    """A system that suits the graph and fits into memory: its settings as ``values`` and parsed, the estimated seconds of
+    its training (0 for a closed form, whose memory orders it), the planned bytes, and what differs from its defaults."""
 
+    values: Mapping[str, Any]
     settings: Any
     seconds: float
     memory: int
+    differs: str = ""
 
 
 def _candidates(
-    graph: TypedGraph, asked: SharedQueries, given: Mapping[str, Any], limit: _Limit, tell: Tell
+    graph: TypedGraph,
+    asked: SharedQueries,
+    systems: Sequence[str],
+    given: Mapping[str, Any],
+    limit: _Limit,
+    tell: Tell,
 ) -> tuple[list[Planned], list[Candidate]]:
     """The systems that can be tried, cheapest first, and the others with the reason."""
     found: list[Planned] = []
     others: list[Candidate] = []
     refused: list[SettingsError] = []
     names = [name for name, entry in registry.SYSTEMS.items() if entry.recommends == asked.recommends]
+    for name in systems:
+        if registry.entry(name).recommends != asked.recommends:
+            raise SettingsError(f"systems: {name} has no answer for these data; choose among {', '.join(names)}")
+    names = list(systems) or names
     for name in names:
         limit.poll()
+        values = {**given, "system": name}
+        kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
+        if asked.cut and "recall" in kind.AT_K:
+            values = merge(values, {"evaluation": {"selection_metric": asked.metric, "top_k": [asked.cut]}})
         try:
-            job, seconds = resolve({**given, "system": name}, AUTO), 0.0
+            job, seconds = resolve(values, AUTO), 0.0
             if registry.entry(name).closed_form:
                 plan = plan_run(job, graph, AUTO)
                 registry.create(name, graph, job.settings, plan.batching)
@@ -239,7 +203,12 @@ def _candidates(
                 if run.chosen is None:
                     raise ResourceError(run.sentence)
                 option, seconds = run.chosen, run.steps * run.seconds_per_step
-            found.append(Planned(job.settings, seconds, option.estimate.peak))
+            found.append(Planned(values, job.settings, seconds, option.estimate.peak))
+            for tried in registry.tries(name):
+                other = merge(values, tried)
+                differs = ", ".join(f"{part}.{key}={value}" for part in tried for key, value in tried[part].items())
+                settings = resolve(other, AUTO).settings
+                found.append(Planned(other, settings, seconds, option.estimate.peak, differs))
         except GraphmillError as error:
             state = "too large" if isinstance(error, ResourceError) else "does not suit"
             tell(f"{name} {state}: {error}")
@@ -251,74 +220,36 @@ def _candidates(
 
 
 def _tried(
-    planned: Planned, values: Mapping[str, Any], asked: SharedQueries, best: float, folder: Path, limit: _Limit
+    planned: Planned, asked: SharedQueries, best: float, folder: Path, limit: _Limit
 ) -> tuple[Candidate, QueryValues | None]:
     """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
-    settings, seconds, name = planned.settings, planned.seconds, str(planned.settings.system)
+    settings, seconds = planned.settings, planned.seconds
+    candidate = partial(Candidate, str(settings.system), settings=planned.differs)
     least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / settings.training.epochs)
-    if least >= limit.left and not _finished(name, folder):
+    if least >= limit.left and not _finished(planned, folder):
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
-        return Candidate(name, "no time", reason), None
+        return candidate("no time", reason), None
     # Another metric that chooses its epochs cannot be compared while it trains.
     best = best if settings.evaluation.selection_metric == asked.metric else 0.0
     watch, limit.hopeless = _Watch(limit, asked.metric, settings.training.epochs, best), ""
     try:
-        result = train(values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[])
+        result = train(
+            planned.values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[]
+        )
         restored = restore(result["run_dir"])
-        found = asked.values(restored.system, restored.model, limit.poll)
+        found = asked.values(restored.system, restored.model, all_of_them, limit.poll)
     except StoppedError:
         limit.poll()
         reason = f"takes about {duration(seconds)}, and the budget is used up; a larger one goes on"
-        return Candidate(name, "ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
+        return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
     except GraphmillError as error:
-        return Candidate(name, "failed", str(error)), None
+        return candidate("failed", str(error)), None
     alone = paired_bootstrap(found.values, np.zeros_like(found.values), groups=found.groups, units=found.units)
     report = restored.run.read_json("report.json")
     report["metrics"] |= {f"valid_{asked.metric}": found.mean}
     restored.run.write_json("report.json", report)
     figures = found.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
-    return Candidate(
-        name, "finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)
-    ), found
-
-
-def _chosen(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
-    """The cheapest of the systems that are level with the best within chance."""
-    finished = sorted((each for each in done if each.figure is not None), key=lambda each: -(each.figure or 0.0))
-    first, ranked = measured[finished[0].system], []
-    for each in finished:
-        own = measured[each.system]
-        found = paired_bootstrap(first.values, own.values, groups=first.groups, units=first.units)
-        ranked.append(replace(each, below=(found.low, found.high)))
-    least = LEVEL * first.mean
-    level = [each for each in ranked if each.below is not None and each.below[0] <= 0 and (each.figure or 0.0) >= least]
-    chosen = min(level, key=lambda each: each.seconds)
-    text = _sentence(chosen, level, ranked, first.metric)
-    if len(first.values) < FEWEST:
-        text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
-    rest = [each for each in done if each.figure is None]
-    about = chosen.system, chosen.run, text, first.metric, len(first.values)
-    return Choice(*about, (*ranked, *rest))
-
-
-def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate], metric: str) -> str:
-    best = ranked[0]
-    if chosen is not best:
-        times = best.seconds / chosen.seconds if chosen.seconds else 1.0
-        cheaper = f"{times:.0f} times cheaper" if times >= 1.5 else "cheaper"
-        return (
-            f"Use {chosen.system}: level with {best.system} within chance ({metric} {chosen.figure:.4f} beside "
-            f"{best.figure:.4f} on validation), {cheaper}."
-        )
-    if len(ranked) == 1:
-        return f"Use {best.system}: it alone has finished ({metric} {best.figure:.4f} on validation)."
-    others = [each for each in level if each is not best]
-    rival = others[0] if others else ranked[1]
-    how = "level within chance, and not cheaper" if others else "which is less"
-    return (
-        f"Use {best.system}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.system} has "
-        f"{rival.figure:.4f}, {how}."
-    )
+    return candidate("finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)), found
 
 
 def _test(run: str, limit: _Limit) -> dict[str, float]:
@@ -335,10 +266,9 @@ def _test(run: str, limit: _Limit) -> dict[str, float]:
     return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
 
 
-def _finished(name: str, folder: Path) -> bool:
-    """Whether a run of the system has finished in the folder, so that it can be reused."""
-    runs = (RunDirectory(path.parent) for path in folder.glob("*/report.json"))
-    return any(run.read_json("manifest.json")["system"] == name for run in runs)
+def _finished(planned: Planned, folder: Path) -> bool:
+    """Whether this run has finished in the folder, so that it can be reused."""
+    return (prepare(planned.values, AUTO, root=str(folder)).run.path / "report.json").is_file()
 
 
 def _size(restored: Restored) -> int:

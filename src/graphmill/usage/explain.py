@@ -133,6 +133,7 @@ def explain_link(
         GRADIENTS,
         [
             {"head": names[e.source], "relation": "/".join(e.relations), "tail": names[e.target], "share": e.share}
+            | dict(e.known)
             for e in reported
         ],
         paths,

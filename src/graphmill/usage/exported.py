@@ -143,8 +143,7 @@ class Run:
         first, second = scorer.links.offsets[number]
         left = np.array([self.row(h, source) for h in heads], np.int64) - first
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
-        found: np.ndarray = scorer.score(number, left, right).numpy()
-        return found
+        return scorer.score(number, left, right).numpy()
 
     @cached_property
     def scorer(self) -> ExportedScorer | BlendScorer:
@@ -194,8 +193,7 @@ class Run:
         """Read a JSON file of the run directory. Raises :class:`InputError` if it is missing; an export alone has none."""
         from graphmill.training.run_directory import RunDirectory
 
-        found: Mapping[str, Any] = RunDirectory(self.path).read_json(name)
-        return found
+        return cast("Mapping[str, Any]", RunDirectory(self.path).read_json(name))
 
     # -- how good it is ----------------------------------------------------------------------------------------------
 
@@ -210,44 +208,42 @@ class Run:
         return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
 
     @retry_on_cpu
-    def rank(self, split: str = "test") -> pd.DataFrame:
+    def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        It takes as long as ``graphmill rank`` and writes ``ranking.json``. Baselines that need training are trained once
-        and then reused.
+        It writes ``ranking.json``. Baselines that need training are trained once and then reused. ``settings`` are those of
+        :class:`graphmill.predictions.settings.RankSettings`: ``question="q.yaml"`` says its split, into ``question.json``.
         """
         import pandas as pd
 
+        from graphmill.predictions.settings import RankSettings
+        from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
-        found = rank_any(self._restored, split)
+        found = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
         figures = found["beside"] if "beside" in found else {who: {"mrr": mrr} for who, mrr in found["mrr"].items()}
-        table = pd.DataFrame(figures)
-        table.index.name = "metric"
-        return table
+        return pd.DataFrame(figures).rename_axis("metric")
 
     def card(self) -> Markdown:
         """The run's card: data, changed settings, figures beside baselines, health, limits, and how the run was made.
 
         It is made from the run's files; the card says what they lack. A notebook shows it as a page.
         """
-        from graphmill.reports.card import Markdown, card_text
-        from graphmill.reports.card_files import read_card_files
+        from graphmill.reports.card import card_of
 
-        return Markdown(card_text(read_card_files(self.path)))
+        return card_of(self.path)
 
     def report(self, out: str | Path = "") -> Markdown:
         """Return the card, with the health computed if no file has it. With ``out``, also write it as one HTML page.
 
         The page includes the pictures: losses, health, ranking, drift.
         """
-        from graphmill.reports.card import Markdown, card_text
-        from graphmill.reports.card_files import read_card_files
+        from graphmill.reports.card import card_of
         from graphmill.reports.report_html import with_health, write_report
 
         if out:
             write_report(self.path, out)
-        return Markdown(card_text(with_health(read_card_files(self.path))))
+        return card_of(self.path, with_health)
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
@@ -281,11 +277,10 @@ class Run:
         Raises:
             SettingsError: the system recommends items instead, or a setting is wrong. InputError: no such node or relation.
         """
-        import pandas as pd
-
         from graphmill.predictions.settings import LinkSettings
         from graphmill.settings import parse
-        from graphmill.usage.links import Predictor
+        from graphmill.usage.links import links_frame
+        from graphmill.usage.links_of_export import is_for_an_export, links_of_export
 
         heads = [head] if isinstance(head, str) else list(head)
         relations = [relation] if isinstance(relation, str) else list(relation)
@@ -300,14 +295,9 @@ class Run:
             **settings,
         }
         asked = parse(LinkSettings, values, "links()")
-        if self._graph_is_elsewhere and len(asked.heads) == len(asked.relations) == 1:
-            from graphmill.usage.links_of_export import links_of_export
-
+        if is_for_an_export(self.path, self._directory, self.manifest, asked):
             return links_of_export(self, asked)
-        predictor = Predictor(self._link_model, asked)
-        found = predictor.predict(overall=heads == [""] and not asked.heads_file)
-        frames = [chunk.to_pandas() for each in found for chunk in each.rows.chunks()]
-        return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
+        return links_frame(self._link_model, asked, overall=heads == [""])
 
     @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
@@ -334,12 +324,6 @@ class Run:
 
         return link_model(self.path)
 
-    @cached_property
-    def _graph_is_elsewhere(self) -> bool:
-        from graphmill.usage.links_of_export import graph_is_elsewhere
-
-        return graph_is_elsewhere(self.path, self._directory, self.manifest)
-
     @retry_on_cpu
     def embed(
         self,
@@ -348,12 +332,14 @@ class Run:
         format: str = "",
         *,
         features: str | Path | Mapping[str, str | Path] = "",
+        attributes: str | Path | Mapping[str, str | Path] = "",
         **settings: Any,
     ) -> Run:
         """Compute vectors for nodes that joined after the training. Nothing is trained.
 
         ``edges`` is a file with edges to known nodes, as :func:`graphmill.read_edges` reads it. ``features`` is
-        a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON). Returns an export in the
+        a file with features of the new nodes, or one file for each named set (MMGCN, DRAGON); ``attributes`` a table of
+        their attributes, or one for each node type. Returns an export in the
         folder ``output`` (default: ``embeddings_later`` in the run): known nodes keep their vectors, new nodes are added,
         and ``new_nodes.parquet`` has only the new ones.
 
@@ -363,9 +349,12 @@ class Run:
         from graphmill.usage.embed import FOLDER, embed_run
         from graphmill.usage.joining_nodes import read_joining
 
-        files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
+        files, tables_of = (
+            given if isinstance(given, Mapping) else {"": given} if str(given) else {}
+            for given in (features, attributes)
+        )
         folder = Path(output) if str(output) else self.path / FOLDER
-        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings)
+        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings, tables_of)
         embed_run(self._restored, tables, source, folder, told)
         return Run(folder)
 

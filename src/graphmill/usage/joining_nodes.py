@@ -11,9 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
+from graphmill.graph.attributes import SET as ATTRIBUTES
+from graphmill.graph.attributes import encode
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.attributes import parsed, read_attribute_rows
 from graphmill.ingest.node_features import NodeFeatureSettings, load_rows
-from graphmill.ingest.tables import EDGES, NODES, REJECTS, IngestResult, split_feature_key
+from graphmill.ingest.tables import ATTRIBUTE_TYPES, EDGES, NODES, REJECTS, IngestResult, split_feature_key
 
 Told = dict[str, np.ndarray]
 """A node's features, float32 [f], by its id."""
@@ -82,22 +85,54 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
     return result
 
 
+def with_attribute_files(result: FeatureFiles, graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
+    """``result`` with features from attributes of new nodes, made by the encoders that the graph keeps. Nothing is fitted.
+
+    ``files``: node type → table with the columns of the one that the graph was built with ("" if one type has attributes).
+
+    Raises:
+        InputError: the graph has no attributes of the type, or the file cannot be used.
+    """
+    having = [t.name for t in graph.node_types if graph.attributes(t.name)]
+    for given, file in files.items():
+        kind = having[0] if not given and len(having) == 1 else given
+        if kind not in having:
+            known = (
+                f"it has those of {', '.join(having)}: name one as TYPE=FILE" if having else "it has none; give edges"
+            )
+            raise InputError(f"{file}: the model was not trained with attributes of {kind or 'one type'}; {known}")
+        encoders = graph.attribute_encoders(kind)
+        rows = read_attribute_rows(file, {each.name: each.kind for each in encoders})
+        columns, rejects = parsed(rows, str(file))
+        if rejects:
+            result.notes.append(f"{file}: {len(rejects):,} cells count as missing; the first on {min(rejects).place}")
+        empty = {each.name: pa.nulls(len(rows.id), ATTRIBUTE_TYPES[each.kind]) for each in encoders}
+        values = np.concatenate([encode(each, columns.get(each.name, empty[each.name])) for each in encoders], axis=1)
+        of_type = graph.node_type(kind)
+        known_ids = set(graph.node_table()["id"].slice(of_type.offset, of_type.count).to_pylist())
+        ids = rows.id.to_pylist()
+        result.told[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
+    return result
+
+
 def read_joining(
     graph: TypedGraph,
     edges: str,
     features: Mapping[str, str | Path],
     format: str = "",
     settings: Mapping[str, Any] | None = None,
+    attributes: Mapping[str, str | Path] | None = None,
 ) -> tuple[IngestResult | None, FeatureFiles, str]:
-    """Read the arguments of :func:`graphmill.usage.embed.embed_run`: tables of the file ``edges`` ("": none), features,
-    their names."""
+    """Read the arguments of :func:`graphmill.usage.embed.embed_run`: tables of the file ``edges`` ("": none), features, also
+    those from ``attributes``, and their names."""
     from graphmill.ingest.public_readers import read_edges
 
-    if not edges and not features:
-        raise InputError("nothing to embed: give a file of edges, of features, or both")
-    reported = read_feature_files(graph, features)
+    attributes = attributes or {}
+    if not edges and not features and not attributes:
+        raise InputError("nothing to embed: give a file of edges, of features or attributes, or several")
+    reported = with_attribute_files(read_feature_files(graph, features), graph, attributes)
     tables = read_edges(edges, format, **(settings or {})) if edges else None
-    return tables, reported, edges or ", ".join(map(str, features.values()))
+    return tables, reported, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
 
 
 def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:

@@ -52,7 +52,8 @@ class LinkBaselines:
     ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
     ``width``: width of the spectral vectors. ``average``: the average of MRR (macro or micro) that chooses settings.
     ``folder``: the folder of the cache and the runs. ``device``: for ComplEx's training. ``poll`` is called between parts of
-    the work, and may raise to end it. ``stop`` ends a training.
+    the work, and may raise to end it. ``stop`` ends a training. ``asked``: rank these queries of the split, and cache
+    nothing.
     """
 
     graph: TypedGraph
@@ -68,11 +69,12 @@ class LinkBaselines:
     outlets: Sequence[Outlet] = ()
     poll: Callable[[], None] = field(default=lambda: None)
     stop: StopRequest | None = None
+    asked: LinkQueries | None = None
 
     @cached_property
     def queries(self) -> LinkQueries:
         """The queries to rank."""
-        return self._asked(self.split)
+        return self.asked or self._queries(self.split)
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
         """Return the rankings of the named baselines, computed or read from the cache."""
@@ -82,7 +84,7 @@ class LinkBaselines:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.npz"
         try:
-            found, about = from_bytes(path.read_bytes())
+            found, about = from_bytes(b"" if self.asked else path.read_bytes())
             taken = "as kept"
         except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
@@ -92,7 +94,8 @@ class LinkBaselines:
                 scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
             found = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
-            self._keep(path, to_bytes(found, about))
+            if not self.asked:
+                self._keep(path, to_bytes(found, about))
             taken = f"in {time.monotonic() - clock:.0f} s"
         shown = ", ".join(f"{key} {value}" for key, value in about.items())
         self._note(f"{title(name)}: MRR {self._mean(found):.4f} {taken} ({shown})")
@@ -139,14 +142,14 @@ class LinkBaselines:
     def _ranked(self, scorer: Scorer) -> LinkRanking:
         return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
 
-    def _asked(self, split: str, limit: int = 0) -> LinkQueries:
+    def _queries(self, split: str, limit: int = 0) -> LinkQueries:
         ask = both_sides if self.sides == "both" else link_queries
         return ask(self.graph, split, max_per_relation=limit)
 
     @cached_property
     def _valid(self) -> LinkQueries:
         """The validation queries that choose settings. Raises :class:`InputError` if the graph has no validation links."""
-        return self._asked("valid", TUNING_QUERIES)
+        return self._queries("valid", TUNING_QUERIES)
 
     def _mean(self, ranking: LinkRanking) -> float:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
@@ -30,10 +31,11 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import Calibration, calibrate
 from graphmill.predictions.diversity import diversity, tail_counts
+from graphmill.predictions.judgements import Judged, read_judgements
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Asked, Nodes, asked_for
 from graphmill.predictions.settings import LinkSettings
-from graphmill.predictions.table import LinkRows, schema
+from graphmill.predictions.table import JUDGED, LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
 from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
@@ -134,10 +136,19 @@ class Predictor:
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
-        self.asked = asked_for(Nodes(model.graph), settings, root)
+        nodes, self.choice = Nodes(model.graph), settings.choice(root)
+        self.asked = asked_for(nodes, self.choice, root)
+        self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
-        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        judged = [JUDGED] if self.judgements else []
+        self.evidence_schema = pa.unify_schemas([*(each.schema for each in self.evidence), pa.schema(judged)])
         self.schema = schema(self.evidence_schema)
+
+    @property
+    def notes(self) -> dict[str, list[str]]:
+        """``notes`` on the model and the judgements, if there are any."""
+        notes = [*self.model.about.get("notes", ()), *(self.judgements.notes if self.judgements else ())]
+        return {"notes": notes} if notes else {}
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
@@ -147,7 +158,18 @@ class Predictor:
 
     def _of(self, asked: Asked, overall: bool) -> Predicted:
         settings, graph = self.settings, self.model.graph
-        candidates = Candidates(graph, asked.relation, self.model.scorer, LEFT_OUT[settings.known], self.poll)
+        judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
+        leave = settings.judged == "leave_out"
+        candidates = Candidates(
+            graph,
+            asked.relation,
+            self.model.scorer,
+            LEFT_OUT[settings.known],
+            self.poll,
+            asked.candidates,
+            judged,
+            leave,
+        )
         best = best_tails(candidates, asked.heads, settings.k)
         if overall:
             best = best.take(_by_score(best)[: settings.k])
@@ -164,16 +186,18 @@ class Predictor:
             calibration.probabilities(best.scores),
             self.evidence_schema,
             evidence,
+            judged,
         )
         counted = {
             "rows": len(best),
             "heads": len(asked.heads),
-            "candidates": candidates.count,
+            "candidates": candidates.options,
+            "judged": len(judged.all),
             "known_rows": int((best.known >= 0).sum()),
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
-            "diversity": [diversity(best, candidates.count, n) for n in sorted({1, settings.k})],
-            "frequent_tails": self._frequent(asked, best, candidates.count, usual),
+            "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
+            "frequent_tails": self._frequent(asked, best, candidates, usual),
         }
         return Predicted(asked, rows, calibration, counted)
 
@@ -190,8 +214,10 @@ class Predictor:
                 found.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
         return found
 
-    def _frequent(self, asked: Asked, best: BestTails, candidates: int, usual: np.ndarray) -> list[dict[str, Any]]:
-        counts = tail_counts(best, candidates, self.settings.k)
+    def _frequent(
+        self, asked: Asked, best: BestTails, candidates: Candidates, usual: np.ndarray
+    ) -> list[dict[str, Any]]:
+        counts = tail_counts(best, candidates.count, self.settings.k)
         most = np.argsort(-counts, kind="stable")[:FREQUENT]
         first = self.model.graph.node_type(asked.relation.target).offset
         return [
@@ -211,6 +237,16 @@ class Predictor:
 
     def _name_of(self, row: int) -> str:
         return str(self._names[row].as_py())
+
+
+def links_frame(model: LinkModel, settings: LinkSettings, *, overall: bool) -> pd.DataFrame:
+    """The links as a data frame. ``overall``: of each relation the k best over all heads, unless heads are named."""
+    predictor = Predictor(model, settings)
+    named = predictor.choice.heads or predictor.choice.heads_file
+    frames = [
+        chunk.to_pandas() for each in predictor.predict(overall=overall and not named) for chunk in each.rows.chunks()
+    ]
+    return pd.concat(frames or [predictor.schema.empty_table().to_pandas()], ignore_index=True)
 
 
 def write_links(
@@ -245,6 +281,7 @@ def write_links(
             finally:
                 for part in parts:
                     part.abort()
+            about |= predictor.notes
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report

@@ -58,7 +58,7 @@ def scoring_bytes(run: str | Path) -> int:
 def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
     """Score a sample of the heads of each relation, and extrapolate the time to all of them."""
     found = []
-    for asked in asked_for(Nodes(model.graph), settings, root):
+    for asked in asked_for(Nodes(model.graph), settings.choice(root), root):
         heads = sampled(asked.heads, SAMPLE, "links-estimate", settings.seed, asked.relation.index)
         model.scorer.score_targets(asked.relation.index, heads[:1])  # compiles what is not compiled yet
         began = time.perf_counter()

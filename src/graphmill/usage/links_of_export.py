@@ -74,6 +74,13 @@ def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> 
     return False
 
 
+def is_for_an_export(run: Path, folder: Path, manifest: Mapping[str, Any], asked: LinkSettings) -> bool:
+    """Whether one head's tails in one relation are asked for, and the graph, which anything else needs, is elsewhere."""
+    alone = len(asked.heads) == len(asked.relations) == 1
+    graph_needed = bool(asked.judgements or asked.candidates or asked.candidates_file)
+    return alone and not graph_needed and graph_is_elsewhere(run, folder, manifest)
+
+
 def relation_of_export(
     run: Run, relation: str, heads: Sequence[str] = (), tails: Sequence[str] = (), *, head_type: str = ""
 ) -> int:

@@ -9,26 +9,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.probe import VECTORS, LabelSettings, labels_of, probe
+from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.aliases import read_aliases, renamed
-from graphmill.ingest.id_columns import label_columns, text_columns
 from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.source_files import located
 from graphmill.reports.validation import PROBE, of_export
 from graphmill.systems.neighbours.settings import SpectralModel
 from graphmill.usage.exported import Run
-
-SEPARATOR = "|"
+from graphmill.usage.labels import labelled_type, read_labels
 
 
 def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[str, Any]:
@@ -63,28 +59,16 @@ def probe_embeddings(
     ``root``: the folder of a relative label file. Raises :class:`InputError` if the labels cannot be used, or if none is
     of a node with a vector.
     """
-    file = located(settings.file, root)
-    key, column = label_columns(file, settings.id, settings.column)
-    table = text_columns(file, (key, column), "Labels are", optional=(column,))
-    table = table.filter(pc.not_equal(pc.utf8_trim_whitespace(table[column]), ""))
-    found: dict[str, dict[str, None]] = {}
-    aliases = read_aliases(located(settings.aliases, root) if settings.aliases else "")
-    for node, text in zip(
-        renamed(table[key].combine_chunks(), aliases).to_pylist(), table[column].to_pylist(), strict=True
-    ):
-        parts = text.split(SEPARATOR) if settings.kind in ("auto", "classes") else [text]
-        found.setdefault(node, {}).update(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    column, found = read_labels(settings, root)
     ids = list(found)
-    kind = settings.node_type or _only_type(embeddings, ids, settings.file)
-    if kind not in embeddings.type_names:
-        raise InputError(f"there are no vectors of node type {kind!r}; there are of {', '.join(embeddings.type_names)}")
+    kind = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
     rows = embeddings.rows_of([kind] * len(ids), ids)
     kept = np.flatnonzero(rows >= 0)
     of_type = embeddings.ids[embeddings.types == embeddings.type_names.index(kind)]
     matches = coverage("the labels", pa.array(ids, pa.string()), f"the {kind} nodes", pa.array(of_type, pa.string()))
     if not len(kept):
         raise InputError(f"{settings.file}: {matches.sentence}; {kind} ids are such as {of_type[0]!r}")
-    labels = labels_of([list(found[ids[place]]) for place in kept], settings.kind)
+    labels = labels_of([found[ids[place]] for place in kept], settings.kind)
     spaces, notes = {VECTORS: embeddings.vectors[rows[kept]]}, list[str]()
     if len(kept) < len(ids):
         notes.append(matches.sentence)
@@ -94,17 +78,6 @@ def probe_embeddings(
         spaces |= _other_spaces(graph, kind, [ids[place] for place in kept])
     result = probe(labels, spaces)
     return {"label": column, "file": settings.file, "node_type": kind, **result.to_dict(), "notes": notes}
-
-
-def _only_type(embeddings: Embeddings, ids: list[str], file: str) -> str:
-    """The node type that has most of the ids. Raises :class:`InputError` if two have as many."""
-    listed = np.isin(embeddings.ids.astype(str), np.array(ids, dtype=str))
-    counts = np.bincount(embeddings.types[listed], minlength=len(embeddings.type_names))
-    best = np.flatnonzero(counts == counts.max())
-    if len(best) > 1 and counts.max():
-        names = ", ".join(embeddings.type_names[number] for number in best)
-        raise InputError(f"{file}: its ids are those of several node types ({names}); name one as node_type")
-    return embeddings.type_names[int(best[0])]
 
 
 def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.ndarray]:
@@ -126,5 +99,5 @@ def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.
     for name in graph.feature_sets(kind):
         features = graph.features(kind, name)
         assert features is not None
-        spaces[f"features {name}".strip()] = features
+        spaces["given attributes" if name == ATTRIBUTES else f"features {name}".strip()] = features
     return {name: np.asarray(space)[rows] for name, space in spaces.items()}

@@ -1,22 +1,30 @@
-"""Ranks a run's held-out links, triples or items beside its baselines, and writes ``ranking.json`` into the run.
+"""Ranks a run's held-out links or items beside its baselines, and writes ``ranking.json`` into the run.
 
-The system's methods decide which of the three it is. ``kind`` in the file names it.
+The system's methods decide which of the two it is. ``kind`` in the file names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from pathlib import Path
+from typing import Any, cast
 
-from torch import nn
+import numpy as np
 
+from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
-from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
-from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
+from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
+from graphmill.evaluation.ranking.parts import NodeLabels, parts
+from graphmill.evaluation.ranking.per_query import values_of
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored
@@ -24,50 +32,30 @@ from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.question import AskedRanking, asked_ranking
 from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
-FILE = "ranking.json"
+FILE, ANSWER = "ranking.json", "question.json"
 SPECTRAL_WIDTH = 128
 """Width of the baseline's spectral vectors, if the model has no vectors."""
 
 
-@runtime_checkable
-class RanksTriples(Protocol):
-    """A system on triples with its own report: both sides, per relation, per degree."""
-
-    def ranking_report(
-        self,
-        model: nn.Module,
-        split: str,
-        ks: Sequence[int],
-        poll: Callable[[], None],
-        baselines: Mapping[str, LinkRanking] | None = None,
-    ) -> dict[str, Any]:
-        """See :func:`graphmill.systems.conve.ranking.ranking_report`."""
-
-
-@runtime_checkable
-class AsksLinks(Protocol):
-    """A system that defines its own ranking queries. Other systems are queried for the tails of every relation."""
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """The queries of a split. ``limit``: largest number of queries per relation, 0 for all."""
-
-
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex, random) and their comparison."""
+    """The rankings by name (model, degree, knn, spectral, complex, random), their comparison, and parts of the queries."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
+    parts: list[dict[str, Any]]
     epoch: int
 
     def mrr_beside_baselines(self) -> dict[str, float]:
-        """Macro MRR by scorer."""
-        return {name: ranking.macro["mrr"] for name, ranking in self.rankings.items()}
+        """MRR by scorer, by the average of the comparison."""
+        of = self.comparison.macro if self.comparison.against.average == "macro" else self.comparison.micro
+        return {name: figures["mrr"] for name, figures in of.items()}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for report files."""
@@ -75,6 +63,7 @@ class RankedRun:
             "kind": "links",
             "epoch": self.epoch,
             "comparison": self.comparison.to_dict(),
+            "parts": self.parts,
             "rankings": {name: ranking.to_dict() for name, ranking in self.rankings.items()},
         }
 
@@ -82,55 +71,82 @@ class RankedRun:
 def rank_any(
     restored: Restored,
     split: str = "test",
+    settings: RankSettings | None = None,
     *,
+    root: Path = Path(),
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
-    It ranks links (:func:`rank_run`), triples on both sides, or items. For items, ``figures`` groups metrics by scorer
-    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
-    ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
-    training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+    It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
+    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
+    ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
+    ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
+    ``question.json``. ``stop`` ends a training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+
+    Raises:
+        SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
-    found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
+    asked, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
+    if isinstance(restored.system, Recommends):
+        if asked != RankSettings():
+            raise SettingsError(
+                f"{restored.system.name} recommends items: questions, judgements, truth and labels are for predicted links"
+            )
+        found = _rank_items(restored, split, outlets, poll)
+    else:
+        found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     copy_run(restored)
     return found
 
 
-def _rank_any(
-    restored: Restored, split: str, *, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
-) -> dict[str, Any]:
-    """:func:`rank_any` without the copy."""
-    system, about = restored.system, {**restored.used, "split": split}
-    if isinstance(system, RanksTriples):
-        evaluation = restored.job.settings.evaluation
-        rankings = _by_baselines(restored, split, "both", outlets=outlets, poll=poll, stop=stop)
-        report = cast(RanksTriples, system).ranking_report(
-            restored.model, split, tuple(evaluation.top_k), poll, rankings
-        )
-        restored.run.write_json(FILE, {"kind": "triples", **about, **report})
-        mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
-        shown = {name: report[name] for name in ("macro", "micro", "against", "strata")}
-        return {**about, "mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}, **shown}
-    if isinstance(system, Recommends):
-        # Prefixes of its metrics name the compared models and the protocols.
-        found = system.evaluate(restored.model, split, final=True, poll=poll)
-        rival = rival_mf(restored, outlets=outlets)
-        found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
-        figures = grouped(found)
-        about["advice"] = simpler(restored, rival, figures if split == "test" else None)
-        about["selected_on"] = restored.selected_on
-        about["repeat_share"] = found.get("repeat_share", 0.0)
-        restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
-        return {**about, "figures": figures["model"], "beside": figures}
-    ranked = rank_run(restored, split, outlets=outlets, poll=poll, stop=stop)
-    compared = ranked.comparison.to_dict()
-    shown = {name: compared[name] for name in ("macro", "micro", "against", "strata", "ratios", "verdicts")}
-    return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
+def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None]) -> dict[str, Any]:
+    about, system = {**restored.used, "split": split}, cast(Any, restored.system)
+    # Prefixes of its metrics name the compared models and the protocols.
+    found = system.evaluate(restored.model, split, final=True, poll=poll)
+    rival = rival_mf(restored, outlets=outlets)
+    found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
+    figures = grouped(found)
+    about["advice"] = simpler(restored, rival, figures if split == "test" else None)
+    about["selected_on"] = restored.selected_on
+    about["repeat_share"] = found.get("repeat_share", 0.0)
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
+    return {**about, "figures": figures["model"], "beside": figures}
+
+
+def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank links, or only those that are asked for."""
+    system, seed = restored.system, restored.job.settings.training.seed
+    alone = bool(asked.settings.question or asked.settings.judgements)
+    split = asked.question.split
+    about = {**restored.used, "split": split}
+    _ = asked.truth  # a file that cannot be used is refused before the work
+    scorer = system.scorer(restored.model)
+    ranked = rank_run(restored, scorer, split, asked if alone else None, labels=asked.labels, **how)
+    compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
+    found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
+    found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
+    if alone:
+        question = {name: value for name, value in asked.question.model_dump().items() if value}
+        found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
+        report |= {name: found[name] for name in ("question", "answer")}
+    predicted = plain(asked.predicted(scorer, split, seed, how["poll"]))
+    restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
+    return {**about, **found, **predicted}
+
+
+def _answer(ranked: RankedRun, asked: AskedRanking) -> dict[str, Any]:
+    """The figure that the question names: of the model with its interval, and of every scorer."""
+    metric = asked.question.metric
+    measured = {who: values_of(ranking, metric) for who, ranking in ranked.rankings.items()}
+    values, groups = measured["model"]
+    model = paired_bootstrap(values, np.zeros(len(values)), groups=groups)
+    by_scorer = {who: grouped_mean(*own) for who, own in measured.items()}
+    return {"metric": metric, "value": model.first, "low": model.low, "high": model.high, "by_scorer": by_scorer}
 
 
 def _by_baselines(
@@ -140,16 +156,14 @@ def _by_baselines(
 
     They are cached beside the run directory. Spectral vectors have the width of the model's."""
     settings = restored.job.settings
-    triples = sides == "both" and isinstance(restored.system, RanksTriples)
     baselines = LinkBaselines(
         restored.graph,
         split,
         restored.run.path.parent / "baselines",
         settings.model.embedding_dim if entry(settings.system).vectors else SPECTRAL_WIDTH,
         sides=sides,
-        average="micro" if triples else "macro",
+        average=cast(Any, restored.system).average,
         ks=tuple(settings.evaluation.top_k),
-        auc_negatives=0 if triples else AUC_NEGATIVES,
         seed=settings.training.seed,
         device=settings.acceleration.device,
         **how,
@@ -198,41 +212,39 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
 
 def rank_run(
     restored: Restored,
-    split: str = "test",
+    scorer: Scorer,
+    split: str,
+    asked: AskedRanking | None = None,
     *,
+    labels: NodeLabels | None = None,
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> RankedRun:
-    """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
+    """Rank a run's held-out links by its ``scorer``, or only the tails that are ``asked`` for.
 
     It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
     model as they are, others from a cache in a folder beside the run directories.
     """
-    settings, system = restored.job.settings, restored.system
-    own = isinstance(system, AsksLinks)
-    queries = system.ranking_queries(split) if isinstance(system, AsksLinks) else link_queries(restored.graph, split)
-    sides = "both" if own and len(queries.relations) > len(restored.graph.relations) else "tails"
-    ks = tuple(settings.evaluation.top_k)
-    seed = settings.training.seed
+    settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
+    queries = link_queries(graph, split) if asked else system.ranking_queries(split)
+    sides = "both" if len(queries.relations) > len(graph.relations) else "tails"
+    ranked_queries = asked.queries(queries) if asked else queries
+    ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
+    average: Average = "macro" if asked else system.average
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
-        return rank_links(scorer, queries, ks=ks, seed=seed)
+        return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
 
-    rankings = {"model": ranked_by(system.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
-    parts = system.baselines(restored.model)
-    others = {name: ranked_by(parts[name]) for name in settings.evaluation.baselines if name in parts}
-    others |= _by_baselines(restored, split, sides, parts, outlets=outlets, poll=poll, stop=stop)
+    rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
+    of_model = system.baselines(restored.model)
+    others = {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
+    how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
+    others |= _by_baselines(restored, split, sides, of_model, **how)
     rankings |= others
     rankings["random"] = ranked_by(RandomScorer(queries, seed))
     comparison = compare_to_baselines(
-        rankings["model"],
-        rankings["degree"],
-        rankings["random"],
-        others=others,
-        seed=seed,
+        rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
     )
-    ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
-    return ranked
+    return RankedRun(rankings, comparison, parts(ranked_queries, rankings, first_nodes(graph), labels), restored.epoch)

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.next_item import NextItemSplit
-from graphmill.evaluation.ranking.per_query import QueryValues, link_values, list_values, next_item_values
+from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values, list_values, next_item_values
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view
 from graphmill.graph.sequences import Sequences, sequence_view
@@ -27,12 +27,14 @@ RELATION_QUERIES = 2_000
 
 @dataclass(frozen=True)
 class SharedQueries:
-    """``metric`` of a system's model on the same queries: ``values(system, model, poll)``. ``recommends``: the systems
-    that can answer are those that recommend items; else those that score links."""
+    """``metric`` of a system's model on the same queries: ``values(system, model, leave_out, poll)``. ``recommends``: the
+    systems that can answer are those that recommend items; else those that score links. ``cut``: the length of the lists,
+    if there are too few items for the systems' defaults; else 0."""
 
     metric: str
     recommends: bool
-    values: Callable[[Any, Any, Poll], QueryValues]
+    values: Callable[[Any, Any, LeaveOut, Poll], QueryValues]
+    cut: int = 0
 
 
 def shared_queries(graph: TypedGraph) -> SharedQueries:
@@ -60,10 +62,10 @@ def _links(graph: TypedGraph) -> SharedQueries:
     start = {kind.name: kind.offset for kind in graph.node_types}
     offsets = [(start[relation.source], start[relation.target]) for relation in graph.relations]
 
-    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+    def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         scorer = system.scorer(model)
         scorer.poll = poll
-        return link_values(scorer, queries, offsets, "mrr", _none, macro=True)
+        return link_values(scorer, queries, offsets, "mrr", leave_out, macro=True)
 
     return SharedQueries("mrr", False, values)
 
@@ -71,15 +73,17 @@ def _links(graph: TypedGraph) -> SharedQueries:
 def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
     parts, offsets = (known(view.train), known(view.valid)), (view.user_offset, view.item_offset)
     ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
-    metric = f"recall@{min(LIST, view.num_items)}"
+    # A list of nearly all items would have any item.
+    cut = LIST if view.num_items > LIST else max(view.num_items // 4, 1)
+    metric = f"recall@{cut}"
 
-    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+    def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
         return list_values(
-            lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, _none, poll
+            lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, leave_out, poll
         )
 
-    return SharedQueries(metric, True, values)
+    return SharedQueries(metric, True, values, cut if cut < LIST else 0)
 
 
 def _next_items(sequences: Sequences) -> SharedQueries:
@@ -88,10 +92,10 @@ def _next_items(sequences: Sequences) -> SharedQueries:
     asked = users, split.targets, sequences.num_items, split.known(sequences.items)
     offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
 
-    def values(system: Any, model: Any, poll: Poll) -> QueryValues:
+    def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
         score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
-        return next_item_values(score, *asked, offsets, metric, _none, poll, repeats=repeats)
+        return next_item_values(score, *asked, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values)
 
@@ -116,6 +120,6 @@ def _one_each(sequences: Sequences) -> bool:
     return len(sequences.targets("valid")[0]) == int((sequences.split == VALID).sum())
 
 
-def _none(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+def all_of_them(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
     """No query is left out."""
     return np.zeros(len(heads), bool)

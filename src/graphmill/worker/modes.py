@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, StoppedError
@@ -81,12 +82,14 @@ def _recommend(job: Job, control: Control) -> Result:
 
 
 def _rank(job: Job, control: Control) -> Result:
-    """``run_dir``, ``split``."""
+    """``run_dir``, ``split``, ``rank``."""
+    from graphmill.predictions.settings import RankSettings
+    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
-    restored = _restored(job, control)
-    split = job.get("split", "test")
-    return rank_any(restored, split, outlets=control.outlets, poll=control.poll, stop=control.stop)
+    restored, split = _restored(job, control), job.get("split", "test")
+    settings = parse(RankSettings, dict(job.get("rank", {})), _origin(job))
+    return rank_any(restored, split, settings, outlets=control.outlets, poll=control.poll, stop=control.stop)
 
 
 def _influence(job: Job, control: Control) -> Result:
@@ -116,7 +119,7 @@ def _links(job: Job, control: Control) -> Result:
 
 
 def _promote(job: Job, control: Control) -> Result:
-    """``run_dir``, ``folder`` (of the model's versions), ``promote``, ``by``, ``failed_checks``, ``drift``."""
+    """``run_dir``, ``folder`` (of the model's versions), ``promote``, ``by``, ``failed_checks``, ``drift``, ``snapshot``."""
     from graphmill.promotion.policy import PromotionSettings
     from graphmill.promotion.promote import promote_run
     from graphmill.promotion.versions import Versions
@@ -129,7 +132,14 @@ def _promote(job: Job, control: Control) -> Result:
     settings = parse(PromotionSettings, dict(job["promote"]), _origin(job))
     versions, checks = Versions(job["folder"]), job["failed_checks"]
     return promote_run(
-        job["run_dir"], versions, settings, by=job["by"], failed_checks=checks, drift=job.get("drift"), poll=poll
+        job["run_dir"],
+        versions,
+        settings,
+        by=job["by"],
+        failed_checks=checks,
+        drift=job.get("drift"),
+        snapshot=job.get("snapshot", ""),
+        poll=poll,
     )
 
 
@@ -146,18 +156,16 @@ def _drift(job: Job, control: Control) -> Result:
 
 
 def _choose(job: Job, control: Control) -> Result:
-    """``graph``, ``budget``, ``run_root``, ``overrides``. Returns the chosen system and its run; the file has the rest."""
+    """``settings`` of the choice, ``run_root``. Returns the report of the chosen run, as a training of it would."""
+    from graphmill.settings import parse
+    from graphmill.systems.auto import AutoSettings
+    from graphmill.training.run_directory import RunDirectory
     from graphmill.usage.choose import choose
 
-    found = choose(
-        job["graph"],
-        job["budget"],
-        root=job["run_root"],
-        overrides=job["overrides"],
-        tell=control.note,
-        stop=control.stop,
-    )
-    return {"system": found.system, "run_dir": found.run, "folder": found.folder}
+    asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
+    how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
+    found = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    return {**RunDirectory(Path(found.run)).read_json("report.json"), "run_dir": found.run}
 
 
 def _trial(job: Job, control: Control) -> Result:

@@ -1,4 +1,4 @@
-"""A model against its baselines: the paired bootstrap, the sentence, parts of the queries, and rankings that are kept."""
+"""A model against its baselines: the paired bootstrap, the sentence, and rankings that are kept."""
 
 import json
 import math
@@ -6,9 +6,9 @@ import math
 import numpy as np
 import pytest
 
-from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
-from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
-from graphmill.evaluation.ranking.links import HALF_LINKS, LinkRanking, RelationRanking, rank_links
+from graphmill.evaluation.baselines.links import DegreeScorer
+from graphmill.evaluation.ranking.against_baselines import against_baselines
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import mrr_ratio
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
@@ -18,12 +18,12 @@ from tests.evaluation.ranking.graphs import random_graph
 def ranking(*relations: list[float]) -> LinkRanking:
     """Of queries with these reciprocal ranks, relation by relation."""
     rows = tuple(
-        RelationRanking(i, f"r{i}", len(each), 9, {"mrr": float(np.mean(each))}, (), (), np.array(each))
+        RelationRanking(i, f"r{i}", len(each), 9, {"mrr": float(np.mean(each))}, np.array(each))
         for i, each in enumerate(relations)
     )
     macro = float(np.mean([row.metrics["mrr"] for row in rows]))
     micro = float(np.mean(np.concatenate([row.reciprocal for row in rows])))
-    return LinkRanking("test", (1,), rows, {"mrr": macro}, {"mrr": micro}, ())
+    return LinkRanking("test", (1,), rows, {"mrr": macro}, {"mrr": micro})
 
 
 def test_the_ratio_of_a_ranking_to_itself_is_one_in_every_draw() -> None:
@@ -70,33 +70,6 @@ def test_the_sentence_names_what_beats_the_model_and_by_how_much() -> None:
     )
     assert "by 100%" in won.sentence()
     json.dumps(lost.to_dict(), allow_nan=False)
-
-
-def test_half_links_part_the_queries_by_what_training_has_seen() -> None:
-    graph = random_graph(3)
-    queries = link_queries(graph, "test")
-    found = rank_links(DegreeScorer(queries), queries)
-    expected = dict.fromkeys(HALF_LINKS, 0)
-    for relation in queries.relations:
-        edges = graph.edges(relation.relation)
-        train = edges.split == 0
-        for h, t in zip(relation.heads, relation.tails, strict=True):
-            seen = (h in edges.src[train], t in edges.dst[train])
-            expected[HALF_LINKS[2 * (not seen[0]) + (not seen[1])]] += 1
-    assert {each.seen: each.queries for each in found.by_half_link} == {k: v for k, v in expected.items() if v}
-    total = sum(each.metrics["mrr"] * each.queries for each in found.by_half_link) / found.queries
-    assert total == pytest.approx(found.micro["mrr"])
-
-
-def test_strata_have_every_scorer() -> None:
-    queries = link_queries(random_graph(3), "test")
-    rankings = {
-        "model": rank_links(RandomScorer(queries), queries),
-        "degree": rank_links(DegreeScorer(queries), queries),
-    }
-    found = strata(rankings)
-    assert sum(row["queries"] for row in found["by_degree"]) == sum(row["queries"] for row in found["by_half_link"])
-    assert all(set(row["mrr"]) == {"model", "degree"} for rows in found.values() for row in rows)
 
 
 def test_a_ranking_that_is_kept_comes_back_as_it_was() -> None:

@@ -11,11 +11,11 @@ from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking
 
 def ranking(*mrr: float, split: str = "test", queries: int = 40) -> LinkRanking:
     rows = tuple(
-        RelationRanking(i, f"r{i}", queries, 100, {"mrr": value, "amri": value, "auc_degree": value}, ())
+        RelationRanking(i, f"r{i}", queries, 100, {"mrr": value, "amri": value, "auc_degree": value})
         for i, value in enumerate(mrr)
     )
     mean = {"mrr": sum(mrr) / len(mrr)}
-    return LinkRanking(split, (1, 3, 10), rows, mean, mean, ())
+    return LinkRanking(split, (1, 3, 10), rows, mean, mean)
 
 
 MODEL, DEGREE, RANDOM = ranking(0.5, 0.3, 0.1), ranking(0.2, 0.2, 0.2), ranking(0.01, 0.02, 0.03)

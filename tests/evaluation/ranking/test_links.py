@@ -51,13 +51,6 @@ def test_metrics_worked_by_hand() -> None:
     assert math.isnan(ranking.signal)  # three queries say nothing about chance
 
 
-def test_targets_are_binned_by_their_training_degree() -> None:
-    ranking = rank_links(*two_relations(), ks=(1, 2))
-    assert [(b.low, b.high, b.queries) for b in ranking.by_degree] == [(0, 0, 2), (1, 2, 1)]
-    assert ranking.by_degree[0].metrics["mrr"] == pytest.approx(2 / 3)
-    assert [b.low for b in ranking.relations[1].by_degree] == [1]
-
-
 @pytest.mark.parametrize("batch_rows", [1, 7, 1000])
 def test_the_block_size_changes_nothing(batch_rows: int) -> None:
     queries = link_queries(random_graph(3), "test")

@@ -120,6 +120,19 @@ def test_baselines_by_hand():
     torch.testing.assert_close(nearest, torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0]))
 
 
+def test_popularity_of_the_last_days_is_chosen_where_tastes_change():
+    users, items, day = np.repeat(np.arange(30), 4), np.tile(np.array([0, 0, 1, 2]), 30), 86_400
+    times = np.tile(np.array([0, 0, 200 * day, 200 * day + 1]), 30)
+    query = np.arange(30)
+    split = NextItemSplit(query, np.full(30, 1), query * 4, query * 4)
+    for known_times, first in ((times, 1), (None, 0)):
+        baselines = NextItemBaselines(users, items, 30, 4, times=known_times)
+        found = tune_baselines(baselines, split, items, wanted=["popularity"])["popularity"]
+        scores = found.scores(split)(np.array([0]))[0]
+        assert int(scores.argmax()) == first
+        assert scores[3] < scores[0], "items of no late interaction keep their order"
+
+
 def test_each_baseline_is_tuned_on_validation():
     users, items = np.repeat(np.arange(30), 4), np.tile(np.array([0, 1, 2, 3]), 30)
     baselines = NextItemBaselines(users, items, 30, 6)

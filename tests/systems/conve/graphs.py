@@ -5,6 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.evaluation.baselines.links import DegreeScorer
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -42,3 +45,9 @@ def system_on(graph: TypedGraph, **sections: Any) -> ConveSystem:
     """A tiny ConvE on ``graph``."""
     values = {"system": "conve", "model": TINY_MODEL, "preset": "none"} | sections
     return ConveSystem(graph, parse(ConveSettings, values, "test"), "full")
+
+
+def frequency_mrr(graph: TypedGraph) -> float:
+    """Test MRR over both sides of a ranking by the number of training triples of the candidate with the relation."""
+    queries = both_sides(graph, "test")
+    return rank_links(DegreeScorer(queries), queries, auc_negatives=0).micro["mrr"]

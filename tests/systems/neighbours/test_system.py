@@ -112,3 +112,19 @@ def test_a_new_node_has_links_without_training(runs: dict[str, Restored], typed:
 def test_what_it_cannot_honour_is_refused(values: dict, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
         parse_settings(values, "test")
+
+
+def test_an_explanation_says_what_is_known_of_its_edges(tmp_path: Path) -> None:
+    rows = [f"d{n},drug,treats,e{(n + m) % 6},disease,{n + 1},{m / 4}" for n in range(12) for m in range(4)]
+    header = "head,head_type,relation,tail,tail_type,weight,confidence"
+    (tmp_path / "kg.csv").write_text("\n".join([header, *rows]) + "\n")
+    tables = graphmill.read_edges(tmp_path / "kg.csv")
+    assert any("confidence is taken for the edge's confidence" in note for note in tables.notes)
+    graph = graphmill.build_graph(tables, tmp_path / "graph", split={"valid": 0.1, "test": 0.1})
+    run = graphmill.train(graph, "knn", progress=False, evaluation={"baselines": []})
+    found = run.explain("d1", "drug|treats|disease", "e2")
+    assert found.edges
+    for edge in found.edges:
+        drug, disease = sorted((edge["head"], edge["tail"]))
+        assert edge["weight"] == int(drug[1:]) + 1
+        assert edge["confidence"] == (int(disease[1:]) - int(drug[1:])) % 6 / 4

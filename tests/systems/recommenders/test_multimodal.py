@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.interactions import Interactions
@@ -19,6 +21,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.runs.warm_start import WarmStart
 from graphmill.settings import parse
+from graphmill.systems import registry
 from graphmill.systems.recommenders import multimodal
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.modalities import Modality, modalities
@@ -401,3 +404,16 @@ def _edges(graph: TypedGraph):  # type: ignore[no-untyped-def]
     )
     columns = {"relation": names, "display_relation": names, "head": head, "tail": tail}
     return pa.table(columns | {"split": pa.array(np.asarray(edges.split, np.uint8))})
+
+
+@pytest.mark.parametrize("name", ["mmgcn", "dragon"])
+def test_attributes_of_items_are_a_modality(name: str, tmp_path: Path) -> None:
+    pairs = [(f"u{u}", f"i{i}", t) for u in range(12) for t, i in enumerate(range(u % 3, 24, 3))]
+    tables = graphmill.read_interactions(pd.DataFrame(pairs, columns=["user", "item", "timestamp"]))
+    about = pd.DataFrame([(f"i{i}", f"word{i % 3} thing", i) for i in range(24)], columns=["item", "words", "year"])
+    tables = graphmill.read_attributes(tables, about, "item", words="text", year="number")
+    graph = graphmill.build_graph(tables, tmp_path / "graph")
+    settings = registry.settings_model(name).model_validate({"system": name, "data": str(graph.path)})
+    (found,) = registry.create(name, graph, settings, "full").modalities  # type: ignore[attr-defined]
+    assert found.name == "attributes"
+    assert found.present.all()

@@ -1,6 +1,7 @@
 """Next-item predictors in closed form, tuned on validation.
 
-There is popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items;
+There is popularity, of all time or of the last days; a first-order Markov chain with a back-off to popularity; item-kNN
+by cosine over the last items;
 and, if users repeat items, the repeats of the user's own history. All are fitted on training interactions only. The
 history for a prediction may include the validation item. They are systems (``systems/next_item``), and baselines of the
 sequence models.
@@ -30,6 +31,8 @@ NEIGHBOURS = (0, 100)
 """0: all of them."""
 HISTORIES = (1, 3, 5, 10)
 DECAYS = (1.0, 0.95, 0.8, 0.5)
+DAYS = (1, 7, 30, 365)
+"""Popularity counts the interactions of so many days before the last training interaction, or all."""
 FAMILIES = ("popularity", "markov", "session_knn", "repeats")
 _REPEATED = 200
 """Number of last interactions whose repeats count."""
@@ -66,13 +69,23 @@ class NextItemSplit:
 
 
 class NextItemBaselines:
-    """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
+    """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user), with ``times`` in
+    seconds if there are any.
 
     ``repeats``: users repeat items, so histories are not masked, and repeats are one of the predictors.
     """
 
-    def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int, *, repeats: bool = False) -> None:
-        self.users, self.items, self.num_users = users, items, num_users
+    def __init__(
+        self,
+        users: Int64,
+        items: Int64,
+        num_users: int,
+        num_items: int,
+        *,
+        times: Int64 | None = None,
+        repeats: bool = False,
+    ) -> None:
+        self.users, self.items, self.num_users, self.times = users, items, num_users, times
         self.num_items, self.repeats = num_items, repeats
         self._nearest: dict[int, Any] = {}
 
@@ -103,9 +116,14 @@ class NextItemBaselines:
         result.eliminate_zeros()
         return result
 
-    def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
-        """The training counts, the same for every user."""
-        return lambda rows: tensor_of(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
+    def popularity_scores(self, split: NextItemSplit, items: Int64, days: int = 0) -> ScoreBlock:
+        """The training counts, the same for every user: of the last ``days``, then of all time; 0: of all time."""
+        counts = self.popularity
+        if days and self.times is not None:
+            late = self.times > self.times.max() - days * 86_400
+            recent = np.bincount(self.items[late], minlength=self.num_items)
+            counts = (recent + counts / (counts.sum() + 1.0)).astype(np.float32)
+        return lambda rows: tensor_of(np.broadcast_to(counts, (len(rows), self.num_items)))
 
     def markov_scores(self, split: NextItemSplit, items: Int64, back_off: float) -> ScoreBlock:
         """:func:`markov_scores`."""
@@ -178,7 +196,10 @@ def tune_baselines(
 ) -> dict[str, ItemBaseline]:
     """Tune each ``wanted`` predictor by NDCG@10 on ``valid``; "repeats" only if users repeat items."""
     families: dict[str, dict[str, MakeScores]] = {
-        "popularity": {"-": partial(baselines.popularity_scores, items=items)},
+        "popularity": {
+            f"days {d or 'all'}": partial(baselines.popularity_scores, items=items, days=d)
+            for d in ((0, *DAYS) if baselines.times is not None else (0,))
+        },
         "markov": {f"back-off {b}": partial(baselines.markov_scores, items=items, back_off=b) for b in BACK_OFFS},
         "session_knn": {
             f"neighbours {n or 'all'}, history {h}": partial(baselines.knn_scores, items=items, neighbours=n, history=h)

@@ -1,4 +1,4 @@
-"""Compares a model's ranking with its baselines: the best one, the ratio with its interval, and subsets of the queries."""
+"""Compares a model's ranking with its baselines: the best one, and the ratio with its interval."""
 
 from __future__ import annotations
 
@@ -13,13 +13,6 @@ from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
 
 #: The baselines' names in sentences and tables.
 TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
-#: Descriptions of the half-links of a query that occur in training.
-HALF_LINK_TITLES = {
-    "both": "(head, relation) and (relation, tail)",
-    "head_relation": "(head, relation) alone",
-    "relation_tail": "(relation, tail) alone",
-    "none": "neither half of the link",
-}
 
 
 @dataclass(frozen=True)
@@ -92,34 +85,3 @@ def against_baselines(
     ratios = {name: mrr_ratio(model, other, average=average, seed=seed) for name, other in baselines.items()}
     best = max(figures, key=lambda name: figures[name])
     return AgainstBaselines(average, {"model": mrr(model), **figures}, ratios, best, model.queries)
-
-
-def strata(rankings: Mapping[str, LinkRanking]) -> dict[str, list[dict[str, Any]]]:
-    """MRR by scorer for subsets of the queries: ``by_degree`` of the target (``low`` to ``high`` training links, −1: no
-    upper end) and ``by_half_link`` (``seen``: :data:`graphmill.evaluation.ranking.links.HALF_LINKS`). Each has rows
-    with the number of ``queries``.
-    """
-    first = next(iter(rankings.values()))
-    by_degree = [
-        {
-            "low": each.low,
-            "high": each.high,
-            "queries": each.queries,
-            "mrr": {name: ranking.by_degree[place].metrics["mrr"] for name, ranking in rankings.items()},
-        }
-        for place, each in enumerate(first.by_degree)
-    ]
-    by_half_link = [
-        {
-            "seen": half.seen,
-            "queries": half.queries,
-            "mrr": {name: ranking.by_half_link[place].metrics["mrr"] for name, ranking in rankings.items()},
-        }
-        for place, half in enumerate(first.by_half_link)
-    ]
-    return {"by_degree": by_degree, "by_half_link": by_half_link}
-
-
-def links_of(row: Mapping[str, Any]) -> str:
-    """``"10 to 29"`` or ``"100+"``: the range of training degrees of a row of ``by_degree``."""
-    return f"{row['low']} to {row['high']}" if row["high"] >= 0 else f"{row['low']}+"

@@ -8,8 +8,9 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, strata, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, title
 from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.mrr_ratio import Average
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class RatioCheck:
 RATIO_CHECKS = (
     RatioCheck(
         "mrr_over_degree",
-        Threshold("degree_ratio_min", 1.3, "Macro MRR divided by that of a ranking by degree.", ge=0),
+        Threshold("degree_ratio_min", 1.3, "MRR divided by that of a ranking by degree.", ge=0),
         "The model ranks links better than popularity alone.",
         "The model ranks links little better than popularity alone: it has learned mostly degrees.",
         "Train longer or raise embedding_dim; ConvE and HGT: loss softmax.",
-        "× in macro MRR",
+        "× in MRR",
         "the model learned mostly popularity. Train longer or raise `embedding_dim`; ConvE and HGT: `loss: softmax`",
         "beats_degree_only",
         "The model ranks links better than the popularity of the target alone. If not: it has learnt mostly degrees.",
@@ -63,7 +64,7 @@ RATIO_CHECKS = (
     ),
     RatioCheck(
         "mrr_over_random",
-        Threshold("random_ratio_min", 2.0, "Macro MRR divided by that of random scores.", ge=0),
+        Threshold("random_ratio_min", 2.0, "MRR divided by that of random scores.", ge=0),
         "The ranking is far from chance.",
         "The ranking is close to chance.",
         "Train longer, raise embedding_dim, or look at the relations below the baseline.",
@@ -112,10 +113,9 @@ class ComparedRelation:
 class RankingComparison:
     """The comparison: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
-    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of macro MRR),
+    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of MRR),
     ``share_above_degree`` (of relations, strictly above). ``against``: the comparison with the baselines, with intervals;
-    random scores do not count as a baseline. ``strata``:
-    :func:`graphmill.evaluation.ranking.against_baselines.strata`.
+    random scores do not count as a baseline.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -124,7 +124,6 @@ class RankingComparison:
     ratios: dict[str, float]
     verdicts: tuple[Verdict, ...]
     against: AgainstBaselines
-    strata: dict[str, list[dict[str, Any]]]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -137,22 +136,24 @@ def compare_to_baselines(
     random: LinkRanking,
     *,
     others: Mapping[str, LinkRanking] | None = None,
+    average: Average = "macro",
     thresholds: RankingThresholds | None = None,
     seed: int = 0,
 ) -> RankingComparison:
     """Compare rankings of the same queries. Raises :class:`InputError` if their queries differ.
 
-    ``others``: further baselines by name, such as "knn". ``seed``: for the bootstrap.
+    ``others``: further baselines by name, such as "knn". ``average``: the mean that ratios are of. ``seed``: for the
+    bootstrap.
     """
     thresholds = thresholds or RankingThresholds()
     rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
     _require_same_queries(rankings)
     ratios = {
-        "mrr_over_degree": _ratio(model, degree),
-        "mrr_over_random": _ratio(model, random),
+        "mrr_over_degree": _ratio(model, degree, average),
+        "mrr_over_random": _ratio(model, random, average),
         "share_above_degree": _share_above(model, degree),
     }
-    against = against_baselines(model, {"degree": degree, **(others or {})}, "macro", seed=seed)
+    against = against_baselines(model, {"degree": degree, **(others or {})}, average, seed=seed)
     ratios["mrr_over_best_baseline"] = against.ratio.value
     return RankingComparison(
         relations=tuple(_rows(rankings)),
@@ -161,7 +162,6 @@ def compare_to_baselines(
         ratios=ratios,
         verdicts=tuple(_verdicts(ratios, thresholds, against)),
         against=against,
-        strata=strata(rankings),
     )
 
 
@@ -182,9 +182,9 @@ def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
     ]
 
 
-def _ratio(model: LinkRanking, other: LinkRanking) -> float:
-    below = other.macro["mrr"]
-    return model.macro["mrr"] / below if below > 0 else float("nan")
+def _ratio(model: LinkRanking, other: LinkRanking, average: Average) -> float:
+    above, below = ((own.macro if average == "macro" else own.micro)["mrr"] for own in (model, other))
+    return above / below if below > 0 else float("nan")
 
 
 def _share_above(model: LinkRanking, other: LinkRanking) -> float:

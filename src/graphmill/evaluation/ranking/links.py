@@ -4,7 +4,7 @@ Ranks are exact and over all candidates, because sampled ranking metrics can cha
 Rendle 2020).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,11 +16,6 @@ from graphmill.evaluation.ranking.negatives import auc, degree_weights, draw_neg
 from graphmill.evaluation.ranking.queries import Int64, LinkQueries
 from graphmill.evaluation.ranking.ranks import QueryRanks, Scorer, ranks_of
 
-#: Lower bounds of the bins of the target's training degree. The first bin has targets without training links.
-DEGREE_BINS = (0, 1, 3, 10, 30, 100)
-#: The half-links of a query (h, r, t) that occur in training: both (h, r, ·) and (·, r, t), one of them, or none (arXiv
-#: 2606.18001).
-HALF_LINKS = ("both", "head_relation", "relation_tail", "none")
 #: Number of negatives per positive for each AUC.
 AUC_NEGATIVES = 10
 #: Prefixes of the metrics that bound the effect of ties.
@@ -31,27 +26,8 @@ SIGNAL_QUERIES = 30
 
 
 @dataclass(frozen=True)
-class DegreeBin:
-    """Queries whose target has ``low`` to ``high`` training links in the relation (``high`` −1: no upper end)."""
-
-    low: int
-    high: int
-    queries: int
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
-class HalfLinkBin:
-    """Queries with the same half-links in training: ``seen`` is one of :data:`HALF_LINKS`."""
-
-    seen: str
-    queries: int
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True)
 class RelationRanking:
-    """One relation: ``metrics`` as in :class:`LinkRanking`, ``by_degree`` and ``by_half_link`` without empty bins.
+    """One relation: ``metrics`` as in :class:`LinkRanking`.
 
     ``reciprocal``: float64 (queries), 1 / realistic rank of each query, in their order. It is not in reports.
     """
@@ -61,8 +37,6 @@ class RelationRanking:
     queries: int
     candidates: int
     metrics: dict[str, float]
-    by_degree: tuple[DegreeBin, ...]
-    by_half_link: tuple[HalfLinkBin, ...] = ()
     reciprocal: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
 
@@ -82,8 +56,6 @@ class LinkRanking:
     relations: tuple[RelationRanking, ...]
     macro: dict[str, float]
     micro: dict[str, float]
-    by_degree: tuple[DegreeBin, ...]
-    by_half_link: tuple[HalfLinkBin, ...] = ()
 
     @property
     def queries(self) -> int:
@@ -124,34 +96,37 @@ def rank_links(
     :class:`TrainingError` if a score is not finite.
     """
     relations: list[RelationRanking] = []
-    tables = [np.zeros((5, 0), dtype=np.int64)]
+    tables = [np.zeros((3, 0), dtype=np.int64)]
     kinds = (("auc_uniform", uniform_weights), ("auc_degree", degree_weights)) if auc_negatives else ()
     for relation in queries.relations:
         if not len(relation.heads):
             continue
         negatives = {k: draw_negatives(relation, weights(relation), auc_negatives, seed, k) for k, weights in kinds}
         found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
-        degree = relation.train_degree[relation.tails]
-        half_link = 2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)  # indices of HALF_LINKS
-        table = np.stack([found.above, found.tied, found.options, degree, half_link])
+        table = np.stack([found.above, found.tied, found.options])
         tables.append(table)
         areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
-        about = relation.relation, relation.name, len(degree), relation.candidates, _rank_metrics(table, ks) | areas
-        bins = _by_degree(table, ks), _by_half_link(table, ks)
-        relations.append(RelationRanking(*about, *bins, 1.0 / found.realistic))
+        metrics = _rank_metrics(table, ks) | areas
+        relations.append(
+            RelationRanking(
+                relation.relation,
+                relation.name,
+                len(relation.heads),
+                relation.candidates,
+                metrics,
+                1.0 / found.realistic,
+            )
+        )
     whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
     for kind, _ in kinds:
         micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
-    return LinkRanking(
-        queries.split, tuple(ks), tuple(relations), macro, micro, _by_degree(whole, ks), _by_half_link(whole, ks)
-    )
+    return LinkRanking(queries.split, tuple(ks), tuple(relations), macro, micro)
 
 
 def _rank_metrics(table: Int64, ks: Sequence[int]) -> dict[str, float]:
-    """``table`` int64 [5, queries]: as in :class:`QueryRanks`, ``above``, ``tied`` and ``options``; the target's degree;
-    the number of the half-links."""
+    """``table`` int64 [3, queries]: ``above``, ``tied`` and ``options`` of :class:`QueryRanks`."""
     ranks = QueryRanks(table[0], table[1], table[2], np.zeros(0), {})
     if not table.size:
         return {name: float("nan") for name in ("mrr", "mr", *(f"hits@{k}" for k in ks), "amri")}
@@ -165,25 +140,6 @@ def _rank_metrics(table: Int64, ks: Sequence[int]) -> dict[str, float]:
     expected = float(np.mean((ranks.options - 1) / 2))
     metrics["amri"] = 1.0 - float(np.mean(ranks.realistic - 1)) / expected if expected > 0 else float("nan")
     return metrics
-
-
-def _by_degree(table: Int64, ks: Sequence[int]) -> tuple[DegreeBin, ...]:
-    bins = _bins(table, np.searchsorted(DEGREE_BINS, table[3], side="right") - 1, ks)
-    highs = [low - 1 for low in (*DEGREE_BINS[1:], 0)]
-    return tuple(DegreeBin(DEGREE_BINS[n], highs[n], queries, metrics) for n, queries, metrics in bins)
-
-
-def _by_half_link(table: Int64, ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
-    bins = _bins(table, table[4], ks)
-    return tuple(HalfLinkBin(HALF_LINKS[n], queries, metrics) for n, queries, metrics in bins)
-
-
-def _bins(table: Int64, bin_of: Int64, ks: Sequence[int]) -> Iterator[tuple[int, int, dict[str, float]]]:
-    """The number, size and metrics, without the bounds for ties, of each bin that has queries."""
-    for number in np.unique(bin_of).tolist():
-        part = table[:, bin_of == number]
-        metrics = {name: v for name, v in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
-        yield number, part.shape[1], metrics
 
 
 def _mean(values: Sequence[float], weights: Sequence[int] | None = None) -> float:

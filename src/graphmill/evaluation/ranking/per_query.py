@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
+from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.next_item import chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.paired_difference import grouped_mean
 from graphmill.evaluation.ranking.queries import LinkQueries
@@ -64,6 +65,15 @@ def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
     return name, k
 
 
+def values_of(ranking: LinkRanking, metric: str) -> tuple[NDArray[np.float64], Int64]:
+    """``mrr`` or ``hits@k`` of each query of a ranking, in order, and the number of its relation: float64, int64 [Q]."""
+    name, k = parse_metric(metric, LINK_METRICS)
+    parts = [relation.reciprocal for relation in ranking.relations]
+    values = np.concatenate([np.zeros(0), *parts])
+    groups = np.repeat(np.array([r.relation for r in ranking.relations], np.int64), [len(part) for part in parts])
+    return values if name == "mrr" else (values * k >= 1 - 1e-9).astype(np.float64), groups
+
+
 def link_values(
     scorer: Scorer,
     queries: LinkQueries,
@@ -83,7 +93,7 @@ def link_values(
     left = 0
     for relation in queries.relations:
         first, second = offsets[relation.relation]
-        heads, tails = relation.heads + first, relation.tails + second
+        heads, tails = relation.heads + first, relation.targets + second
         asked = ~leave_out(relation.relation, heads, tails)
         left += int((~asked).sum())
         if not asked.any():

@@ -4,14 +4,14 @@ Every relation is ranked by its tails. If a graph holds both directions, heads a
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.sampling.keyed import sampled
 
@@ -29,7 +29,8 @@ class RelationQueries:
     ``candidates``: size of the target type. ``known_indptr`` (heads of the source type + 1) and ``known_tails``: per
     head the sorted distinct tails of all splits, including the held-out ones. ``train_degree`` (candidates): number of
     training links into each candidate; ``head_degree`` (heads of the source type): number of training links out of each
-    head.
+    head. ``chosen`` (candidates): if only some nodes are candidates, their ascending local numbers; tails are then
+    numbers in this list.
     """
 
     relation: int
@@ -41,6 +42,12 @@ class RelationQueries:
     known_tails: Int64
     train_degree: Int64
     head_degree: Int64
+    chosen: Int64 | None = None
+
+    @property
+    def targets(self) -> Int64:
+        """``tails`` as local numbers within their type."""
+        return self.tails if self.chosen is None else self.chosen[self.tails]
 
     def __post_init__(self) -> None:
         known = np.repeat(np.arange(len(self.known_indptr) - 1), np.diff(self.known_indptr)) * self.candidates
@@ -131,6 +138,58 @@ def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0) ->
         known_pairs = [(queries.known_tails, known)]
         heads.append(relation_queries(number, name, (queries.tails, queries.heads), learnt, known_pairs, *sizes))
     return LinkQueries(split, (*tails.relations, *heads))
+
+
+def narrowed(
+    queries: RelationQueries,
+    heads: Int64,
+    candidates: Int64 | None = None,
+    known: Int64 | None = None,
+    without: Int64 | None = None,
+) -> RelationQueries:
+    """The queries of some ``heads`` (sorted local numbers) among ``candidates`` (sorted; None: all nodes of the type).
+
+    ``known``: further pairs that are no candidates, ``without``: pairs that are no queries, both sorted as head · number of
+    nodes of the target type + tail.
+    """
+    count = queries.candidates
+    linked = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr)) * count
+    keys = queries.heads * count + queries.tails
+    asked = keys[in_sorted(queries.heads, heads)]
+    nothing = np.zeros(0, np.int64)
+    asked = asked[~in_sorted(asked, nothing if without is None else without)]
+    every = sorted_unique(np.concatenate([linked + queries.known_tails, nothing if known is None else known]))
+    if candidates is None:
+        chosen, degree = None, queries.train_degree
+    else:
+        chosen, degree = candidates, queries.train_degree[candidates]
+        asked, every = (_among(pairs, count, candidates) for pairs in (asked, every))
+        count = len(candidates)
+    indptr = np.searchsorted(every, np.arange(len(queries.known_indptr), dtype=np.int64) * count).astype(np.int64)
+    return replace(
+        queries,
+        heads=asked // count,
+        tails=asked % count,
+        candidates=count,
+        known_indptr=indptr,
+        known_tails=every % count,
+        train_degree=degree,
+        chosen=chosen,
+    )
+
+
+def _among(pairs: Int64, count: int, candidates: Int64) -> Int64:
+    """The sorted pairs whose tail is a candidate, with its number in ``candidates``."""
+    heads, tails = pairs // count, pairs % count
+    kept = in_sorted(tails, candidates)
+    return heads[kept] * len(candidates) + np.searchsorted(candidates, tails[kept])
+
+
+def first_nodes(graph: "TypedGraph") -> list[tuple[int, int]]:
+    """By relation, then by inverse relation, the global numbers of the first head and of the first tail."""
+    start = {t.name: t.offset for t in graph.node_types}
+    ends = [(start[r.source], start[r.target]) for r in graph.relations]
+    return [*ends, *((tail, head) for head, tail in ends)]
 
 
 def count_links(graph: "TypedGraph", split: str) -> int:

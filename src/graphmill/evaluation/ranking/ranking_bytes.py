@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.arrays import BROKEN
-from graphmill.evaluation.ranking.links import DegreeBin, HalfLinkBin, LinkRanking, RelationRanking
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking
 
 
 def to_bytes(ranking: LinkRanking, about: dict[str, Any]) -> bytes:
@@ -41,31 +41,13 @@ def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
             row["queries"],
             row["candidates"],
             _numbers(row["metrics"]),
-            _degrees(row["by_degree"]),
-            _half_links(row["by_half_link"]),
             reciprocal[bounds[place] : bounds[place + 1]],
         )
         for place, row in enumerate(found["relations"])
     )
-    ranking = LinkRanking(
-        found["split"],
-        tuple(found["ks"]),
-        relations,
-        _numbers(found["macro"]),
-        _numbers(found["micro"]),
-        _degrees(found["by_degree"]),
-        _half_links(found["by_half_link"]),
-    )
-    return ranking, report["about"]
+    means = _numbers(found["macro"]), _numbers(found["micro"])
+    return LinkRanking(found["split"], tuple(found["ks"]), relations, *means), report["about"]
 
 
 def _numbers(values: dict[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in values.items()}
-
-
-def _degrees(rows: list[dict[str, Any]]) -> tuple[DegreeBin, ...]:
-    return tuple(DegreeBin(r["low"], r["high"], r["queries"], _numbers(r["metrics"])) for r in rows)
-
-
-def _half_links(rows: list[dict[str, Any]]) -> tuple[HalfLinkBin, ...]:
-    return tuple(HalfLinkBin(r["seen"], r["queries"], _numbers(r["metrics"])) for r in rows)

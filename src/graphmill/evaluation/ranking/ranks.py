@@ -87,6 +87,8 @@ def ranks_of(
     def fill(start: int, stop: int) -> None:
         block_heads = heads[start:stop]
         block = scorer.score_targets(queries.relation, block_heads)
+        if queries.chosen is not None:
+            block = block[:, _on(block, queries.chosen)]
         _require_usable(block, queries, len(block_heads))
         for begin in range(bounds[start], bounds[stop], rows):
             part = slice(begin, min(begin + rows, bounds[stop]))

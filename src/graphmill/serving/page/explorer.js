@@ -239,6 +239,9 @@ function showRanking(ranking, metric) {
     make("p", { class: "quiet" }, `Held-out ${ranking.split} figures; the best of each is bold.`),
     ...(shown.length > 1 ? [make("h3", {}, chosen), bars(`${chosen} of each scorer`, shown, "model")] : []),
     table("Ranking", [["scorer", (row) => words(row)], ...metrics.map((metric) => [metric, (row) => cell(row, metric), true])], who),
+    ...ranking.tables.flatMap((each) => [
+      make("h3", {}, each.title), table(each.title, each.head.map((title, place) => [title, (row) => row[place]]), each.rows),
+    ]),
   );
 }
 

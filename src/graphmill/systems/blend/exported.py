@@ -11,6 +11,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting, rows_of_links, setting_of
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems import registry
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
 from graphmill.systems.blend.paths import CHANNELS, Paths
 from graphmill.systems.blend.scorer import BlendScorer
@@ -44,6 +45,8 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> BlendSco
             paths = Paths(links, channels, array_of(arrays, "paths.weights", (relations, CHANNELS), "f"))
             paths.require_channels()
             parts[name] = paths
+        elif name == FEATURES:
+            parts[name] = FeatureSimilarity(links, array_of(arrays, "features.rows", (len(vectors), None), "f"))
         else:
             own = {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
             table = array_of(own, "vectors", (len(vectors), None), "f")
@@ -54,7 +57,7 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> BlendSco
 def _names(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """The parts of an export, popularity first."""
     found = sorted(key.removeprefix("mix.") for key in arrays if key.startswith("mix."))
-    known = [POPULARITY, SPECTRAL, KNN, PATHS, "complex"]
+    known = [POPULARITY, SPECTRAL, KNN, PATHS, FEATURES, "complex"]
     if POPULARITY not in found or not set(found) <= set(known):
         raise InputError(f"its parts are {', '.join(found) or 'none'}, and not those of a blend")
     return [name for name in known if name in found]

@@ -40,3 +40,21 @@ def grown_factors(
         weights = np.linalg.solve(known.T @ known + np.eye(x.shape[1]), known.T @ y.numpy())
         parts += [y.numpy(), (new @ weights).astype(np.float32)]
     return np.concatenate(parts)
+
+
+RIDGE = 0.1
+"""Of the mean square of a feature, over the known nodes of a type."""
+
+
+def from_features(later: LaterNodes, graph: TypedGraph, rows: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+    """float32 [new nodes (type by type), d]: the new nodes' spectral vectors, by a ridge regression per type of ``vectors``
+    float32 [nodes, d] on the features ``rows`` float32 [nodes of the grown graph, f]."""
+    predicted, first = [], 0
+    for t, more in zip(graph.node_types, later.counts, strict=True):
+        known, new = rows[first : first + t.count], rows[first + t.count : first + t.count + more]
+        first += t.count + more
+        gram = known.T @ known
+        penalty = RIDGE * max(float(np.trace(gram)) / max(len(gram), 1), 1e-6)
+        weights = np.linalg.solve(gram + penalty * np.eye(len(gram)), known.T @ vectors[t.offset : t.offset + t.count])
+        predicted.append((new @ weights).astype(np.float32))
+    return np.concatenate(predicted)

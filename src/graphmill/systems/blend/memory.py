@@ -24,6 +24,8 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
     columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
     compared = 50 * edges + 3 * min(BLOCK_BYTES, 12_000 * largest)
     held_out = max((float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations), default=0.0)
+    widths = [sum(rows.shape[1] for n in graph.feature_sets(t.name) if (rows := graph.features(t.name, n)) is not None)
+              for t in graph.node_types]  # fmt: skip
     trained = []
     if "complex" in wanted:
         own = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
@@ -34,6 +36,7 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
         Part("sums of a relation's neighbours", "evaluation", (nodes + 2 * largest) * 2 * width),
         # Sparse neighbourhoods, steps of paths and, while their weights are fitted, a second copy of the edges.
         Part("neighbourhoods and paths", "evaluation", compared * (len({"knn", "paths"} & set(wanted)) > 0), 1),
+        Part("features of nodes", "evaluation", 2 * nodes * max(widths) * ("features" in wanted)),
         *(replace(part, remedy="leave complex out of model.parts") for part in trained),
         ranking_part(held_out, largest),
     ]

@@ -27,6 +27,11 @@ SHARED = 100.0
 """In each relation, the mean over all relations counts as much as this number of links."""
 BEST = 5
 """Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
+FEW_LINKS, KEPT = 2, 0.99
+"""Training links up to which a target has few; and the share of a relation's MRR that must be left. Links into such targets
+are few in validation, and their ranks too low to count in the MRR of all."""
+AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+"""Amounts of the part for such targets that are tried. The first is none."""
 SCORES, MIXED = 1 << 22, 1 << 19
 """Largest number of scores of each part in memory at once, and of those that are mixed at once."""
 
@@ -42,7 +47,7 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
         return scorer.mix
     alone, mixed = choices_of(scorer.parts)
     choices = list(dict.fromkeys([*mixed, *alone.values()]))
-    means = np.stack([_reciprocal_ranks(scorer, r, choices) for r in asked])
+    means = np.stack([_reciprocal_ranks(scorer, r, choices).mean(1) for r in asked])
     shared, values = means.mean(0), np.array(choices, np.float32)
     highest = max(shared[choices.index(choice)] for choice in alone.values())
     for best in (BEST, 1):
@@ -50,10 +55,26 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
         for relation, own in zip(asked, means, strict=True):
             weighed = len(relation.heads) * own / max(own.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
             found[relation.relation] = _mean_of_best(values, weighed, best)
-        reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())])[0] for r in asked]
+        reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())]).mean() for r in asked]
         if np.mean(reached) >= highest:
             return found
     return np.tile(values[shared.argmax()], (len(scorer.mix), 1))
+
+
+def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name: str) -> np.ndarray:
+    """float32 [relations, parts]: the mix of ``scorer`` with the amount of the part ``name`` that ranks held-out links into
+    targets with few links best, of the amounts by which all links of the relation lose little (:data:`KEPT`).
+    """
+    mix, place = scorer.mix.copy(), list(scorer.parts).index(name)
+    for relation in (_some(r, queries, seed) for r in queries.relations if len(r.heads)):
+        few = scorer.links.degrees(relation.relation)[relation.tails] <= FEW_LINKS
+        if few.any():
+            choices = np.tile(mix[relation.relation], (len(AMOUNTS_FOR_FEW), 1))
+            choices[:, place] = AMOUNTS_FOR_FEW
+            ranks = _reciprocal_ranks(scorer, relation, [tuple(choice) for choice in choices.tolist()])
+            kept = ranks.mean(1) >= KEPT * ranks[0].mean()
+            mix[relation.relation, place] = AMOUNTS_FOR_FEW[int(np.where(kept, ranks[:, few].mean(1), -1).argmax())]
+    return mix
 
 
 def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Choice], list[Choice]]:
@@ -81,8 +102,8 @@ def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndar
 
 
 def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Choice]) -> np.ndarray:
-    """float64 [choices]: mean reciprocal rank over the links of a relation."""
-    total = np.zeros(len(choices))
+    """float64 [choices, links]: the reciprocal rank of each link of a relation."""
+    reciprocal = np.zeros((len(choices), len(relation.heads)))
     rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
     there = [any(choice[n] for choice in choices) for n in range(len(scorer.parts))]
     for start in range(0, len(relation.heads), rows):
@@ -97,8 +118,8 @@ def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: S
             mixtures = _mixtures([score[first : first + few] for score in scores], choices)
             for number, mixture in enumerate(mixtures):
                 above, tied, _ = count_rivals(mixture, relation, queries)
-                total[number] += (1.0 / (1.0 + above + tied / 2)).sum()
-    return total / len(relation.heads)
+                reciprocal[number, queries] = 1.0 / (1.0 + above + tied / 2)
+    return reciprocal
 
 
 def _mixtures(scores: list[Tensor], choices: Sequence[Choice]) -> Iterator[Tensor]:

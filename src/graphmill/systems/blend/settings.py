@@ -8,7 +8,7 @@ from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, ClosedFormSettings
 from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
 
-PartName = Literal["spectral", "knn", "paths", "complex"]
+PartName = Literal["spectral", "knn", "paths", "features", "complex"]
 
 
 class BlendModel(Settings):
@@ -16,9 +16,10 @@ class BlendModel(Settings):
 
     embedding_dim: int = setting(512, "Width of the spectral vectors, which are the exported embedding", ge=1)
     parts: list[PartName] = setting(
-        ["spectral", "knn", "paths", "complex"],
+        ["spectral", "knn", "paths", "features", "complex"],
         "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
-        "paths: counted paths of one or two edges; complex: a trained ComplEx. An export has what the others need in "
+        "paths: counted paths of one or two edges; features: similarity of nodes' features, for candidates with few "
+        "links, left out where the graph has none; complex: a trained ComplEx. An export has what the others need in "
         "relations.safetensors",
     )
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.graph.later_nodes import LaterNodes, grown_links
+from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import PRODUCTS, Neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
@@ -22,8 +22,9 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.blend.complex_part import complex_seconds, complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
-from graphmill.systems.blend.later_nodes import grown_factors
-from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
+from graphmill.systems.blend.later_nodes import from_features, grown_factors
+from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
@@ -41,12 +42,14 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     algorithm_version = 2
     can_checkpoint = False
+    embeds_from_features = True
+    """A new node with features needs no edge."""
 
     def __init__(self, graph: TypedGraph, settings: BlendSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
         self.phases = [Phase("blend", 1, closed_form=True)]
-        self.names = [POPULARITY, *settings.model.parts]
+        self.names = [POPULARITY, *(n for n in settings.model.parts if n != FEATURES or has_features(graph))]
         self.links = TrainingLinks.of_graph(graph)
         self.trained = {name: self._system(name, values) for name, values in self.part_runs().items()}
         shared = {"data": str(graph.path), "training": {"seed": settings.training.seed}}
@@ -101,11 +104,6 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     # ---------------------------------------------------------------- fitting
 
-    def evaluate(self, model: BlendModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
-
     def solve(self, model: BlendModule, poll: Callable[[], None]) -> None:
         """Fits spectral vectors, paths and weights of paths to the training links, and settings and amounts to the
         validation links. ``poll`` may raise to end it."""
@@ -116,7 +114,10 @@ class BlendSystem(BaseSystem[BlendModule]):
             model.paths.fit(self.paired, seed)
         scorer = self.scorer(model)
         scorer.poll = poll
-        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, self.queries_of("valid", TUNING_QUERIES), seed)))
+        valid = self.ranking_queries("valid", TUNING_QUERIES)
+        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+        if FEATURES in self.names:
+            model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
@@ -147,6 +148,8 @@ class BlendSystem(BaseSystem[BlendModule]):
                 elif model.paths is not None and name == PATHS:
                     weights = model.paths.weights.float().cpu().numpy()
                     parts[name] = Paths(self.links, model.paths.channels.cpu().numpy(), weights)
+                elif name == FEATURES:
+                    parts[name] = FeatureSimilarity(self.links, comparable_rows(self.graph))
                 else:
                     parts[name] = Trained(self.trained[name].scorer(model.parts[name]))
             self._parts = model, parts
@@ -168,11 +171,16 @@ class BlendSystem(BaseSystem[BlendModule]):
     def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
         part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
-        ``paths.weights`` float32 [relations, 64]; ``complex.vectors`` float32 [nodes, d] and ComplEx's own arrays."""
+        ``paths.weights`` float32 [relations, 64]; ``features.rows`` float32 [nodes, f]; ``complex.vectors`` float32
+        [nodes, d] and ComplEx's own arrays."""
         return self._arrays(model, self.links)
 
     def _arrays(
-        self, model: BlendModule, links: TrainingLinks, vectors: Mapping[str, np.ndarray] | None = None
+        self,
+        model: BlendModule,
+        links: TrainingLinks,
+        vectors: Mapping[str, np.ndarray] | None = None,
+        later: LaterNodes | None = None,
     ) -> dict[str, np.ndarray]:
         mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
         shared = set(arrays)
@@ -181,6 +189,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         if model.paths is not None:
             arrays["paths.channels"] = model.paths.channels.cpu().numpy()
             arrays["paths.weights"] = model.paths.weights.float().cpu().numpy()
+        if FEATURES in self.names:
+            arrays["features.rows"] = comparable_rows(self.graph, later)
         for name, system in self.trained.items():
             own = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
             own["vectors"] = (vectors or {}).get(name, self._table(model, name))
@@ -195,13 +205,18 @@ class BlendSystem(BaseSystem[BlendModule]):
         return self.vectors.embeddings(model.parts[SPECTRAL])
 
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, and of ComplEx by regression."""
-        vectors, _ = self.vectors.embed_later(model.parts[SPECTRAL], later)
+        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, of nodes without edges from their
+        features, and of ComplEx by regression."""
+        matrix = neighbourhoods_of(later, self.graph, self.entries)
+        vectors, alone = self.spectral(model).projected(matrix), np.diff(matrix.indptr) == 0
+        if FEATURES in self.names and alone.any():
+            rows = comparable_rows(self.graph, later)
+            vectors[alone] = from_features(later, self.graph, rows, self.spectral(model).all())[alone]
         links, tables = grown_links(later, self.links, self.graph), {}
         for name, system in self.trained.items():
             relations = system.scoring(model.parts[name])["relations"]
             tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
-        return vectors, self._arrays(model, links, tables)
+        return vectors, self._arrays(model, links, tables, later)
 
     def health(self, model: BlendModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""

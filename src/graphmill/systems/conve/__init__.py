@@ -8,7 +8,6 @@ ENTRIES = {
         "ConveSettings",
         "ConveSystem",
         "ConvE: convolutional link prediction on triples",
-        ranks="triples",
         traces=True,
     ),
 }

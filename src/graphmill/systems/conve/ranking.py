@@ -1,22 +1,15 @@
-"""Filtered ranking of both sides: tails of (head, relation), and heads as tails of the inverse relation."""
+"""Scores of ConvE for a ranking: tails of (head, relation), and heads as tails of the inverse relation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
-from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.model import ConvE
-
-SIDES = ("tail", "head")
 
 
 class ConveScorer:
@@ -44,73 +37,3 @@ class ConveScorer:
                 self._memory = x.new_empty(len(x), self.model.config.num_entities)
             scores = self.model.scores(x, self._memory[: len(x)])
         return scores[:, asked.offset : asked.offset + asked.count]
-
-
-def rank_both_sides(scorer: ConveScorer, queries: LinkQueries, ks: Sequence[int]) -> LinkRanking:
-    """Exact filtered ranks of all queries; ``micro`` is the usual metric, over queries of both sides."""
-    return rank_links(scorer, queries, ks=ks, auc_negatives=0)
-
-
-def ranking_report(
-    model: ConvE,
-    graph: TypedGraph,
-    split: str,
-    *,
-    ks: Sequence[int] = (1, 3, 5, 10),
-    poll: Callable[[], None] = lambda: None,
-    baselines: Mapping[str, LinkRanking] | None = None,
-    seed: int = 0,
-) -> dict[str, Any]:
-    """Metrics of a split as plain values: over all queries, per side, per relation and by the target's degree.
-
-    Each comes with its ``baseline``: the ranking by the number of training triples of the candidate with the relation.
-    Keys: ``both``, ``tail``, ``head`` and ``baseline`` (metrics over queries); ``relations``: one row per relation with
-    ``name``, ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``; ``by_degree``: a
-    row for each range of the target's training degree, ``low`` to ``high`` (−1: no upper bound), with ``baseline_mrr``.
-
-    ``baselines``: further rankings of the same queries, by name. ``micro`` and ``macro``: metrics by scorer, the model
-    and frequency (``degree``) included; ``against``: the best baseline, by micro MRR, as
-    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``strata``: metrics of parts of the
-    queries, by scorer.
-    """
-    queries = both_sides(graph, split)
-    found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)
-    baseline = rank_links(DegreeScorer(queries), queries, ks=ks, auc_negatives=0)
-    single, count = len(graph.node_types) == 1, len(graph.relations)
-    parts, simple = ({r.relation: r for r in ranking.relations} for ranking in (found, baseline))
-    rows = []
-    for relation in graph.relations:
-        sides = relation.index, relation.index + count
-        if sides[0] not in parts:  # no query for its tails, so none for its heads
-            continue
-        mine, theirs = ([ranked[n] for n in sides] for ranked in (parts, simple))
-        name = relation.name if single else f"{relation.source} · {relation.name} · {relation.target}"
-        rows.append(
-            {"name": name, "queries": sum(r.queries for r in mine)}
-            | _mean(mine)
-            | {f"{side}_mrr": r.metrics["mrr"] for side, r in zip(SIDES, mine, strict=True)}
-            | {"baseline_mrr": _mean(theirs)["mrr"]}
-        )
-    by_degree = [
-        {"low": own.low, "high": own.high, "queries": own.queries}
-        | own.metrics
-        | {"baseline_mrr": other.metrics["mrr"]}
-        for own, other in zip(found.by_degree, baseline.by_degree, strict=True)
-    ]
-    out: dict[str, Any] = {"split": split, "queries": found.queries, "both": found.micro, "baseline": baseline.micro}
-    rivals = {"degree": baseline, **(baselines or {})}
-    rankings = {"model": found, **rivals}
-    out["micro"] = {name: ranking.micro for name, ranking in rankings.items()}
-    out["macro"] = {name: ranking.macro for name, ranking in rankings.items()}
-    out["against"] = against_baselines(found, rivals, "micro", seed=seed).to_dict()
-    out["strata"] = strata(rankings)
-    for side, lower in zip(SIDES, (0, count), strict=True):
-        out[side] = _mean([r for r in found.relations if lower <= r.relation < lower + count])
-    return out | {"relations": rows, "by_degree": by_degree}
-
-
-def _mean(parts: Sequence[RelationRanking]) -> dict[str, float]:
-    """Means of metrics, weighted by queries; without AMRI, which is not a mean over queries."""
-    total = sum(r.queries for r in parts)
-    names = [name for name in parts[0].metrics if name != "amri"]
-    return {name: sum(r.metrics[name] * r.queries for r in parts) / total for name in names}

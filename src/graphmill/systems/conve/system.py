@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.queries import both_sides
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -25,7 +21,7 @@ from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
-from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
+from graphmill.systems.conve.ranking import ConveScorer
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, StepSizes, Term
@@ -39,6 +35,8 @@ class ConveSystem(TableSystem[ConvE]):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     algorithm_version = 3
+    average = "micro"
+    ranks_heads = True
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         super().__init__(graph, settings)
@@ -156,26 +154,6 @@ class ConveSystem(TableSystem[ConvE]):
     def scoring(self, model: ConvE) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
-
-    def evaluate(self, model: ConvE, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        scorer, queries = self.scorer(model), self.queries_of(split, limit, both_sides)
-        scorer.poll = poll
-        ranking = rank_both_sides(scorer, queries, tuple(self.settings.evaluation.top_k))
-        return self.measured(ranking.micro, final=final)
-
-    def ranking_report(
-        self,
-        model: ConvE,
-        split: str,
-        ks: Sequence[int],
-        poll: Callable[[], None],
-        baselines: Mapping[str, LinkRanking] | None = None,
-    ) -> dict[str, Any]:
-        """Metrics over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
-        seed = self.settings.training.seed
-        return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
 
     def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""

@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
@@ -208,6 +207,11 @@ class FactorSystem(TableSystem[FactorTables]):
 
     # ---------------------------------------------------------------- evaluation and export
 
+    @property
+    def ranks_heads(self) -> bool:
+        """On a graph without reverses."""
+        return not self.edges.reversed
+
     def scorer(self, model: FactorTables) -> FactorScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return FactorScorer(model, self.edges)
@@ -215,15 +219,6 @@ class FactorSystem(TableSystem[FactorTables]):
     def scoring(self, model: FactorTables) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
-        return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
-
-    def evaluate(self, model: FactorTables, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
-        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of links per step."""

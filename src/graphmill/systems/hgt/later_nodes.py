@@ -43,9 +43,8 @@ def layers_later(
     features = {}
     for number, rows in inputs.items():
         own = rows.new_zeros(later.counts[number], rows.shape[1])
-        given = later.features.get((number, ""))
-        if given is not None:
-            own[:, : given.shape[1]] = torch.from_numpy(given)
+        given = later.features_of(graph, number)
+        own[:, : given.shape[1]] = torch.from_numpy(given)
         if of_new is not None:
             own[:, rows.shape[1] - of_new.shape[1] :] = torch.from_numpy(of_new[first[number] : first[number + 1]])
         features[number] = torch.cat([rows, own])

@@ -28,7 +28,7 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     width, out = settings.model.spectral_width, settings.model.out_dim
     one, largest = pass_of(graph, settings, setup.batching), max(t.count for t in graph.node_types)
     edges, sampled = np.array([r.edges for r in graph.relations], float), setup.batching != "full"
-    features = sum(t.count * rows.shape[1] for t in graph.node_types if (rows := graph.features(t.name)) is not None)
+    features = sum(t.count * width for t, width in zip(graph.node_types, _feature_widths(graph), strict=True))
     held_out = max(float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations)
     chunk = min(INFERENCE_ROWS, largest)
     looked_up = one.layers[0].read if one.layers else one.outputs.sum()
@@ -57,6 +57,12 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     ]
 
 
+def _feature_widths(graph: TypedGraph) -> list[int]:
+    """Columns of each type's features."""
+    sets = ([graph.features(t.name, name) for name in graph.feature_sets(t.name)] for t in graph.node_types)
+    return [sum(rows.shape[1] for rows in each if rows is not None) for each in sets]
+
+
 def _spectral_parts(graph: TypedGraph, width: int) -> list[Part]:
     """The basis, and what making it takes."""
     if not width:
@@ -74,8 +80,7 @@ def _spectral_parts(graph: TypedGraph, width: int) -> list[Part]:
 def _parameters(graph: TypedGraph, settings: HgtSettings) -> float:
     m, relations, types = settings.model, graph.relations, graph.node_types
     d, out, width = m.hidden_dim, m.out_dim, m.spectral_width
-    features = {t.name: 0 if (rows := graph.features(t.name)) is None else rows.shape[1] for t in types}
-    inputs = sum((f + width + 1) * d for f in features.values() if f + width)
+    inputs = sum((f + width + 1) * d for f in _feature_widths(graph) if f + width)
     ends = len({r.source for r in relations}) + len({r.target for r in relations})
     layer = 2 * ends * (d * d + d) + len(types)
     layer += len(relations) * (2 * d * (d // m.num_heads) + m.num_heads)

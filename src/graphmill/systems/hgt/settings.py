@@ -35,7 +35,7 @@ class HgtModel(Settings):
     hidden_dim: int = setting(256, "Width of inputs and layers; a multiple of num_heads", ge=1)
     num_layers: int = setting(2, "Number of HGT layers", ge=1, le=8)
     num_heads: int = setting(4, "Number of attention heads of each layer", ge=1)
-    dropout: float = setting(0.5, "Dropout after each layer", ge=0.0, lt=1.0)
+    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
 
     @property
     def spectral_width(self) -> int:

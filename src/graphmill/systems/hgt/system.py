@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ class HgtSystem(BaseSystem[HgtModule]):
     """
 
     name = "hgt"
+    embeds_from_features = True
+    """A new node with features needs no edge."""
     algorithm_version = 12
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
@@ -57,7 +59,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.mine: RankMessages | None = None
         self.width = settings.model.spectral_width
-        given = {number: graph.features(t.name) for number, t in enumerate(graph.node_types)}
+        given = {number: graph.all_features(t.name) for number, t in enumerate(graph.node_types)}
         self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self.links = TrainingLinks.of_graph(graph)
@@ -288,11 +290,6 @@ class HgtSystem(BaseSystem[HgtModule]):
     def scoring(self, model: HgtModule) -> dict[str, np.ndarray]:
         """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_of`."""
         return scoring_of(self, model)
-
-    def evaluate(self, model: HgtModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        limit = 0 if final else self.settings.evaluation.max_queries
-        return self.link_metrics(self.scorer(model), self.queries_of(split, limit), final=final, poll=poll)
 
     def health(self, model: HgtModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""

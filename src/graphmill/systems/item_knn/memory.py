@@ -7,7 +7,7 @@ import numpy as np
 from graphmill.evaluation.baselines.recommendation import PAIRS
 from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.item_knn.settings import ItemKnnSettings
+from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
 from graphmill.systems.recommenders.memory import closed_form_parts, sizes_of
 from graphmill.training.planning import Part, Setup
 
@@ -19,4 +19,11 @@ def memory_parts(graph: TypedGraph, settings: ItemKnnSettings, setup: Setup) -> 
     pairs = min(float(np.square(counts).sum()), float(sizes_of(graph).items) ** 2, PAIRS)
     remedy = "leave items out of the graph (graph.k_core)"
     # Common users, similarities, the nearest and their order; in rows and as pairs.
-    return [Part("pairs of items", "always", pairs, 48, remedy=remedy), *closed_form_parts(graph)]
+    sizes = sizes_of(graph, () if graph.feature_sets(interaction_relation(graph).target) else None)
+    # Features and their copies; the nearest items by them, added to the others for each amount that is tried.
+    alike = sizes.items * (3 * sum(sizes.widths) + len(ALIKE) * 3 * NEAREST * (sum(sizes.widths) > 0))
+    return [
+        Part("pairs of items", "always", pairs, 48, remedy=remedy),
+        Part("items alike by features", "always", float(alike)),
+        *closed_form_parts(graph),
+    ]

@@ -6,6 +6,12 @@ from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET
 from graphmill.systems.recommenders.settings import ClosedFormRecommenderSettings
 
+ALIKE = (0.001, 0.1, 0.3, 1.0, 3.0)
+"""Amounts of similarities by features that are tried, relative to the mean of those by users. Never 0: an item without
+interactions has no other score."""
+NEAREST = 100
+"""Items alike by features that count, of each item."""
+
 
 class ItemKnnModel(Settings):
     """Similarities c_ij = n_ij / (√(n_i n_j) + shrink)."""

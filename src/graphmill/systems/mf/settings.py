@@ -42,3 +42,7 @@ class MfSettings(RecommenderSettings):
     model: MfModel = setting(MfModel(), "The network")
     objective: MfObjective = setting(MfObjective(), "The loss")
     training: MfTraining = setting(MfTraining(), "Length and optimizer")
+
+
+TRIES = ({"objective": {"regularisation": 0.1}},)
+"""λ = 0.3 is too much where users have many items each."""

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.frontier import Layer
@@ -171,18 +170,14 @@ class NbfnetSystem(BaseSystem[NBFNet]):
 
     # ---------------------------------------------------------------- evaluation and export
 
+    @property
+    def ranks_heads(self) -> bool:
+        """On a graph without reverses."""
+        return not self.messages.edges.reversed
+
     def scorer(self, model: NBFNet) -> NbfnetScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return NbfnetScorer(self, model)
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
-        return self.queries_of(split, limit, link_queries if self.messages.edges.reversed else both_sides)
-
-    def evaluate(self, model: NBFNet, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
-        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
     def health(self, model: NBFNet) -> dict[str, float]:
         """Nothing: there are no vectors that could collapse."""

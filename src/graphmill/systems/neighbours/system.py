@@ -20,7 +20,7 @@ from graphmill.evaluation.baselines.neighbours import (
     setting_row,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
@@ -90,18 +90,14 @@ class NeighboursSystem(ClosedFormSystem):
         """The chosen setting."""
         return setting_of(model.array("setting"))
 
+    @property
+    def ranks_heads(self) -> bool:
+        """On a graph without reverses."""
+        return not self.edges.reversed
+
     def scorer(self, model: SolvedArrays) -> NeighbourScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return NeighbourScorer(self.edges, self.rows(model), self.setting(model))
-
-    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
-        """Queries for the tails of every relation; for a graph without reverses also for heads, as tails of the inverses."""
-        return self.queries_of(split, limit, link_queries if self.edges.reversed else both_sides)
-
-    def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
-        queries = self.ranking_queries(split, 0 if final else self.settings.evaluation.max_queries)
-        return self.link_metrics(self.scorer(model), queries, final=final, poll=poll)
 
 
 class KnnSystem(NeighboursSystem):

@@ -34,8 +34,8 @@ def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
     """
     if not known:
         raise InputError(
-            "the graph has no item features, which mmgcn and dragon learn from; build it with a feature file per "
-            "modality, or use the systems mf or kgat"
+            "the graph has no item features, which mmgcn and dragon learn from; build it with features or attributes "
+            "of items, or use the systems mf or kgat"
         )
     unknown = [name for name in names if name not in known]
     if unknown:

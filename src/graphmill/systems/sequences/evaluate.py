@@ -59,7 +59,10 @@ class SequenceEvaluator:
         """The baseline predictors, fitted on the training interactions."""
         s = self.sequences
         train = s.split == 0
-        return NextItemBaselines(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
+        times = None if s.timestamps is None else s.timestamps[train]
+        return NextItemBaselines(
+            s.users[train], s.items[train], s.num_users, s.num_items, times=times, repeats=s.repeats
+        )
 
     def evaluate(self, score: Callable[[Int64, Int64], torch.Tensor], split: str, *, final: bool) -> dict[str, float]:
         """``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].

@@ -1,0 +1,303 @@
+"""The format ``attributes``: texts, categories, numbers, dates and lists that describe the nodes of one type.
+
+An attribute is what is given; :mod:`graphmill.graph.attributes` turns attributes into the features that models read. A
+cell that is no number or date is a reject and counts as missing. docs/how-to/describe_your_nodes.md shows the use.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+from pydantic import field_validator
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.aliases import Aliases, renamed
+from graphmill.ingest.cells import Column
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, listed_columns
+from graphmill.ingest.format import Format
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.json_rows import LIST_MARK
+from graphmill.ingest.names import as_number, is_row_number
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
+from graphmill.ingest.times import parse_time
+from graphmill.settings import Settings, parse, setting
+
+FEW_VALUES = 20
+"""Distinct values up to which a column is taken for categories, and rows a value above which it is, too."""
+_YEAR = re.compile(r"\d{4}(-\d{2})?")
+_OF_A_LIST = 0.05
+"""Share of cells with a list mark from which a column is taken for lists."""
+ResultT = TypeVar("ResultT", bound=IngestResult)
+
+
+class AttributeSettings(Settings):
+    """How a table of attributes is read. With no attribute named, all columns are, and their values show the kinds."""
+
+    node_type: str = setting("", "node type that the rows describe; empty: the one that has most of the ids")
+    id: str = setting("", "column with the id of the node; empty: the one with most ids of nodes")
+    texts: list[str] = setting([], "columns of words, such as names and descriptions")
+    categories: list[str] = setting([], "columns with one of few values")
+    numbers: list[str] = setting([], "columns of numbers")
+    dates: list[str] = setting([], "columns of dates such as 1999, 1999-12 or 1999-12-31, or of seconds since 1970")
+    lists: list[str] = setting([], f"columns of several values, with {LIST_MARK} between them")
+
+    @field_validator("lists")
+    @classmethod
+    def _once(cls, value: list[str], info: Any) -> list[str]:
+        named = [*value, *(name for part in FIELDS.values() if part != "lists" for name in info.data.get(part, []))]
+        if twice := sorted({name for name in named if named.count(name) > 1}):
+            raise ValueError(f"attribute {twice[0]!r} has two kinds; keep one")
+        return value
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """Attribute → kind, in the order of the settings; {}: by the values."""
+        return {name: kind for kind, part in FIELDS.items() for name in getattr(self, part)}
+
+
+FIELDS = {"text": "texts", "category": "categories", "number": "numbers", "date": "dates", "list": "lists"}
+"""Kind → the setting with the attributes of that kind."""
+
+
+def settings_of(kinds: Mapping[str, Any], where: str) -> dict[str, list[str]]:
+    """The settings that name attributes, from attribute → kind. Raises :class:`SettingsError` for an unknown kind."""
+    by_setting: dict[str, list[str]] = {}
+    for name, kind in kinds.items():
+        if kind not in FIELDS:
+            raise SettingsError(f"{where}: attribute {name!r} is of kind {kind!r}; the kinds are {', '.join(FIELDS)}")
+        by_setting.setdefault(FIELDS[kind], []).append(name)
+    return by_setting
+
+
+@dataclass(frozen=True)
+class AttributeRows:
+    """The rows of one file, all text: ``id``, the ``cells`` by attribute with their ``kinds``, and ``line`` int64."""
+
+    id: pa.StringArray
+    kinds: Mapping[str, str]
+    cells: Mapping[str, pa.StringArray]
+    line: np.ndarray
+
+
+@guarded
+def with_attributes(
+    result: ResultT, path: str | Path, settings: AttributeSettings, aliases: Aliases | None = None
+) -> ResultT:
+    """``result`` with the attributes, rejects, counts and notes of one more file.
+
+    Raises :class:`InputError` for a type without nodes, an id that stands twice, a missing column, an attribute that is the
+    same for all nodes, and if no id is one of a node.
+    """
+    file = shown(path)
+    ids, types = result.nodes["id"].cast(pa.string()), result.nodes["type"].cast(pa.string())
+    of_type = {kind: ids.filter(pc.equal(types, kind)) for kind in types.unique().to_pylist()}
+    if settings.node_type and settings.node_type not in of_type:
+        raise InputError(
+            f"{file}: there are no nodes of type '{settings.node_type}'; the types are {', '.join(map(repr, of_type))}"
+        )
+    table, lines = _read(path, settings)
+    chosen = {settings.node_type: of_type[settings.node_type]} if settings.node_type else of_type
+    column, kind = _places(table, settings.id, chosen, aliases or {})
+    if kind in result.attributes:
+        raise InputError(f"{file}: nodes of type '{kind}' have attributes already; join the two files into one")
+    if len(of_type[kind].unique()) < len(of_type[kind]):
+        raise InputError(f"{file}: two nodes of type '{kind}' have the same id, so its rows cannot be told apart")
+    key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or {})
+    matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
+    if not matches.matched:
+        raise InputError(f"{file}: {matches.sentence}")
+    rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
+    place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
+    _require_once(place, key, lines, file)
+    matched = np.flatnonzero(place >= 0)
+    matched = matched[np.argsort(place[matched], kind="stable")]
+    rows_of_nodes = AttributeRows(
+        key.take(pa.array(matched)),
+        settings.kinds or _guessed(table, column, matched),
+        {name: table[name].combine_chunks().take(pa.array(matched)) for name in table.column_names},
+        lines[matched],
+    )
+    columns, rejects = parsed(rows_of_nodes, file, constant=True)
+    node = pa.array(rows[place[matched]].astype(np.int32))
+    counts = {"rows": len(key), "rejected_rows": len(rejects), "rows_of_no_node": len(key) - len(matched)}
+    counts |= {"nodes_with_attributes": len(matched), "nodes_without_attributes": len(rows) - len(matched)}
+    guesses = ", ".join(f"{name}: {of_kind}" for name, of_kind in rows_of_nodes.kinds.items())
+    notes = [] if settings.kinds else [f"{file}: id {column}, of {kind} nodes; attributes guessed ({guesses})"]
+    notes += [f"{file}: {counts[name]:,} {text}" for name, text in _NOTES.items() if counts[name]]
+    return replace(
+        result,
+        attributes=result.attributes | {kind: pa.table({"node": node, **columns})},
+        rejects=pa.concat_tables([result.rejects, reject_table((file, reject) for reject in rejects)]),
+        counts=result.counts | {f"{kind} attributes: {name}": number for name, number in counts.items()},
+        notes=[*result.notes, *notes],
+        coverage=[*result.coverage, matches],
+    )
+
+
+_NOTES = {
+    "rejected_rows": "cells cannot be used, and count as missing: see the rejects",
+    "rows_of_no_node": "rows are of no node of the graph, and are left out",
+    "nodes_without_attributes": "nodes of this type have no attributes",
+}
+
+
+def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> AttributeRows:
+    """The rows of a file about nodes that are not known yet: the attributes of ``kinds`` that it has, and the column ``id``,
+    or else the first that is no attribute. Raises :class:`InputError` if it has none of either."""
+    with RowFile(path, wanted=list(kinds)) as file:
+        available, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
+    id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
+    if not available or not id:
+        raise InputError(f"{shown(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
+    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(available, shown(path))}, shown(path)))
+    ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
+    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, shown(path))
+    return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
+
+
+def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.ndarray]:
+    """The named columns, or all, as text, and the line of each row."""
+    named = [name for name in (settings.id, *settings.kinds) if name]
+    with RowFile(path, wanted=named) as file:
+        names = named if settings.kinds and settings.id else [n for n in file.names if n and not is_row_number(n)]
+        names = list(dict.fromkeys([*names, *named]))
+        columns = [Column(name, required=name == settings.id, names=name == settings.id) for name in names]
+        parts = []
+        for part, rejects in file.blocks(columns, lambda block: (block.table, block.lines)):
+            if rejects:
+                raise InputError(f"{file.name}, {rejects[0].place}")
+            parts.append((part[0].select(names), part[1]))
+    if not sum(table.num_rows for table, _ in parts):
+        raise InputError(f"{shown(path)} has no row below its header")
+    return pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts])
+
+
+def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray], aliases: Aliases) -> tuple[str, str]:
+    """The column of ids and the node type: those with most matches."""
+    columns = [column] if column else table.column_names
+    best, most = (columns[0], next(iter(of_type))), -1
+    for name in columns:
+        ids = renamed(pc.utf8_trim_whitespace(table[name].combine_chunks()).unique(), aliases)
+        for kind, known in of_type.items():
+            count = pc.sum(pc.is_in(ids, value_set=known.combine_chunks())).as_py() or 0
+            if count > most:
+                best, most = (name, kind), count
+    return best
+
+
+def _require_once(place: np.ndarray, ids: pa.StringArray, lines: np.ndarray, file: str) -> None:
+    """Raise :class:`InputError` for the first id that stands on two rows, of those with a ``place`` ≥ 0."""
+    rows = np.flatnonzero(place >= 0)
+    rows = rows[np.argsort(place[rows], kind="stable")]
+    twice = np.flatnonzero(place[rows][1:] == place[rows][:-1])
+    if len(twice):
+        first, second = rows[twice[0]], rows[twice[0] + 1]
+        raise InputError(
+            f"{file}: id {ids[first].as_py()!r} is on line {lines[first]} and on line {lines[second]}; keep one row a node"
+        )
+
+
+def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:
+    """Attribute → kind, by the values in ``rows``; columns without two different values are left out."""
+    kinds = {}
+    for name in table.column_names:
+        texts = pc.utf8_trim_whitespace(table[name].combine_chunks().take(pa.array(rows)))
+        values = texts.filter(pc.not_equal(texts, ""))
+        distinct = values.unique().to_pylist()
+        if name == id or len(distinct) < 2:
+            continue
+        if all(as_number(text) is not None for text in distinct):
+            kinds[name] = "number"
+        elif all(_milliseconds(text) is not None for text in distinct):
+            kinds[name] = "date"
+        elif pc.mean(pc.match_substring(values, LIST_MARK)).as_py() >= _OF_A_LIST:
+            kinds[name] = "list"
+        else:
+            kinds[name] = "category" if len(distinct) <= max(FEW_VALUES, len(values) / FEW_VALUES) else "text"
+    return kinds
+
+
+def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[dict[str, pa.Array], list[Reject]]:
+    """The attributes with the types of :data:`graphmill.ingest.tables.ATTRIBUTE_TYPES`, null where missing, and a reject for
+    each cell that is not of its kind. ``constant``: refuse (:class:`InputError`) an attribute that is the same for all.
+    """
+    columns, rejects = {}, []
+    for name, kind in rows.kinds.items():
+        encoded = pc.utf8_trim_whitespace(rows.cells[name]).dictionary_encode()
+        texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
+        values = [_PARSERS[kind](text) if text else None for text in texts]
+        wrong = np.array([bool(text) and value is None for text, value in zip(texts, values, strict=True)], bool)
+        for row in np.flatnonzero(wrong[codes]).tolist():
+            reason = f"is no {kind}, and counts as missing"
+            rejects.append(Reject(int(rows.line[row]), name, reason, texts[codes[row]][:MAX_SHOWN]))
+        known = {str(value) for value in values if value is not None}
+        missing = np.array([value is None for value in values], bool)[codes].any()
+        if constant and (not known or (len(known) == 1 and (kind == "text" or not missing))):
+            what = f"is {next(iter(known))!r} for all nodes" if known else "has no value for any node"
+            raise InputError(f"{file}: attribute {name!r} {what}, so it tells nothing; leave it out")
+        plain = pa.string() if kind == "category" else ATTRIBUTE_TYPES[kind]
+        taken = pa.array(values, plain).take(pa.array(codes))
+        columns[name] = taken.dictionary_encode() if kind == "category" else taken
+    return columns, rejects
+
+
+def _milliseconds(text: str) -> int | None:
+    if _YEAR.fullmatch(text):
+        text = f"{text}-01-01"[: len("0000-00-00")]
+    time = parse_time(text)
+    return None if time is None else time.second * 1000
+
+
+def _number(text: str) -> float | None:
+    number = as_number(text)
+    return None if number is None else float(number)
+
+
+_PARSERS: Mapping[str, Callable[[str], Any]] = {
+    "text": str,
+    "category": str,
+    "number": _number,
+    "date": _milliseconds,
+    "list": lambda text: [part.strip() for part in text.split(LIST_MARK) if part.strip()] or None,
+}
+
+
+def frequent(column: pa.ChunkedArray | pa.Array, most: int = 5) -> Sequence[tuple[str, int]]:
+    """The most frequent values of a category or of lists, with their counts; () for other attributes."""
+    kind = attribute_kind(column.type)
+    if kind not in ("category", "list"):
+        return ()
+    values = pc.list_flatten(column) if kind == "list" else column.cast(pa.string())
+    counts = [(each["values"], each["counts"]) for each in pc.value_counts(values.drop_null()).to_pylist()]
+    return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:most]
+
+
+def _examine(path: str) -> IngestReport:
+    file = shown(path)
+    try:
+        table, _ = _read(path, AttributeSettings())
+    except InputError as error:
+        return IngestReport(file, "attributes", problem=str(error))
+    names = table.column_names
+    id = next((name for name in names if name.lower() in ("id", "node_id")), names[0])
+    kinds = _guessed(table, id, np.arange(table.num_rows))
+    columns = listed_columns(names, {id: "id", **kinds}, table.slice(0, 1).to_pylist()[0])
+    written = {"attributes": {"disease": {"file": file, "id": id, **kinds}}}
+    defs = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
+    remarks = ["disease is an example: write the type of your nodes"]
+    return IngestReport(file, "attributes", columns, remarks, counts={"rows": table.num_rows}, defs=defs)
+
+
+FORMAT = Format("attributes", AttributeSettings, "attributes", lambda look: 0, examine=_examine)

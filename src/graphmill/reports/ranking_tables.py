@@ -1,0 +1,79 @@
+"""Tables of a ranking besides its main figures: parts of the queries, predicted links, and agreement with judged links.
+
+Card, command line, asset and served page show the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphmill.evaluation.markdown import number
+
+
+@dataclass(frozen=True)
+class RankingTable:
+    """``name`` is stable; column titles, and rows of as many cells."""
+
+    name: str
+    title: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
+    """Those of a ``ranking.json`` or ``question.json`` of links or triples; items have none."""
+    found = []
+    if parts := report.get("parts"):
+        scorers = list(parts[0]["mrr"])
+        head = ["queries by", "part", "queries", *scorers]
+        rows = [
+            [row["by"], row["part"], number(row["queries"]), *(number(row["mrr"][who]) for who in scorers)]
+            for row in parts
+        ]
+        found.append(RankingTable("by_part", "MRR by part of the queries", head, rows))
+    if predicted := report.get("predicted"):
+        figures = [name for name in predicted[0] if isinstance(predicted[0][name], Mapping)]
+        head = ["relation", "heads", "held-out links", *(name.replace("_", " ") for name in figures), "hub share"]
+        rows = [
+            [
+                row["relation"],
+                f"{row['heads']:,} of {row['of_heads']:,}",
+                number(row["links"]),
+                *(_interval(row[name]) for name in figures),
+                number(row["hub_share"]),
+            ]
+            for row in predicted
+        ]
+        found.append(
+            RankingTable("predicted", "Predicted links, over all pairs of these heads and all tails", head, rows)
+        )
+    return [*found, *(_agreement(name, report[name]) for name in ("truth", "judgements") if name in report)]
+
+
+def answer_sentence(report: Mapping[str, Any]) -> str:
+    """One sentence: the figure that a question names, of the model with its interval and of the other scorers."""
+    answer, question = report["answer"], report["question"]
+    asked = "; ".join(
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in question.items()
+        if name not in ("metric", "judged")
+    )
+    others = ", ".join(f"{who} {number(value)}" for who, value in answer["by_scorer"].items() if who != "model")
+    return f"For the question ({asked}), {answer['metric']} of the model is {_interval(answer)}; {others}."
+
+
+def _agreement(name: str, found: Mapping[str, Any]) -> RankingTable:
+    rows = [
+        [word, number(found[word]["links"]), _interval(found[word]["hits"]), _interval(found[word]["rank"])]
+        for word in ("yes", "no")
+    ]
+    if found["auc"]:
+        rows.append(["yes before no (AUC)", "", _interval(found["auc"]), ""])
+    title = f"Agreement with {found['file']}: {found['rows']:,} rows, {found['trained']:,} left out, which training has"
+    return RankingTable(name, title, ["judged", "links", "among the ten best", "relative rank (0: best)"], rows)
+
+
+def _interval(found: Mapping[str, float] | None) -> str:
+    return f"{found['value']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if found else ""

@@ -1,0 +1,119 @@
+"""What a ranking is asked besides a whole split: some links, judged links, labels; and the queries that answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.parts import NodeLabels
+from graphmill.evaluation.ranking.queries import LinkQueries, narrowed
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.graph.splits import SPLIT_NAMES, TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.predictions.figures import agreement, matrix_figures
+from graphmill.predictions.judgements import Judged, Judgements, read_judgements
+from graphmill.predictions.question import Question, read_question
+from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.settings import RankSettings
+from graphmill.predictions.top_tails import Candidates
+from graphmill.sampling.keyed import sampled
+from graphmill.usage.labels import node_labels
+
+MOST_ROWS = 10_000
+"""Rows (heads) of the matrices of all relations together that a ranking scores; of larger ones, drawn rows."""
+
+
+@dataclass(frozen=True)
+class AskedRanking:
+    """The links of ``settings`` in a graph. ``root``: the folder of relative paths."""
+
+    graph: TypedGraph
+    settings: RankSettings
+    question: Question
+    root: Path = Path()
+
+    @cached_property
+    def nodes(self) -> Nodes:
+        """The graph's nodes by name."""
+        return Nodes(self.graph)
+
+    @cached_property
+    def relations(self) -> list[Asked]:
+        """Relations, heads and candidates. Raises :class:`InputError` for a name that the graph has not."""
+        return asked_for(self.nodes, self.question, self.root)
+
+    @cached_property
+    def judgements(self) -> Judgements | None:
+        """Judged links that count as known, if there are any."""
+        path = self.settings.judgements
+        return read_judgements(path, self.nodes, self.root) if path else None
+
+    @cached_property
+    def truth(self) -> Judgements | None:
+        """The outside list, if there is one."""
+        return read_judgements(self.settings.truth, self.nodes, self.root) if self.settings.truth else None
+
+    @cached_property
+    def labels(self) -> NodeLabels | None:
+        """The labels, if there is a file."""
+        return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
+
+    def queries(self, every: LinkQueries) -> LinkQueries:
+        """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
+        found = []
+        for asked in self.relations:
+            own, known, without = every.relations[asked.relation.index], None, None
+            if self.judgements:
+                judged, leave = self.judgements.of(asked.relation.index), self.settings.judged == "leave_out"
+                known, without = (judged.all, judged.all) if leave else (judged.yes, judged.no)
+            found.append(narrowed(own, asked.heads, asked.candidates, known, without))
+        kept = LinkQueries(every.split, tuple(found))
+        if not kept.total:
+            raise InputError(
+                f"no link of the {every.split} split is asked for: name more relations, heads or candidates, or the other "
+                "split"
+            )
+        return kept
+
+    def predicted(self, scorer: Scorer, split: str, seed: int, poll: Callable[[], None]) -> dict[str, Any]:
+        """Figures of predicted links: ``predicted`` by relation, and ``truth`` and ``judgements`` where there is a list."""
+        number, rows = SPLIT_NAMES.index(split), []
+        splits = tuple({0, 1, 2} - {number})
+        for asked in self.relations:
+            judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
+            candidates = Candidates(
+                self.graph, asked.relation, scorer, splits, poll, asked.candidates, judged, leave_judged=True
+            )
+            linked = sorted_unique(candidates.keys >> 2) // candidates.count
+            heads = asked.heads[in_sorted(asked.heads, sorted_unique(linked))]
+            drawn = sampled(heads, max(MOST_ROWS // len(self.relations), 1), "matrix", seed, asked.relation.index)
+            found = matrix_figures(candidates, np.sort(drawn), number, seed)
+            if found["links"]:
+                rows.append({**found, "of_heads": len(heads)})
+        lists = {"truth": self.truth, "judgements": self.judgements}
+        return {
+            "predicted": rows,
+            **{
+                name: {"file": each.file, "rows": each.rows, "notes": list(each.notes)}
+                | agreement(self._judged(each, scorer, poll), seed)
+                for name, each in lists.items()
+                if each
+            },
+        }
+
+    def _judged(self, judgements: Judgements, scorer: Scorer, poll: Callable[[], None]) -> list[Any]:
+        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
+        return [(each, own) for each in every if len((own := judgements.of(each.relation.index)).all)]
+
+
+def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> AskedRanking:
+    """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
+    whole = Question.model_validate({"split": split})
+    return AskedRanking(graph, settings, read_question(root / settings.question) if settings.question else whole, root)

@@ -1,0 +1,118 @@
+"""``system: auto``: a model whose system is chosen by validation, from its data to a promoted version of another system."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from graphmill.components import EmbeddingModel
+from graphmill.components.promoted_asset import gating_checks
+from graphmill.errors import SettingsError
+from graphmill.orchestration.io_managers import ArtifactStore
+from graphmill.orchestration.resources import AcceleratorResource
+from graphmill.promotion.versions import Versions
+from graphmill.systems import registry
+from tests.components.conftest import Project, checks, failure
+from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
+
+SPLIT = {"split": {"method": "random", "valid": 0.2, "test": 0.2}}
+
+
+def run(project: Project, dataset: dg.Definitions, *systems: str, **attributes: Any) -> dg.ExecuteInProcessResult:
+    own = project.model(system="auto", settings={"budget": "60s", "systems": list(systems)}, **attributes)
+    return dg.materialize(
+        [asset for each in (dataset, own) for asset in each.assets or ()],
+        instance=project.instance,
+        raise_on_error=False,
+        resources={
+            "graphmill_store": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
+            "accelerator": AcceleratorResource(device="cpu"),
+            "worker": WorkerHere(),
+        },
+    )
+
+
+def passing(project: Project, predicts: str) -> dict[str, Any]:
+    """The policy that promotes whatever the checks of a tiny graph say."""
+    gates = gating_checks(EmbeddingModel(dataset="toy", system="auto", **{predicts: {}}).plan(project.context))
+    return {"when": "checks_pass", "except_checks": sorted({check.name for check in gates})}
+
+
+def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(project: Project) -> None:
+    file, choice = project.root / "data/views.tsv", project.root / "data/06_models/toy/auto/which_model.json"
+    write_interactions(file)
+    dataset = project.dataset(sources=[SOURCE], graph=SPLIT)
+    policy, versions = passing(project, "recommendations"), Versions(project.root / "data/07_promoted/toy/auto")
+    result = run(project, dataset, "popularity", recommendations={}, promote=policy)
+    assert result.success, failure(result)
+    assert {"verdict", "queries_decide", "weights_finite", "ids_aligned", "lists_stayed"} <= set(checks(result))
+    page = project.metadata("toy/auto_model")
+    assert page["system"] == "popularity"
+    assert "Use popularity" in page["summary"]
+    assert [row.data["system"] for row in page["systems"].records] == ["popularity"]
+    one = versions.current()
+    assert one is not None
+    assert one.about["system"] == "popularity"
+    before = choice.stat().st_mtime_ns
+    result = run(project, dataset, "popularity", recommendations={}, promote=policy)
+    assert result.success, failure(result)
+    assert choice.stat().st_mtime_ns == before, "the same data: the choice stays"
+
+    # New data and more systems: the one with vectors is compared with the live one without.
+    write_interactions(file, users=60)
+    result = run(project, dataset, "popularity", "mf", recommendations={}, promote=policy)
+    assert result.success, failure(result)
+    chosen = project.metadata("toy/auto_model")
+    assert chosen["system"] == "mf"
+    assert {row.data["system"] for row in chosen["systems"].records} == {"mf", "popularity"}
+    assert "vectors of mf" in project.metadata("toy/auto_scorer")["summary"]
+    assert project.metadata("toy/auto_drift")["against"] == one.name
+    two = versions.current()
+    assert two is not None
+    assert two.about["system"] == "mf"
+    assert json.loads(choice.read_text())["system"] == "mf"
+
+
+def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:
+    write_interactions(project.root / "data" / "views.tsv", users=80)
+    dataset = project.dataset(sources=[SOURCE], graph=SPLIT)
+    policy = passing(project, "recommendations")
+    assert run(project, dataset, "popularity", recommendations={}, promote=policy).success
+    result = run(project, dataset, "popularity", "ease", recommendations={}, promote={**policy, "when": "better"})
+    assert result.success, failure(result)
+    assert project.metadata("toy/auto_promoted")["metric"] == "recall@20"
+    live = Versions(project.root / "data/07_promoted/toy/auto").current()
+    assert live is not None
+    assert live.about["system"] == "ease"
+
+
+@pytest.mark.parametrize("system", ["complex", "conve", "knn"])
+def test_links(project: Project, monkeypatch: pytest.MonkeyPatch, system: str) -> None:
+    """Whatever is chosen has the declared checks."""
+    short = {system: {"training": {"epochs": 2}}} if system != "knn" else {}
+    monkeypatch.setattr(registry, "presets", lambda name, values=None: {"none": short.get(name, {})})
+    monkeypatch.setattr(registry, "choose_preset", lambda *machine: ("none", ""))
+    result = run(project, project.dataset(), system, links={"k": 3, "csv": False})
+    assert result.success, failure(result)
+    assert project.metadata("toy/auto_model")["system"] == system
+    assert {"beats_baselines", "queries_decide"} <= set(checks(result))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({}, "what it predicts"),
+        ({"links": {}, "recommendations": {}}, "not both"),
+        ({"links": {}, "settings": {"budget": "soon"}}, "10min"),
+        ({"links": {}, "settings": {"model": {}}}, "model"),
+        ({"links": {}, "influence": {}}, "influence: auto has no such asset"),
+        ({"links": {}, "promote": {"sinks": ["x.csv"]}}, "vectors"),
+        ({"links": {}, "search": {"trials": 2}}, "one system"),
+    ],
+)
+def test_mistakes_are_one_sentence(project: Project, attributes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        project.model(system="auto", **attributes)
+    assert not (Path(project.root) / "data" / "06_models").exists()

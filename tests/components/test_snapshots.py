@@ -1,0 +1,270 @@
+"""Snapshots of a graph as Dagster's partitions: sensor, backfill, a failure that is retried, live, retention."""
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from dagster.components.testing import create_defs_folder_sandbox
+
+from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.components.promoted_asset import failed_checks, gating_checks
+from graphmill.errors import SettingsError
+from graphmill.graph.summary import summarise
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.snapshots import snapshot_names
+from graphmill.ingest.sources import parse_sources
+from graphmill.promotion.versions import Versions, version_rows
+from graphmill.serving.runs import finished_runs
+from tests.components.conftest import Project, write_kg
+from tests.components.test_promoted import WorkerHere
+
+PATH = "data/01_raw/{partition}/kg.csv"
+SOURCES = [{"name": "edges", "format": "kg_csv", "path": PATH}]
+GONE = "005"
+"""The node that the later snapshots do not have."""
+
+
+def write_snapshot(root: Path, name: str, seed: int = 0, without: str = "") -> Path:
+    """The files of one snapshot, written long ago, so that the sensor need not wait for them."""
+    path = root / PATH.replace("{partition}", name)
+    write_kg(path, seed=seed)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join(line for line in lines if not without or f",{without}," not in line) + "\n")
+    os.utime(path, (1000 + seed, 1000 + seed))
+    return path
+
+
+class Growing:
+    """A project with a dataset of snapshots and one model, an instance, and the runs that are launched in it."""
+
+    def __init__(self, root: Path, definitions: dg.Definitions) -> None:
+        self.root, self.instance = root, dg.DagsterInstance.ephemeral()
+        self.worker = WorkerHere()
+        resources = {**(definitions.resources or {}), "worker": self.worker}
+        self.definitions = dg.Definitions(
+            assets=definitions.assets, jobs=definitions.jobs, sensors=definitions.sensors, resources=resources,
+            schedules=definitions.schedules,
+        )  # fmt: skip
+        self.versions = Versions(root / "data/07_promoted/toy/distmult")
+        self.cursor: str | None = None
+
+    @property
+    def known(self) -> list[str]:
+        return sorted(self.instance.get_dynamic_partitions("toy_snapshots"))
+
+    def run(self, snapshot: str) -> dg.ExecuteInProcessResult:
+        job = self.definitions.resolve_job_def("toy_refresh")
+        return job.execute_in_process(partition_key=snapshot, instance=self.instance, raise_on_error=False)
+
+    def backfill(self) -> dict[str, bool]:
+        """A run of every snapshot, the newest first, as a backfill's runs may end in any order."""
+        return {name: self.run(name).success for name in reversed(self.known)}
+
+    def tick(self) -> Any:
+        """Two ticks of the sensor: the first finds the files, the second finds them unchanged."""
+        (sensor,) = [each for each in self.definitions.sensors or () if each.name == "toy_files"]
+        for _ in range(2):
+            with dg.build_sensor_context(self.instance, self.cursor, definitions=self.definitions) as context:
+                found = sensor(context)
+            self.cursor = found.cursor
+        for request in found.dynamic_partitions_requests or ():
+            self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
+        return found
+
+    def live(self) -> str:
+        current = self.versions.current()
+        assert current is not None
+        return str(current.about["snapshot"])
+
+    def made(self, asset: str, snapshot: str) -> dg.AssetMaterialization:
+        filters = dg.AssetRecordsFilter(dg.AssetKey(["toy", asset]), asset_partitions=[snapshot])
+        found = self.instance.fetch_materializations(filters, limit=1).records[0].asset_materialization
+        assert found is not None
+        return found
+
+    def trained(self, snapshot: str) -> tuple[str, int]:
+        """The start and the epochs of the snapshot's training."""
+        (file,) = self.root.glob(f"data/06_models/toy/snapshots/{snapshot}/distmult/*/settings.json")
+        training = json.loads(file.read_text())["training"]
+        return training["init_from"], training["epochs"]
+
+    def reason(self, snapshot: str) -> str:
+        return str(self.made("distmult_promoted", snapshot).metadata["reason"].value)
+
+    def data_version(self, snapshot: str) -> str:
+        return self.made("graph", snapshot).tags["dagster/data_version"]
+
+
+Make = Callable[..., Growing]
+
+
+@pytest.fixture
+def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
+    """A project of real YAML files; ``partitions``: the section of the dataset."""
+    with contextlib.ExitStack() as stack:
+        sandbox = stack.enter_context(create_defs_folder_sandbox())
+
+        def growing(partitions: Mapping[str, Any], **promote: Any) -> Growing:
+            dataset = {"name": "toy", "sources": SOURCES, "partitions": dict(partitions), "watch": {"enabled": True}}
+            model = {
+                "dataset": "toy",
+                "system": "distmult",
+                "settings": {
+                    "preset": "none",
+                    "model": {"embedding_dim": 8},
+                    "training": {"epochs": 2},
+                    "evaluation": {"baselines": []},
+                },
+                "promote": {"when": "checks_pass", **promote},
+                "drift": {"seeds": 0},
+                "warm_epochs": 1,
+                "publish": "data/live.csv",
+            }
+            kinds = (GraphDataset, dataset), (EmbeddingModel, model)
+            documents = [{"type": f"graphmill.components.{kind.__name__}", "attributes": of} for kind, of in kinds]
+            path = Path(sandbox.scaffold_component(GraphDataset))
+            (path / "defs.yaml").write_text(yaml.safe_dump_all(documents))
+            monkeypatch.chdir(sandbox.project_root)
+            definitions = stack.enter_context(sandbox.build_all_defs())
+            return Growing(sandbox.project_root, definitions)
+
+        yield growing
+
+
+def any_check(project: Project) -> list[str]:
+    plan = EmbeddingModel(dataset="toy", system="distmult").plan(project.context)
+    return sorted({check.name for check in gating_checks(plan)})
+
+
+def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make, project: Project) -> None:
+    growing = make({"keep": 3}, except_checks=any_check(project))
+    for seed, name in enumerate(("2024-09", "2024-10", "2024-11")):
+        write_snapshot(growing.root, name, seed)
+    broken = growing.root / PATH.replace("{partition}", "2024-10")
+    whole = broken.read_text()
+    broken.write_text("no,such,columns\n1,2,3\n")
+    assert [request.partition_key for request in growing.tick().run_requests] == ["2024-09", "2024-10", "2024-11"]
+    assert growing.known == ["2024-09", "2024-10", "2024-11"]
+
+    # The runs of a backfill: one fails, and the others are not stopped by it.
+    assert growing.backfill() == {"2024-11": True, "2024-10": False, "2024-09": True}
+    assert growing.live() == "2024-11"
+    assert growing.reason("2024-09").startswith("snapshot 2024-09 is older than 2024-11, whose version is live")
+    live = growing.versions.current_name()
+    published = (growing.root / "data/live.csv").read_bytes()
+    broken.write_text(whole)
+    assert growing.run("2024-10").success
+    assert growing.versions.current_name() == live, "an older snapshot does not replace a newer one"
+    assert (growing.root / "data/live.csv").read_bytes() == published
+    assert [request.partition_key for request in growing.tick().run_requests] == ["2024-10"], "its file was mended"
+    assert "of another run" not in growing.reason("2024-10")
+    plan = EmbeddingModel(dataset="toy", system="distmult").plan(project.context)
+    judged = failed_checks(growing.instance, gating_checks(plan), "2024-10")
+    assert not [name for name in judged if "not evaluated" in name], "checks are judged by snapshot"
+    assert all("not evaluated" in name for name in failed_checks(growing.instance, gating_checks(plan), "2024-08"))
+    assert len({growing.data_version(name) for name in growing.known}) == 3
+    folders = [growing.root / f"data/06_models/toy/snapshots/{name}/graph" for name in growing.known]
+    assert len({TypedGraph.open(folder).content_hash for folder in folders}) == 3
+
+    # The sensor adds a fourth; the oldest leaves.
+    write_snapshot(growing.root, "2024-12", 3, GONE)
+    found = growing.tick()
+    assert [request.partition_key for request in found.run_requests] == ["2024-12"]
+    before = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-11/graph")
+    assert growing.run("2024-12").success
+    assert growing.live() == "2024-12"
+    require_departure(growing, before)
+    epochs = {name: growing.trained(name) for name in ("2024-11", "2024-12")}
+    assert epochs == {"2024-11": ("", 2), "2024-12": ("champion", 1)}, "the later one starts from the live version"
+    assert growing.known == ["2024-10", "2024-11", "2024-12"]
+    outputs = growing.root / "data/06_models/toy"
+    assert not list(outputs.rglob("2024-09*"))
+    assert len(list(outputs.glob("snapshots/*/distmult/*/manifest.json"))) == 3
+    assert {row["dataset"] for row in finished_runs(growing.root)} == {"toy"}, "the service lists them"
+    assert not growing.tick().run_requests, "a removed snapshot is not made again, though its file is still there"
+
+
+def require_departure(growing: Growing, before: TypedGraph) -> None:
+    """What left the graph is in none of the live version's files, and the list of versions says so."""
+    older, live = growing.versions.all()
+    ids = [set(pq.read_table(each.path / "embeddings.parquet")["node_id"].to_pylist()) for each in (older, live)]
+    assert ids[0] - ids[1] == {GONE}
+    links = pq.read_table(live.path / "links.parquet")
+    assert GONE not in {*links["head_id"].to_pylist(), *links["tail_id"].to_pylist()}
+    assert f'"{GONE}"' not in (live.path / "parameter_rows.json").read_text()
+    row = version_rows(growing.versions)[0]
+    left = row["left"]
+    assert (row["snapshot"], left["nodes"], left["node_sample"]) == ("2024-12", 1, [f"drug {GONE}"])
+    after = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-12/graph")
+    summaries = summarise(before), summarise(after)
+    assert left["edges"] == len(set(summaries[0].pairs.tolist()) - set(summaries[1].pairs.tolist()))
+    assert len(left["edge_sample"]) == 5
+
+
+def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
+    growing = make({"mode": "append"})
+    for seed, name in enumerate(("9", "10")):
+        write_snapshot(growing.root, name, seed)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"]
+    graphs = []
+    for name in ("9", "10"):
+        selection = ['key:"toy/graph"', 'key:"toy/raw_edges"', 'key:"toy/nodes"', 'key:"toy/edges"']
+        result = dg.materialize(
+            growing.definitions.assets, selection=" or ".join(selection), partition_key=name,
+            instance=growing.instance, resources=growing.definitions.resources,
+        )  # fmt: skip
+        assert result.success
+        graphs.append(TypedGraph.open(growing.root / f"data/06_models/toy/snapshots/{name}/graph"))
+    assert graphs[0].num_pairs < graphs[1].num_pairs < 2 * graphs[0].num_pairs
+    write_snapshot(growing.root, "9", 5)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"], "both hold its rows"
+
+
+@pytest.mark.parametrize(
+    ("path", "partitions", "words"),
+    [
+        ("data/kg.csv", {}, "partitions: the path of source 'edges' has no {partition}"),
+        (PATH, None, r"source 'edges' has {partition} in its path: add `partitions: {mode: replace}`"),
+        (PATH, {"mode": "both"}, "mode"),
+    ],
+)
+def test_a_section_that_does_not_fit_the_paths_is_refused(
+    project: Project, path: str, partitions: Any, words: str
+) -> None:
+    sources = [{"name": "edges", "format": "kg_csv", "path": path}]
+    with pytest.raises(SettingsError, match=words.replace("{", r"\{").replace("}", r"\}")):
+        project.dataset(sources=sources, partitions=partitions)
+
+
+def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> None:
+    growing = make({})
+    growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-01"])
+    result = growing.run("2024-01")
+    failures = [e for e in result.all_events if e.is_step_failure]
+    assert "2024-01/kg.csv does not exist" in str(failures[0].step_failure_data.error)
+    growing.instance.add_dynamic_partitions("toy_snapshots", ["../../other"])
+    result = growing.run("../../other")
+    failures = [e for e in result.all_events if e.is_step_failure]
+    assert "a name has letters, digits" in str(failures[0].step_failure_data.error)
+    assert not list(growing.root.rglob("other*"))
+    for name in ("spring", "Spring"):
+        write_snapshot(growing.root, name)
+    assert "two snapshots are named" in growing.tick().skip_reason.skip_message
+
+
+def test_what_does_not_train_cannot_start_from_the_live_version(project: Project) -> None:
+    with pytest.raises(SettingsError, match="warm_epochs: knn is computed in closed form"):
+        project.model(system="knn", warm_epochs=3)
+
+
+def test_names_are_ordered_by_their_numbers(tmp_path: Path) -> None:
+    for name in ("2024-10", "2024-9", "v2.1", ".hidden"):
+        write_snapshot(tmp_path, name)
+    assert snapshot_names(parse_sources(SOURCES, tmp_path)) == ["2024-9", "2024-10", "v2.1"]

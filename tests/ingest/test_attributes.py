@@ -1,0 +1,153 @@
+"""Attributes of nodes: kinds, what is missing, and input that cannot be used."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.sources import parse_sources, read_tables, table_names
+
+WORDS = ("lung cancer", "breast cancer", "heart failure", "skin rash", "lung fibrosis")
+HEADER = "disease,name,area,year,aka,born,same\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """30 drugs, each with an edge to a disease; a table with a row for each disease, and for another one."""
+    edges = [f"DB{n},drug,treats,D{n % 10},disease" for n in range(30)]
+    (tmp_path / "edges.csv").write_text("\n".join(["head,head_type,relation,tail,tail_type", *edges]) + "\n")
+    areas, groups = ("other", "oncology"), ("c", "a|b", "a|b")
+    rows = [
+        f"D{n},{WORDS[n % 5]} {n},{areas[n % 2]},{2000 + n},{groups[n % 3]},1999-12-0{n % 9 + 1},x\n" for n in range(11)
+    ]
+    (tmp_path / "diseases.csv").write_text(HEADER + "".join(rows))
+    return tmp_path
+
+
+def tables(folder: Path) -> Any:
+    return graphmill.read_edges(folder / "edges.csv")
+
+
+def rewritten(folder: Path, old: str, new: str) -> Path:
+    path = folder / "diseases.csv"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    return path
+
+
+def test_type_id_and_kinds_are_told_by_the_values(folder: Path) -> None:
+    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
+    ((kind, table),) = found.attributes.items()
+    assert (kind, table.num_rows) == ("disease", 10)
+    guessed = next(note for note in found.notes if "guessed" in note)
+    assert "name: category, area: category, year: number, aka: list, born: date" in guessed
+    assert "same" not in table.column_names
+    assert found.counts["disease attributes: rows_of_no_node"] == 1
+
+
+def test_a_data_frame_and_a_file_give_the_same_features(folder: Path) -> None:
+    kinds = {"name": "text", "area": "category", "year": "number", "aka": "list"}
+    frame = pd.read_csv(folder / "diseases.csv")
+    graphs = [
+        graphmill.build_graph(
+            graphmill.read_attributes(tables(folder), given, "disease", id="disease", **kinds), folder / name
+        )
+        for name, given in (("a", folder / "diseases.csv"), ("b", frame))
+    ]
+    assert graphs[0].content_hash == graphs[1].content_hash
+    assert graphs[0].feature_sets("disease") == ("attributes",)
+
+
+def test_the_command_says_what_is_missing_and_frequent(folder: Path) -> None:
+    rewritten(folder, "D3,skin rash 3,oncology,2003", "D3,skin rash 3,,n/a")
+    call = [
+        "build",
+        str(folder / "edges.csv"),
+        "-o",
+        str(folder / "graph"),
+        "--attributes",
+        str(folder / "diseases.csv"),
+    ]
+    result = CliRunner().invoke(app, [*call, "--kind", "name=text", "--kind", "year=number", "--kind", "area=category"])
+    assert result.exit_code == 0, result.output
+    assert "is no number, and counts as missing" in result.output
+    about = {each["name"]: each for each in TypedGraph.open(folder / "graph").attributes("disease")}
+    assert {name: (each["kind"], each["nodes"]) for name, each in about.items()} == {
+        "name": ("text", 10), "year": ("number", 9), "area": ("category", 9),
+    }  # fmt: skip
+    assert about["area"]["frequent"] == [["other", 5], ["oncology", 4]]
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (("", ""), ["--attributes", "gene=FILE"], "no nodes of type 'gene'"),
+        (("", ""), ["--attributes", "FILE", "--kind", "name=words"], "the kinds are text, category, number, date, list"),
+        (("", ""), ["--attributes", "FILE", "--kind", "title=text"], "column title is missing"),
+        (("", ""), ["--attributes", "FILE", "--kind", "same=text"], "'same' is 'x' for all nodes"),
+        (("", ""), ["--attributes", "FILE", "--kind", "same=category"], "'same' is 'x' for all nodes"),
+        (("D4,", "D3,"), ["--attributes", "FILE"], "id 'D3' is on line 5 and on line 6"),
+        (("\nD", "\nMONDO:D"), ["--attributes", "disease=FILE"], "prefix 'MONDO:' removed"),
+        (("disease,name", "D,D"), ["--attributes", "FILE", "--kind", "D=text"], "more than once"),
+        (("", ""), ["--attributes", "FILE", "--attributes", "FILE"], "have attributes already"),
+        (("", ""), ["--kind", "name=text"], "--kind says the kinds of one file"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_sentence(
+    folder: Path, change: tuple[str, str], options: list[str], message: str
+) -> None:
+    path = rewritten(folder, *change)
+    call = ["build", str(folder / "edges.csv"), "-o", str(folder / "graph")]
+    result = CliRunner().invoke(app, [*call, *(each.replace("FILE", str(path)) for each in options)])
+    error = result.exception
+    assert isinstance(error, InputError | SettingsError)
+    assert error.exit_code == 2
+    assert message in str(error)
+    assert not (folder / "graph").exists()
+
+
+def test_a_date_may_be_a_year_and_a_wrong_one_is_a_reject(folder: Path) -> None:
+    rewritten(folder, "1999-12-02", "1950")
+    rewritten(folder, "1999-12-03", "in May")
+    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
+    assert found.rejects["value"].to_pylist() == ["in May"]
+    born = found.attributes["disease"]["born"].to_pylist()
+    assert born.count(None) == 1
+    assert min(each for each in born if each).year == 1950
+
+
+def test_a_data_set_names_them_by_node_type(folder: Path) -> None:
+    source = [{"name": "kg", "format": "kg_csv", "path": "edges.csv", "columns": COLUMNS}]
+    given = {"disease": {"file": "diseases.csv", "id": "disease", "name": "text", "year": "number"}}
+    sources = parse_sources(source, folder, given)
+    assert table_names(sources) == ("nodes", "edges", "attributes")
+    table = read_tables(sources, {}).attributes["disease"]
+    assert table.column_names == ["node", "name", "year"]
+    for wrong, message in (
+        (
+            {"disease": {"file": "diseases.csv", "year": "digits"}},
+            "attributes of 'disease': attribute 'year' is of kind 'digits'",
+        ),
+        ({"disease": {"name": "text"}}, "attributes of 'disease': write file:"),
+        (["disease"], "attributes: write file, id and kinds"),
+    ):
+        with pytest.raises(SettingsError, match=message):
+            parse_sources(source, folder, wrong)
+    with pytest.raises(SettingsError, match="under attributes"):
+        parse_sources([*source, {"name": "more", "format": "attributes", "path": "diseases.csv"}], folder)
+
+
+COLUMNS = {
+    "head_id": "head",
+    "head_type": "head_type",
+    "relation": "relation",
+    "tail_id": "tail",
+    "tail_type": "tail_type",
+}
