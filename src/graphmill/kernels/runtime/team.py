@@ -8,6 +8,7 @@ as one named tuple.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
@@ -18,7 +19,7 @@ import torch
 from graphmill.kernels.runtime.threads import SMALL
 
 
-def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) -> None:
+def over_ranges(kernel: Callable[..., Any], arguments: tuple[Any, ...], count: int, size: int) -> None:
     """Call a kernel for contiguous ranges that cover ``0:count``, one per thread.
 
     ``size`` is the work in elements. The calling thread does little work alone.
