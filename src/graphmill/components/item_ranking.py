@@ -33,7 +33,7 @@ PROTOCOLS = {
 }
 """Prefixes for the model under another protocol. Every other prefix is a simpler model."""
 ABOUT = {
-    "popularity": "popularity (of a sequence: of all time or of the last days)",
+    "popularity": "popularity",
     "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
     "session_knn": "similar items to the last ones (item-kNN over sessions)",
