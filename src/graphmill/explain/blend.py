@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -60,10 +61,15 @@ class BlendExplainer(LinkExplainer):
         first, second = self.system.links.offsets[relation]
         network = self.system.trained[NBFNET], self.model.parts[NBFNET]
         why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
+        keys, order = self._sorted_pairs
+        return order[np.searchsorted(keys, self._keys(why.source, why.target))], amount * why.share
+
+    @cached_property
+    def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [pairs]: :meth:`_keys` of all pairs, ascending, and the pairs' numbers."""
         keys = self._keys(*self._ends)
         order = np.argsort(keys)
-        place = np.searchsorted(keys, self._keys(why.source, why.target), sorter=order)
-        return order[place], amount * why.share
+        return keys[order], order
 
     def _keys(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
         """int64: a number for each pair of nodes, in either direction."""
