@@ -44,11 +44,10 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 FAMILIES = {
     "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
-    "row norms": Family(_without("row_norm"), ("kgat", "dragon", "mmgcn")),
-    "TransR facts": Family(_without("fact_losses"), ("kgat",)),
     "pair losses": Family(_without("pair_losses"), ("mf", "kgat", "dragon")),
     "top-k and hits": Family(_without("top_k", "hits"), ("mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
+    "frontier": Family(_without("frontier", "frontier.messages"), ("nbfnet",)),
     "everything": Family(
         {},
         ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "mf"),
@@ -84,6 +83,7 @@ WORKLOADS = {
     "kgat": Workload("kgat", "last-fm-hetrec", _with()),
     "conve": Workload("conve", "FB15k-237", _with()),
     "mf": Workload("mf", "tiktok", _with()),
+    "nbfnet": Workload("nbfnet", "UMLS", _with()),
 }
 SEQUENCES = {
     "amazon-sports-seq": "amazon-sports-seq/Sports.sasrec.txt.gz",

@@ -40,7 +40,7 @@ def integrated_shares(
     embeddings, per type [seeds, embedding_dim] in the neighbourhood's order, to a 0-d tensor. The number of
     Gauss–Legendre points doubles from 16 until the shares sum to the difference, or ``most_steps`` is reached.
     """
-    device = encoder.tables[0].device
+    device = next(encoder.parameters()).device
     graph = [
         (torch.from_numpy(hood.source[n]).to(device), torch.from_numpy(hood.target[n]).to(device),
          torch.from_numpy(hood.pair[n]).to(device))
@@ -135,12 +135,12 @@ def _messages(
 
 def sampled_inputs(encoder: HGT, rows: Sequence[np.ndarray], given: Sequence[np.ndarray | None]) -> list[Tensor]:
     """Per type [n, hidden_dim]: the first layer's input for some nodes. ``given``: their features, if there are any."""
-    out = []
+    out, device = [], next(encoder.parameters()).device
     with torch.no_grad():
-        for t, table in enumerate(encoder.tables):
-            x = F.embedding(torch.from_numpy(rows[t]).to(table.device), table)
+        for t, numbers in enumerate(rows):
+            parts = [F.embedding(torch.from_numpy(numbers).to(device), table) for table in encoder.tables[t : t + 1]]
             features = given[t]
             if str(t) in encoder.features and features is not None:
-                x = x + encoder.features[str(t)](torch.from_numpy(features).to(table.device, x.dtype))
-            out.append(x)
+                parts.append(encoder.features[str(t)](torch.from_numpy(features).to(device, torch.float32)))
+            out.append(sum(parts[1:], parts[0]))
     return out

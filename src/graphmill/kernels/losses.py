@@ -31,6 +31,23 @@ def half_squares(*tables: Tensor) -> Tensor:
     return torch.stack([wide(table).square().sum() for table in tables]).sum() / 2
 
 
+def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:
+    """``rows`` [B, 3, k]: head h, tail t and false tail f of each fact, projected by its relation; ``translations`` [R, k];
+    ``relations`` int64 [B]: rows e of those. Two sums over the facts (0-d, at least fp32):
+
+    * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of the difference of squared distances (KGAT, eq. 2; Lin et
+      al. 2015);
+    * ½ (‖h‖² + ‖e‖² + ‖t‖² + ‖f‖²).
+
+    Raises IndexError if a relation has no row in ``translations``, and RuntimeError if shapes do not fit.
+    """
+    head, tail, false_tail = wide(rows).unbind(1)
+    translation = wide(translations).index_select(0, relations)
+    moved = head + translation
+    right, false = ((moved - end).square().sum(1) for end in (tail, false_tail))
+    return bpr_losses(-right, -false).sum(), half_squares(rows, translation)
+
+
 def positive_link_loss(scores: Tensor) -> Tensor:
     """−log σ(s), elementwise, at least fp32: binary cross-entropy with label 1."""
     return F.softplus(-wide(scores))

@@ -142,6 +142,26 @@ def test_checkpointing_changes_no_bit_dropout_included() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize("backend", ["dense", "sparse"])
+def test_under_autocast_messages_are_in_half_precision_and_gradients_in_that_of_the_weights(backend: str) -> None:
+    model, graph = small_model()
+    layer = model.layer(0)
+    layer.backend = backend  # type: ignore[assignment]
+    x = [0.3 * torch.randn(n, 8) for n in graph.source_counts]
+
+    def run(low: bool) -> tuple[list[Tensor], list[Tensor]]:
+        with torch.autocast("cpu", torch.bfloat16, enabled=low):
+            out = [m for m in layer.messages(x, graph) if m is not None]
+        weights = [layer.w_k, layer.w_v, layer.prior, *layer.projections.parameters()]
+        return out, list(torch.autograd.grad(sum(m.float().square().sum() for m in out), weights))
+
+    (low, of_low), (exact, of_exact) = run(True), run(False)
+    assert {m.dtype for m in low} == {torch.bfloat16}
+    assert {g.dtype for g in of_low} == {torch.float32}
+    for a, b in zip([*low, *of_low], [*exact, *of_exact], strict=True):
+        assert (a.float() - b).norm() <= 0.05 * (1 + b.norm())
+
+
 def test_a_sample_of_the_graph_reads_its_rows_of_the_tables() -> None:
     model, graph = small_model()
     everything = [torch.arange(r.num_edges) for r in graph.relations]

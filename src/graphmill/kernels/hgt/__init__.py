@@ -1,1 +1,1 @@
-"""HGT's attention: a layer calls ``projected``; docs/explanation/hgt_kernel.md describes the modules."""
+"""HGT's attention; docs/explanation/hgt_kernel.md describes the modules."""

@@ -118,7 +118,7 @@ class _Attention(torch.autograd.Function):
         w_k, w_v, prior, *rows = inputs
         n, weights = step.graph.num_types, Weights(present(w_k), present(w_v), present(prior))
         with torch.autocast(weights.w_k.device.type, enabled=False):
-            result = attend_types(_split(rows, n), weights, step, [None] * n)
+            result = attend_types(_split(rows, n), weights, step)
         outputs, *others = ([None if of_type is None else of_type[i] for of_type in result] for i in range(3))
         ctx.step = step._replace(masked_pairs=None)
         ctx.save_for_backward(step.masked_pairs, *inputs, *outputs, *others[0], *others[1])

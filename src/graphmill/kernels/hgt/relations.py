@@ -49,39 +49,27 @@ class Step(NamedTuple):
         return [~self.masked_pairs.index_select(0, self.graph.relations[number].pair) for number in chosen]
 
 
-def attend(
-    node_type: int, rows: Rows, weights: Weights, step: Step, out: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ for a node without a message), and the
-    logits if the backend keeps them for its backward pass.
-
-    ``out``: a tensor for the output, with contiguous columns.
-    """
+def attend(node_type: int, rows: Rows, weights: Weights, step: Step) -> tuple[Tensor, Tensor, None]:
+    """Output [targets, H·D] of one type and log Σ exp(logit) [targets, H] (+∞ for a node without a message); no logits,
+    which the backward pass computes again."""
     graph, heads = step.graph, weights.w_k.shape[1]
     queries = present(rows.q[node_type])
     dtype = weights.w_k.dtype
     chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == node_type and r.num_edges)
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
-    sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
+    sums = queries.new_empty(queries.shape, dtype=dtype)
     given = (queries, rows.k, rows.v)
-    logits = step.edges.all_forward(graph, chosen, given, weights, step.kept(chosen), (sums, total, highest))
-    if out is None:
-        out = sums.to(queries.dtype)
-    elif sums is not out:
-        out.copy_(sums)
-    return out, (highest + total.log()).masked_fill_(total == 0, math.inf), logits
+    step.edges.all_forward(graph, chosen, given, weights, step.kept(chosen), (sums, total, highest))
+    return sums.to(queries.dtype), (highest + total.log()).masked_fill_(total == 0, math.inf), None
 
 
-def attend_types(
-    rows: Rows, weights: Weights, step: Step, outs: TypeRows
-) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
-    """:func:`attend` for every receiving type, None for the others. A backend may process all types at once."""
+def attend_types(rows: Rows, weights: Weights, step: Step) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
+    """:func:`attend` for every receiving type, None for the others. A backend may process all types at once, and keep the
+    logits for its backward pass; the first type has them."""
     graph = step.graph
     if not hasattr(step.edges, "whole_forward"):
-        return [
-            attend(t, rows, weights, step, outs[t]) if t in graph.target_types else None for t in range(graph.num_types)
-        ]
+        return [attend(t, rows, weights, step) if t in graph.target_types else None for t in range(graph.num_types)]
     types = sorted(graph.target_types)
     out, total, logits = step.edges.whole_forward(graph, *_whole_rows(rows, graph, weights), weights, step.masked_pairs)
     sizes = [graph.target_counts[t] for t in types]
@@ -89,8 +77,7 @@ def attend_types(
     if types:
         out = out.to(present(rows.q[types[0]]).dtype)
     for t, part, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
-        into = outs[t]
-        result[t] = part if into is None else into.copy_(part), totals, logits if t == types[0] else None
+        result[t] = part, totals, logits if t == types[0] else None
     return result
 
 

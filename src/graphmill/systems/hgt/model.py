@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.hgt.attention import Backend, hgt_attention
+from graphmill.kernels.hgt.attention import Backend, hgt_attention, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.projected import hgt_projected_attention
 from graphmill.kernels.hgt.relations import Rows
 from graphmill.kernels.products import gelu_linear, linear
 from graphmill.kernels.recomputed import recomputed
@@ -85,21 +84,18 @@ class HGTLayer(nn.Module):
         x: Sequence[Tensor],
         graph: MessageGraph,
         masked_pairs: Tensor | None = None,
-        recompute: bool = False,
     ) -> list[Tensor]:
-        """Per type [N_t, in_dim] to [N_t, out_dim]; types that are never a target keep their input.
-
-        ``recompute``: compute q, k and v again in the backward pass instead of keeping them.
-        """
-        return self.update_all(x, self.messages(x, graph, masked_pairs, recompute))
+        """Per type [N_t, in_dim] to [N_t, out_dim]; types that are never a target keep their input."""
+        return self.update_all(x, self.messages(x, graph, masked_pairs))
 
     def messages(
-        self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None, recompute: bool = False
+        self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None
     ) -> list[Tensor | None]:
         """The aggregated messages of every node, per type [N_t, out_dim]; None for types that are never a target."""
-        projections = [_pair(self.projections, t) if str(t) in self.projections else None for t in range(len(x))]
+        rows = enumerate(cast_rows(x))
+        packed = [linear(r, *_pair(self.projections, t)) if str(t) in self.projections else None for t, r in rows]
         weights = (self.w_k, self.w_v, self.prior)
-        return hgt_projected_attention(x, projections, *weights, graph, masked_pairs, self.backend, recompute)
+        return hgt_attention(*unpack(packed, graph, self.w_k), *weights, graph, masked_pairs, self.backend)
 
     def receive(
         self, receivers: Sequence[Tensor], rows: Rows, graph: MessageGraph, masked_pairs: Tensor | None = None
@@ -252,14 +248,7 @@ class HGT(nn.Module):
             x = self.inputs(features, node_rows)
             for number in range(len(self.layers)):
                 chosen = needed if number == len(self.layers) - 1 else None
-                if chosen is not None and cut:
-                    x = recomputed(self.again, self._layer_for, number, x, graph, masked_pairs, chosen)
-                    continue
-                # The attention recomputes its own projections, so that its edges are not processed twice.
-                messages = self.layer(number).messages(x, graph, masked_pairs, recompute=self.again)
-                if chosen is not None:
-                    x, messages = take(x, chosen), take(messages, chosen)
-                x = recomputed(self.again, self._after, number, x, messages)
+                x = recomputed(self.again, self._layer, number, x, graph, masked_pairs, chosen, cut)
             if needed is not None and not self.layers:
                 x = take(x, needed)
             return self.embed_all(x)
@@ -320,21 +309,24 @@ class HGT(nn.Module):
                 out[t] = rows
         return out
 
-    def _layer_for(
+    def _layer(
         self,
         number: int,
         x: Sequence[Tensor],
         graph: MessageGraph,
         masked_pairs: Tensor | None,
-        needed: Sequence[Tensor | None],
+        needed: Sequence[Tensor | None] | None,
+        cut: bool,
     ) -> list[Tensor]:
-        """One layer, for the ``needed`` receivers only."""
-        out = self.layer(number).receive_from(x, take(x, needed), graph.for_targets(needed), masked_pairs)
-        return self.finish_all(number, out)
-
-    def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
-        """The part of a layer after its messages, which is separate for each node."""
-        return self.finish_all(number, self.layer(number).update_all(x, messages))
+        """One layer, for the ``needed`` receivers only if there are any. ``cut``: as in :meth:`forward`."""
+        layer = self.layer(number)
+        if needed is not None and cut:
+            out = layer.receive_from(x, take(x, needed), graph.for_targets(needed), masked_pairs)
+            return self.finish_all(number, out)
+        messages = layer.messages(x, graph, masked_pairs)
+        if needed is not None:
+            x, messages = take(x, needed), take(messages, needed)
+        return self.finish_all(number, layer.update_all(x, messages))
 
 
 def shortened(rows: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ class RankMessages:
             kept = slice(*np.searchsorted(r.dst, [mine.start, mine.stop]))  # edges are sorted by their target
             edges.append((r, kept))
             sources.append(r.src[kept].astype(np.int64) + r.source_offset)
-        # The nodes that the edges read, and this rank's nodes: one projection for both, some heads at a time.
+        # The nodes that the edges read, and this rank's nodes: one projection for both.
         held = sorted_unique(np.concatenate((*sources, np.arange(self.first, self.last))))
         self.exchange = RowExchange(ranks, bounds, held, device)
         by_type = data.by_type(held)
@@ -131,8 +131,9 @@ class RankMessages:
             out = layer.receive_from(held, take(receivers, needed), graph, masked)
         else:
             # Queries, keys and values of the held rows are larger than all that a rank keeps: they are recomputed.
-            found = layer.messages(held, self.graph, masked, recompute=True)
-            messages = [None if m is None else m[at] for m, at in zip(found, self.placed, strict=True)]
+            again = torch.is_grad_enabled() and not encoder.again
+            whole = recomputed(again, layer.messages, held, self.graph, masked)
+            messages = [None if m is None else m[at] for m, at in zip(whole, self.placed, strict=True)]
             if needed is not None:
                 receivers, messages = take(receivers, needed), take(messages, needed)
             out = layer.update_all(receivers, messages)

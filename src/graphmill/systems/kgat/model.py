@@ -19,7 +19,7 @@ from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.recomputed import recomputed
-from graphmill.kernels.row_norm import beside_normalised
+from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.recommenders.row_selection import select_rows, with_neighbours
 
@@ -148,7 +148,7 @@ class Kgat(nn.Module):
 
     def final(self, states: Sequence[Tensor]) -> Tensor:
         """[n, d + Σ layer dims], at least fp32: the node's vector ‖ each layer's result, scaled to ``layer_length``."""
-        joined, own = beside_normalised(*map(wide, states)), states[0].shape[1]
-        if self.layer_length == 1.0:
-            return joined
-        return torch.cat((joined[:, :own], joined[:, own:] * self.layer_length), 1)
+        layers = [normalise_rows(wide(state)) for state in states[1:]]
+        if self.layer_length != 1.0:
+            layers = [layer * self.layer_length for layer in layers]
+        return torch.cat([wide(states[0]), *layers], 1)

@@ -20,7 +20,7 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.fact_losses import fact_losses
+from graphmill.kernels.losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection

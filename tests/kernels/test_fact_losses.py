@@ -1,20 +1,11 @@
-"""TransR's losses and norms: the compiled pass is the tensor operations, in values and gradients."""
+"""TransR's losses and norms: values and gradients are the formulas'."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from graphmill.kernels import fact_losses as module
-from graphmill.kernels.fact_losses import fact_losses
-
-
-@pytest.fixture(params=["compiled", "torch"], autouse=True)
-def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "compiled":
-        pytest.importorskip("numba")
-    else:
-        monkeypatch.setattr(module, "has_numba", lambda: False)
+from graphmill.kernels.losses import fact_losses
 
 
 def problem(facts: int, width: int, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -64,23 +55,6 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
     assert all(t.dtype == torch.float32 for t in low)
     for mine, exact in zip(low, fact_losses(rows, translations, relations), strict=True):
         torch.testing.assert_close(mine.double(), exact, rtol=0.05, atol=0.05)
-
-
-def test_the_number_of_threads_changes_no_bit_of_the_compiled_pass() -> None:
-    if not module.has_numba():
-        pytest.skip("no numba, so no compiled pass: torch's own sums are divided among threads")
-    rows, translations, relations = problem(3000, 32, 0.3)
-    threads, found = torch.get_num_threads(), []
-    try:
-        for count in (1, 2, 3):
-            torch.set_num_threads(count)
-            single = rows.detach().float().requires_grad_(), translations.detach().float().requires_grad_()
-            loss, norm = fact_losses(*single, relations)
-            found.append((loss, norm, *torch.autograd.grad(loss + norm, single)))
-    finally:
-        torch.set_num_threads(threads)
-    for others in found[1:]:
-        assert all(torch.equal(a, b) for a, b in zip(found[0], others, strict=True))
 
 
 @pytest.mark.parametrize("number", [-1, 4])
