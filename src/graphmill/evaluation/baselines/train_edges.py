@@ -52,11 +52,11 @@ class TrainEdges:
 
     def __init__(self, graph: TypedGraph) -> None:
         own = [DirectedRelation(r.index, r.source, r.target) for r in graph.relations]
-        keys = []
+        keys, count = [], {t.name: t.count for t in graph.node_types}
         for relation in own:
             edges = graph.edges(relation.index)
             train = np.asarray(edges.split) == TRAIN
-            width = graph.node_type(relation.target).count
+            width = count[relation.target]
             keys.append(
                 sorted_unique(np.asarray(edges.src)[train].astype(np.int64) * width + np.asarray(edges.dst)[train])
             )
