@@ -32,6 +32,7 @@ from graphmill.systems.factor import exported as factor_export
 from graphmill.systems.factor.model import FactorTables
 from graphmill.systems.hgt import exported as hgt_export
 from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.usage.links import TABLE as LINKS
 from graphmill.verified_files import describe_file, sealed
 from tests.serving.conftest import DIM, RELATIONS, fill, nodes, scoring
@@ -71,7 +72,8 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
         return conve_export.scoring_arrays(ConvE(config), links)
     count = len(RELATIONS)
     arrays = {
-        f"mix.{name}": np.full(count, 0.5, np.float32) for name in ("popularity", "spectral", "knn", "paths", "complex")
+        f"mix.{name}": np.full(count, 0.5, np.float32)
+        for name in ("popularity", "spectral", "knn", "paths", "complex", "nbfnet")
     }
     arrays |= {f"{name}.setting": np.array([0, 10.0, 3.0, 0.5], np.float32) for name in ("spectral", "knn")}
     channels, weights = np.full((count, CHANNELS, 2), NONE, np.int32), np.zeros((count, CHANNELS), np.float32)
@@ -83,6 +85,8 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
         "vectors": np.ones((90, 4), np.float32)
     }
     arrays |= {"paths.channels": channels, "paths.weights": weights}
+    network = {f"nbfnet.weights.{k}": v.detach().numpy() for k, v in NBFNet(2 * count, 4, 2).state_dict().items()}
+    arrays |= network | {"nbfnet.held_as": np.arange(count) + count, "nbfnet.nodes_per_layer": np.array([20])}
     return arrays | {f"complex.{key}": value for key, value in part.items()} | links.arrays()
 
 

@@ -1,7 +1,9 @@
-"""Explains a link of a blend by its parts. ComplEx and popularity come from no edges."""
+"""Explains a link of a blend by its parts. ComplEx and popularity come from no edges; NBFNet's shares are those of
+:mod:`graphmill.explain.propagation`, which do not add up to its part of the score."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -9,13 +11,15 @@ from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
+from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
 from graphmill.systems.blend.features import FeatureSimilarity
+from graphmill.systems.blend.nbfnet_part import NBFNET
 from graphmill.systems.blend.part import Part, Similarities
 from graphmill.systems.blend.paths import Paths
 
-_NAMES = {"popularity": NOT_SHARED[1], "complex": NOT_SHARED[3]}
+_NAMES = {"popularity": NOT_SHARED[1], "complex": NOT_SHARED[3], NBFNET: "NBFNet"}
 
 
 class BlendExplainer(LinkExplainer):
@@ -48,7 +52,28 @@ class BlendExplainer(LinkExplainer):
                 parts, shares = parts | own, shares + result
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
+            if name == NBFNET:
+                shares.append(self._propagated(relation, head, tail, amount))
         return parts, shares, True
+
+    def _propagated(self, relation: int, head: int, tail: int, amount: float) -> Shares:
+        """The shares of NBFNet's edges."""
+        first, second = self.system.links.offsets[relation]
+        network = self.system.trained[NBFNET], self.model.parts[NBFNET]
+        why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
+        keys, order = self._sorted_pairs
+        return order[np.searchsorted(keys, self._keys(why.source, why.target))], amount * why.share
+
+    @cached_property
+    def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [pairs]: :meth:`_keys` of all pairs, ascending, and the pairs' numbers."""
+        keys = self._keys(*self._ends)
+        order = np.argsort(keys)
+        return keys[order], order
+
+    def _keys(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """int64: a number for each pair of nodes, in either direction."""
+        return np.minimum(source, target).astype(np.int64) * self.graph.num_nodes + np.maximum(source, target)
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""
@@ -58,6 +83,11 @@ class BlendExplainer(LinkExplainer):
         h, t = self.local(relation, head, tail)
         for (name, part), amount in zip(self.parts.items(), self.mix[relation].tolist(), strict=True):
             if not amount:
+                continue
+            if name == NBFNET:
+                network = self.system.trained[NBFNET], self.model.parts[NBFNET]
+                ends = np.stack([each[pairs] for each in self._ends], 1).astype(np.int64)
+                total += amount * score_without_pairs(*network, relation, head, tail, ends)
                 continue
             if isinstance(part, Paths):
                 part = Paths(links, part.channels, part.weights)

@@ -16,6 +16,7 @@ import torch
 
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.scorer import NbfnetScorer, query_scores
 from graphmill.systems.nbfnet.system import NbfnetSystem
 
 BEAM = 512
@@ -57,7 +58,7 @@ def explain_propagation(
     layers = system.layers(requested, local)
     weights = [torch.from_numpy(layer.weight).to(model.query).requires_grad_() for layer in layers]
     at = tail - int(messages.target_offset[number])
-    score = system.scores(model, requested, local, layers, weights=weights)[0, at]
+    score = query_scores(messages, model, requested, local, layers, weights=weights)[0, at]
     gradients = torch.autograd.grad(score, weights, allow_unused=True)
     shares = [
         np.zeros(len(w)) if g is None else (w * g).detach().cpu().double().numpy()
@@ -91,17 +92,16 @@ def score_without_pairs(
     system: NbfnetSystem, model: NBFNet, relation: int, head: int, tail: int, pairs: np.ndarray
 ) -> float:
     """The score of a link on the graph without all edges between the nodes of ``pairs`` int64 [n, 2]."""
-    other, nodes = copy.copy(system), system.graph.num_nodes
-    other.messages = copy.copy(system.messages)
+    messages, nodes = copy.copy(system.messages), system.graph.num_nodes
     edges = system.messages.all
     source = np.repeat(np.arange(nodes, dtype=np.int64), np.diff(edges.pointer))
     keys = np.minimum(source, edges.target) * nodes + np.maximum(source, edges.target)
     kept = ~np.isin(keys, pairs.min(1) * nodes + pairs.max(1))
     pointer = np.concatenate([[0], np.cumsum(kept)])[edges.pointer]
-    other.messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept], edges.kind)
+    messages.all = Edges(pointer, edges.target[kept], edges.relation[kept], edges.weight[kept], edges.kind)
     number = system.messages.number_of(relation)
     heads = np.array([head - system.messages.source_offset[number]])
-    scores = other.scorer(model).score_targets(relation, heads)
+    scores = NbfnetScorer(messages, model, system.settings.model.nodes_per_layer).score_targets(relation, heads)
     return float(scores[0, tail - system.messages.target_offset[number]])
 
 

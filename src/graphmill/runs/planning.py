@@ -17,7 +17,7 @@ import psutil
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.resolve import Job
+from graphmill.runs.resolve import Job, resolve
 from graphmill.systems import registry
 from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import StepSizes
@@ -155,7 +155,8 @@ def options(job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap]) 
 class RunEstimate:
     """The result of ``graphmill estimate``: all options, the one that a training would take, and the reason.
 
-    ``steps``: of the whole training. ``seconds_per_step``: measured, by three steps in this process that write nothing.
+    ``steps``: of the whole training. ``seconds_per_step``: measured, by three steps in this process that write nothing; a
+    blend's one step has the trainings of its parts in it.
     Both are 0 if no option fits, and the seconds if several processes train.
     """
 
@@ -218,6 +219,9 @@ def estimate_run(job: Job, graph: TypedGraph, where: str) -> RunEstimate:
             listener=TrainingListener(),
         )
         seconds = engine.seconds_per_step()
+        for values in system.part_runs().values():
+            part = estimate_run(resolve(values, where), graph, where)
+            seconds += part.steps * part.seconds_per_step
     return RunEstimate(every, plan.option, plan.reason, steps, seconds)
 
 

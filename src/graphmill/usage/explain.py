@@ -149,7 +149,8 @@ def _propagated(
     """The explanation of a link of NBFNet."""
     system, model = cast(NbfnetSystem, restored.system), cast(NBFNet, restored.model)
     why = explain_propagation(system, model, relation.index, h, t, settings.paths)
-    names, kinds = restored.graph.node_table().column("name").to_pylist(), system.messages.relation_names
+    names = restored.graph.node_table().column("name").to_pylist()
+    kinds = system.messages.named([each.name for each in restored.graph.relations])
     speaking = np.flatnonzero(why.share > 0)[: settings.edges]
     against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
     edges = [

@@ -13,6 +13,7 @@ from graphmill.explain.propagation import explain_propagation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.scorer import query_scores
 from graphmill.systems.nbfnet.system import NbfnetSystem
 from graphmill.usage.explain import explain_link
 from tests.training.cases import CASES, typed_graph
@@ -65,7 +66,7 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
         at = tail - int(system.messages.target_offset[relation])
         with torch.no_grad():
             scores = [
-                float(system.scores(model, asked, local, layers, weights=own)[0, at])
+                float(query_scores(system.messages, model, asked, local, layers, weights=own)[0, at])
                 for own in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
             ]
         assert scores[0] == pytest.approx(why.score, rel=1e-9)

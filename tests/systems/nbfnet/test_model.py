@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.scorer import query_scores
 from graphmill.systems.nbfnet.system import NbfnetSystem, QueryBatch
 from tests.training.cases import CASES, typed_graph
 
@@ -76,7 +77,7 @@ def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
     for relation in range(len(graph.relations)):
         heads = np.array([0, 3, 3, 7])
         asked = np.full(4, relation)
-        found = system.scores(model, asked, heads, system.layers(asked, heads))
+        found = query_scores(system.messages, model, asked, heads, system.layers(asked, heads))
         exact = torch.stack([dense_scores(graph, model, relation, int(head)) for head in heads])
         torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
 
@@ -129,7 +130,7 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
         first = system.messages.target_offset[relation]
         layers = system.layers(mine.relation, mine.head, mine)
         degree = system.messages.log_degree(mine.relation, mine.tail, mine.degrees)
-        some = system.scores(model, mine.relation, mine.head, layers, degree)
+        some = query_scores(system.messages, model, mine.relation, mine.head, layers, degree)
         every = torch.stack(
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import NodeType
 
 if TYPE_CHECKING:
-    from graphmill.graph.typed_graph import NodeType, TypedGraph
+    from graphmill.graph.training_links import TrainingLinks
+    from graphmill.graph.typed_graph import TypedGraph
 
 Int64 = NDArray[np.int64]
 
@@ -48,24 +51,56 @@ class TrainEdges:
     """
 
     def __init__(self, graph: TypedGraph) -> None:
-        self.node_types: tuple[NodeType, ...] = graph.node_types
-        self.num_nodes = graph.num_nodes
-        self._types = {node_type.name: node_type for node_type in graph.node_types}
-        self._count = len(graph.relations)
         own = [DirectedRelation(r.index, r.source, r.target) for r in graph.relations]
-        self._ends = own + [DirectedRelation(self._count + r.index, r.target, r.source) for r in own]
-        self._keys = []
+        keys, count = [], {t.name: t.count for t in graph.node_types}
         for relation in own:
             edges = graph.edges(relation.index)
             train = np.asarray(edges.split) == TRAIN
-            width = self._types[relation.target].count
-            self._keys.append(
+            width = count[relation.target]
+            keys.append(
                 sorted_unique(np.asarray(edges.src)[train].astype(np.int64) * width + np.asarray(edges.dst)[train])
             )
-        self._known_as = {inverse.index: self._held_as(inverse) for inverse in self._ends[self._count :]}
-        missing = [inverse for inverse in self._ends[self._count :] if self._known_as[inverse.index] == inverse.index]
-        self.relations = tuple(own + missing)
+        self._take(graph.node_types, own, keys)
+        inverses = self._ends[self._count :]
+        self._number({inverse.index: self._held_as(inverse) for inverse in inverses})
+
+    @classmethod
+    def of_links(cls, links: TrainingLinks, held_as: np.ndarray) -> Self:
+        """Those of links that are stored apart from their graph. ``held_as`` int64 [M]: :meth:`known_as` of each inverse.
+
+        Raises :class:`InputError` if it names relations of other ends.
+        """
+        edges, count = cls.__new__(cls), len(links.outgoing)
+        ends = [links.ends(number) for number in range(count)]
+        types = {(e.offset, e.count): NodeType(f"{e.offset}+{e.count}", e.count, e.offset) for p in ends for e in p}
+        names = [[types[e.offset, e.count].name for e in pair] for pair in ends]
+        keys = []
+        for matrix in links.outgoing:
+            entries = matrix.tocoo()
+            keys.append(sorted_unique(entries.row.astype(np.int64) * matrix.shape[1] + entries.col))
+        edges._take(tuple(types.values()), [DirectedRelation(n, *pair) for n, pair in enumerate(names)], keys)
+        for number, held in enumerate(held_as.tolist()):
+            if held != count + number and not (0 <= held < count and names[held] == names[number][::-1]):
+                raise InputError(f"relation {held} does not hold the reverses of relation {number}")
+        edges._number({count + number: held for number, held in enumerate(held_as.tolist())})
+        return edges
+
+    def _take(self, types: tuple[NodeType, ...], own: list[DirectedRelation], keys: list[Int64]) -> None:
+        self.node_types, self._count, self._keys = types, len(own), keys
+        self.num_nodes = max((t.offset + t.count for t in types), default=0)
+        self._types = {node_type.name: node_type for node_type in types}
+        self._ends = own + [DirectedRelation(self._count + r.index, r.target, r.source) for r in own]
         self._matrices: dict[int, sp.csr_matrix] = {}
+
+    def _number(self, known_as: dict[int, int]) -> None:
+        self._known_as = known_as
+        missing = [inverse for inverse in self._ends[self._count :] if known_as[inverse.index] == inverse.index]
+        self.relations = tuple(self._ends[: self._count] + missing)
+
+    @property
+    def held_as(self) -> Int64:
+        """int64 [M]: :meth:`known_as` of each relation's inverse."""
+        return np.array([self._known_as[self._count + number] for number in range(self._count)], np.int64)
 
     @cached_property
     def reversed(self) -> bool:

@@ -1,4 +1,4 @@
-"""Blend: scores links by a sum of parts that validation links weigh by relation; ComplEx alone is trained."""
+"""Blend: scores links by a sum of parts that validation links weigh by relation; ComplEx and NBFNet are trained."""
 
 from graphmill.systems.entry import Entry
 

@@ -44,11 +44,6 @@ def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
     return values
 
 
-def complex_seconds(graph: TypedGraph, values: dict[str, Any]) -> float:
-    """An estimate of the seconds of the training on one core."""
-    return EPOCHS * values["training"]["steps_per_epoch"] * _seconds_a_step(graph, values)
-
-
 def _seconds_a_step(graph: TypedGraph, values: dict[str, Any]) -> float:
     settings = FactorSettings.model_validate(values)
     width, scores = settings.model.embedding_dim, settings.step_size() * scores_per_link(graph, settings)

@@ -12,6 +12,7 @@ from graphmill.evaluation.baselines.neighbours import NeighbourScorer, Neighbour
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems import registry
 from graphmill.systems.blend.features import FEATURES, FeatureSimilarity
+from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_scorer
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
 from graphmill.systems.blend.paths import CHANNELS, Paths
 from graphmill.systems.blend.scorer import BlendScorer
@@ -49,15 +50,18 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> BlendSco
             parts[name] = FeatureSimilarity(links, array_of(arrays, "features.rows", (len(vectors), None), "f"))
         else:
             own = {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
-            table = array_of(own, "vectors", (len(vectors), None), "f")
-            parts[name] = Trained(registry.exported_scorer(name, own | links.arrays(), table))
+            if name == NBFNET:
+                parts[name] = Trained(nbfnet_scorer(own, links))
+            else:
+                table = array_of(own, "vectors", (len(vectors), None), "f")
+                parts[name] = Trained(registry.exported_scorer(name, own | links.arrays(), table))
     return BlendScorer(links, parts, np.stack(list(mix.values()), 1))
 
 
 def _names(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """The parts of an export, popularity first."""
     found = sorted(key.removeprefix("mix.") for key in arrays if key.startswith("mix."))
-    known = [POPULARITY, SPECTRAL, KNN, PATHS, FEATURES, "complex"]
+    known = [POPULARITY, SPECTRAL, KNN, PATHS, FEATURES, "complex", NBFNET]
     if POPULARITY not in found or not set(found) <= set(known):
         raise InputError(f"its parts are {', '.join(found) or 'none'}, and not those of a blend")
     return [name for name in known if name in found]

@@ -9,9 +9,12 @@ import numpy as np
 from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.blend.complex_part import complex_values
+from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_values
 from graphmill.systems.blend.settings import BlendSettings
 from graphmill.systems.factor.memory import memory_parts as complex_parts
 from graphmill.systems.factor.settings import FactorSettings
+from graphmill.systems.nbfnet.memory import memory_parts as nbfnet_parts
+from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 
@@ -29,7 +32,13 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
     trained = []
     if "complex" in wanted:
         own = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
-        trained = [p for p in complex_parts(graph, own, setup) if p.when != "evaluation"]
+        held = [p for p in complex_parts(graph, own, setup) if p.when != "evaluation"]
+        trained += [replace(part, remedy="leave complex out of model.parts") for part in held]
+    if NBFNET in wanted:
+        network = NbfnetSettings.model_validate(nbfnet_values(graph, 0, "cpu"))
+        held = [p for p in nbfnet_parts(graph, network, setup) if p.name != ranking_part(0, 0).name]
+        remedy = "leave nbfnet out of model.parts"
+        trained += [replace(part, name=f"NBFNet: {part.name}", remedy=remedy) for part in held]
     return [
         Part("spectral vectors", "always", (2 * columns + 4 * nodes) * width),
         Part("edges from both ends", "always", edges, 48),
@@ -37,6 +46,6 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
         # Sparse neighbourhoods, steps of paths and, while their weights are fitted, a second copy of the edges.
         Part("neighbourhoods and paths", "evaluation", compared * (len({"knn", "paths"} & set(wanted)) > 0), 1),
         Part("features of nodes", "evaluation", 2 * nodes * max(widths) * ("features" in wanted)),
-        *(replace(part, remedy="leave complex out of model.parts") for part in trained),
+        *trained,
         ranking_part(held_out, largest),
     ]

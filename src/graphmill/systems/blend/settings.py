@@ -8,7 +8,7 @@ from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, ClosedFormSettings
 from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
 
-PartName = Literal["spectral", "knn", "paths", "features", "complex"]
+PartName = Literal["spectral", "knn", "paths", "features", "complex", "nbfnet"]
 
 
 class BlendModel(Settings):
@@ -19,8 +19,8 @@ class BlendModel(Settings):
         ["spectral", "knn", "paths", "features", "complex"],
         "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
         "paths: counted paths of one or two edges; features: similarity of nodes' features, for candidates with few "
-        "links, left out where the graph has none; complex: a trained ComplEx. An export has what the others need in "
-        "relations.safetensors",
+        "links, left out where the graph has none; complex: a trained ComplEx; nbfnet: a trained NBFNet, minutes to hours "
+        "more, for a better ranking. An export has what the others need in relations.safetensors",
     )
 
     @model_validator(mode="after")
@@ -33,7 +33,8 @@ class BlendModel(Settings):
 
 
 class BlendSettings(ClosedFormSettings):
-    """One blend: the shape of ``settings.yaml``. ComplEx is trained with the settings of a baseline."""
+    """One blend: the shape of ``settings.yaml``. ComplEx is trained with the settings of a baseline, NBFNet by its
+    defaults."""
 
     system: Literal["blend"] = setting("blend", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)

@@ -20,12 +20,13 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
-from graphmill.systems.blend.complex_part import complex_seconds, complex_values
+from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
 from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
 from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
+from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_values
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
 from graphmill.systems.blend.paths import Paths
@@ -65,10 +66,10 @@ class BlendSystem(BaseSystem[BlendModule]):
         return registry.create(name, self.graph, settings, "full")
 
     def part_runs(self) -> dict[str, dict[str, Any]]:
-        """:meth:`graphmill.training.contract.System.part_runs`: ComplEx's."""
-        if COMPLEX not in self.settings.model.parts:
-            return {}
-        return {COMPLEX: complex_values(self.graph, self.settings.training.seed, self.settings.acceleration.device)}
+        """:meth:`graphmill.training.contract.System.part_runs`: ComplEx's and NBFNet's."""
+        seed, device = self.settings.training.seed, self.settings.acceleration.device
+        values_of = {COMPLEX: complex_values, NBFNET: nbfnet_values}
+        return {name: values_of[name](self.graph, seed, device) for name in self.names if name in values_of}
 
     # ---------------------------------------------------------------- model
 
@@ -120,11 +121,11 @@ class BlendSystem(BaseSystem[BlendModule]):
             model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
 
     def seconds_to_solve(self) -> float:
-        """By the time of one of the products that make the spectral vectors, a third or so of the work; and ComplEx's."""
+        """By the time of one of the products that make the spectral vectors, a third or so of the work; without
+        :meth:`part_runs`."""
         matrix, began = self.entries.matrix, time.perf_counter()
         matrix @ np.ones((matrix.shape[1], self.settings.model.embedding_dim), np.float32)
-        seconds = 3 * PRODUCTS * (time.perf_counter() - began)
-        return seconds + sum(complex_seconds(self.graph, dict(values)) for values in self.part_runs().values())
+        return 3 * PRODUCTS * (time.perf_counter() - began)
 
     @property
     def entries(self) -> Neighbourhoods:
@@ -166,13 +167,13 @@ class BlendSystem(BaseSystem[BlendModule]):
     def baselines(self, model: BlendModule) -> dict[str, Scorer]:
         """The parts that are baselines of a ranking, as they rank alone."""
         parts = self.parts_of(model)
-        return {n: p.scorer for n, p in parts.items() if isinstance(p, Similarities | Trained)}
+        return {n: p.scorer for n, p in parts.items() if isinstance(p, Similarities | Trained) and n != NBFNET}
 
     def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
         part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
         ``paths.weights`` float32 [relations, 64]; ``features.rows`` float32 [nodes, f]; ``complex.vectors`` float32
-        [nodes, d] and ComplEx's own arrays."""
+        [nodes, d] and ComplEx's own arrays; ``nbfnet.NAME`` for those of :func:`nbfnet_arrays`."""
         return self._arrays(model, self.links)
 
     def _arrays(
@@ -192,8 +193,11 @@ class BlendSystem(BaseSystem[BlendModule]):
         if FEATURES in self.names:
             arrays["features.rows"] = comparable_rows(self.graph, later)
         for name, system in self.trained.items():
-            own = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
-            own["vectors"] = (vectors or {}).get(name, self._table(model, name))
+            if name == NBFNET:
+                own = nbfnet_arrays(system, model.parts[name])
+            else:
+                own = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
+                own["vectors"] = (vectors or {}).get(name, self._table(model, name))
             arrays |= {f"{name}.{key}": value for key, value in own.items()}
         return arrays
 
@@ -213,9 +217,9 @@ class BlendSystem(BaseSystem[BlendModule]):
             rows = comparable_rows(self.graph, later)
             vectors[alone] = from_features(later, self.graph, rows, self.spectral(model).all())[alone]
         links, tables = grown_links(later, self.links, self.graph), {}
-        for name, system in self.trained.items():
-            relations = system.scoring(model.parts[name])["relations"]
-            tables[name] = grown_factors(later, self.graph, links, self._table(model, name), relations)
+        if COMPLEX in self.trained:  # NBFNet needs but the edges
+            relations = self.trained[COMPLEX].scoring(model.parts[COMPLEX])["relations"]
+            tables[COMPLEX] = grown_factors(later, self.graph, links, self._table(model, COMPLEX), relations)
         return vectors, self._arrays(model, links, tables, later)
 
     def health(self, model: BlendModule) -> dict[str, float]:

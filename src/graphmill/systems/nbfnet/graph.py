@@ -22,9 +22,8 @@ class MessageGraph:
     weight is 1 / √(links out of its source · links into its target), both in its relation.
     """
 
-    def __init__(self, graph: TypedGraph) -> None:
-        edges, own = TrainEdges(graph), len(graph.relations)
-        self.edges = edges
+    def __init__(self, edges: TrainEdges, whole_pairs: bool = True) -> None:
+        self.edges, self.whole_pairs, own = edges, whole_pairs, len(edges.held_as)
         self.indices = [relation.index for relation in edges.relations]
         self._number = {index: number for number, index in enumerate(self.indices)}
         types = {t.name: n for n, t in enumerate(edges.node_types)}
@@ -33,12 +32,7 @@ class MessageGraph:
         self.target_offset = np.array([b.offset for _, b in ends], np.int64)
         self.target_type = np.array([types[b.name] for _, b in ends], np.int64)
         self._targets = np.array([b.count for _, b in ends], np.int64)
-        names = ["|".join(relation.key) for relation in graph.relations]
-        self.names = [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
-        own_names = [relation.name for relation in graph.relations]
-        self.relation_names = [own_names[i] if i < own else f"inverse of {own_names[i - own]}" for i in self.indices]
         self.reverse = np.array([self.number_of(i + own if i < own else i - own) for i in self.indices], np.int64)
-        self.whole_pairs = not _trained_pairs(graph)
         pairs = [edges.edges(index) for index in self.indices]
         self.counts = np.array([len(p.src) for p in pairs], np.int64)
         self.first_link = np.concatenate([[0], np.cumsum(self.counts)])[:-1]
@@ -67,6 +61,11 @@ class MessageGraph:
     def links(self) -> int:
         """All links, of inverses as well."""
         return len(self._heads)
+
+    def named(self, names: Sequence[str]) -> list[str]:
+        """A name for each number, from those of the graph's relations."""
+        own = len(names)
+        return [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
 
     def number_of(self, index: int) -> int:
         """The number of a relation's index, or of an inverse's (M + index), in this graph."""
@@ -141,7 +140,7 @@ class MessageGraph:
         return frontiers(self.all, queries, depth, cap, drop)
 
 
-def _trained_pairs(graph: TypedGraph) -> bool:
+def trained_pairs(graph: TypedGraph) -> bool:
     """Whether a held-out pair of nodes has a training edge, of another relation."""
     held, train = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
     for relation in graph.relations:

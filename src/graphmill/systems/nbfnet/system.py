@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,14 +11,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.errors import InputError
+from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.frontier import Layer
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_system import BaseSystem, DividedBatch
-from graphmill.systems.nbfnet.graph import MessageGraph
-from graphmill.systems.nbfnet.memory import QUERIES
+from graphmill.systems.nbfnet.graph import MessageGraph, trained_pairs
 from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.scorer import NbfnetScorer, query_scores
 from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
@@ -57,7 +58,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
     def __init__(self, graph: TypedGraph, settings: NbfnetSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: NbfnetSettings = settings
-        self.messages = MessageGraph(graph)
+        self.messages = MessageGraph(TrainEdges(graph), not trained_pairs(graph))
         if not self.messages.links:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         counts = self.messages.counts.astype(float)
@@ -81,7 +82,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
 
     def row_keys(self, model: NBFNet) -> dict[str, tuple[str, list[str]]]:
         """Vectors and numbers of relations by the relation; matrices as a whole."""
-        keys = self.messages.names
+        keys = self.messages.named(["|".join(relation.key) for relation in self.graph.relations])
         rows = {
             "query",
             "popularity",
@@ -121,7 +122,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
             mine = chunk.take(np.flatnonzero(kinds == kind))
             layers = self.layers(mine.relation, mine.head, mine)
             degree = self.messages.log_degree(mine.relation, mine.tail, mine.degrees)
-            scores = self.scores(model, mine.relation, mine.head, layers, degree)
+            scores = query_scores(self.messages, model, mine.relation, mine.head, layers, degree)
             row, known = self.messages.known(mine.relation, mine.head)
             other = known != mine.tail[row]
             places = self._tensor(row[other]), self._tensor(known[other])
@@ -151,23 +152,6 @@ class NbfnetSystem(BaseSystem[NBFNet]):
                 reads[batch.candidates] = True
         return self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
 
-    def scores(
-        self,
-        model: NBFNet,
-        relation: np.ndarray,
-        head: np.ndarray,
-        layers: Sequence[Layer],
-        degree: np.ndarray | None = None,
-        weights: Sequence[Tensor] = (),
-    ) -> Tensor:
-        """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``.
-
-        ``degree``: the log degrees, in training; ``weights``: of the layers' edges, with gradients.
-        """
-        degree = self.messages.log_degree(relation) if degree is None else degree
-        heads, first = head + self.messages.source_offset[relation], int(self.messages.target_offset[relation[0]])
-        return model(layers, heads, relation, first, self._tensor(degree).to(model.query.dtype), weights)
-
     # ---------------------------------------------------------------- evaluation and export
 
     @property
@@ -177,7 +161,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
 
     def scorer(self, model: NBFNet) -> NbfnetScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
-        return NbfnetScorer(self, model)
+        return NbfnetScorer(self.messages, model, self.settings.model.nodes_per_layer)
 
     def health(self, model: NBFNet) -> dict[str, float]:
         """Nothing: there are no vectors that could collapse."""
@@ -190,22 +174,3 @@ class NbfnetSystem(BaseSystem[NBFNet]):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step."""
         return "queries", float(phase.batch_size)
-
-
-class NbfnetScorer:
-    """Scores every candidate of a relation or an inverse relation."""
-
-    def __init__(self, system: NbfnetSystem, model: NBFNet, poll: Callable[[], None] = lambda: None) -> None:
-        self.system, self.model, self.poll = system, model.eval(), poll
-
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """Local head numbers int64 [B] → fp32 [B, candidates]."""
-        number = self.system.messages.number_of(relation)
-        found = []
-        with torch.no_grad():
-            for begin in range(0, len(heads), QUERIES):
-                self.poll()
-                part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
-                asked = np.full(len(part), number)
-                found.append(wide(self.system.scores(self.model, asked, part, self.system.layers(asked, part))))
-        return torch.cat(found)

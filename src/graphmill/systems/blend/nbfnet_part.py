@@ -1,0 +1,62 @@
+"""NBFNet as a part of a blend: the settings of its training, which are its defaults, and its arrays in an export."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphmill.arrays import array_of
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.nbfnet.graph import MessageGraph
+from graphmill.systems.nbfnet.model import NBFNet
+from graphmill.systems.nbfnet.scorer import NbfnetScorer
+from graphmill.systems.nbfnet.system import NbfnetSystem
+
+NBFNET = "nbfnet"
+
+
+def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
+    """The settings of the training."""
+    return {
+        "system": NBFNET,
+        "data": str(graph.path),
+        "training": {"seed": seed},
+        "acceleration": {"device": device},
+        "export": {"csv": False},
+    }
+
+
+def nbfnet_arrays(system: NbfnetSystem, model: NBFNet) -> dict[str, np.ndarray]:
+    """``weights.NAME`` float32 for each of the model's weights; ``held_as`` int64 [relations]: the relation that holds the
+    reverses of each, of :attr:`TrainEdges.held_as`; ``nodes_per_layer`` int64 [1]. The edges are the training links."""
+    weights = {f"weights.{name}": value.detach().float().cpu().numpy() for name, value in model.state_dict().items()}
+    size = np.array([system.settings.model.nodes_per_layer], np.int64)
+    return weights | {"held_as": system.messages.edges.held_as, "nodes_per_layer": size}
+
+
+def nbfnet_scorer(arrays: Mapping[str, np.ndarray], links: TrainingLinks) -> NbfnetScorer:
+    """The scorer of :func:`nbfnet_arrays` on ``links``, which may have more nodes and edges than those of the training.
+
+    Raises :class:`InputError` for arrays that are not those of an NBFNet on such links.
+    """
+    relations, width = array_of(arrays, "weights.query", (None, None), "f").shape
+    depth = sum(name.startswith("weights.layers.") and name.endswith(".relation") for name in arrays)
+    held_as = array_of(arrays, "held_as", (len(links.outgoing),), "i")
+    messages = MessageGraph(TrainEdges.of_links(links, held_as))
+    nodes = int(array_of(arrays, "nodes_per_layer", (1,), "i")[0])
+    if not depth or nodes < 1 or relations != len(messages.counts):
+        raise InputError(f"its NBFNet has {depth} layers of {nodes} nodes, and {relations} relations for these links")
+    with torch.device("meta"):  # the weights follow
+        model = NBFNet(relations, width, depth)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    weights = {
+        name: torch.from_numpy(array_of(arrays, f"weights.{name}", shape, "f")) for name, shape in shapes.items()
+    }
+    model.load_state_dict(weights, assign=True)
+    return NbfnetScorer(messages, model, nodes)
