@@ -313,8 +313,8 @@ class Spread:
         each = edges // relations
         self.relations = [Relation(n, str(s), f"r{n}", str(t), each, 0) for n, (s, t) in enumerate(ends)]
 
-    def features(self, name: str) -> None:
-        return None
+    def feature_sets(self, node_type: str) -> list[str]:
+        return []
 
     def edges(self, index: int) -> Any:
         each, source, target = (
