@@ -29,7 +29,7 @@ import dagster as dg
 import graphmill
 sys.path.insert(0, ".")
 from my_project.definitions import defs
-job = defs().resolve_schedule_def("kg_blend_schedule")
+job = defs().resolve_schedule_def("kg_auto_schedule")
 with dg.DagsterInstance.ephemeral() as instance:
     at = datetime(2026, 11, 30, 3, tzinfo=timezone.utc)
     tick = job.evaluate_tick(dg.build_schedule_context(instance=instance, scheduled_execution_time=at))
@@ -37,10 +37,7 @@ print(graphmill.__file__)
 print(len(tick.run_requests), job.job_name)
 print(len(graphmill.load(sys.argv[1])))
 """
-SMALL = {
-    "model": {"embedding_dim": 16},
-    "acceleration": {"device": "cpu"},
-}
+SMALL = {"systems": ["spectral", "transe"], "budget": "1min", "acceleration": {"device": "cpu"}}
 THEIRS = "import dagster as dg\n\n@dg.asset\ndef sales():\n    return 7\n"
 IN_PROCESS = json.dumps({"execution": {"config": {"in_process": {}}}})
 
@@ -133,14 +130,12 @@ def test_from_a_file_to_a_scheduled_chain(environment: Environment, tmp_path: Pa
     small(root / "my_project/defs/kg/defs.yaml")
     assert "All definitions loaded" in environment.run("dg", "check", "defs", "--use-active-venv", cwd=root)
     assert "graphmill.components.GraphDataset" in environment.run("dg", "list", "components", cwd=root)
-    told = environment.run(
-        *("dg", "launch", "--assets", "+key:kg/blend_validation", "--config-json", IN_PROCESS), cwd=root
-    )
+    told = environment.run(*("dg", "launch", "--assets", "+key:kg/auto_ranking", "--config-json", IN_PROCESS), cwd=root)
     assert "RUN_SUCCESS" in told
-    (run,) = (root / "data/06_models/kg/blend").glob("*/embeddings/embeddings.parquet")
+    (run,) = (root / "data/06_models/kg/auto").glob("*/embeddings/embeddings.parquet")
     place, ticked, rows = environment.run("python", "-c", FINDINGS, str(run.parent.parent), cwd=root).splitlines()[-3:]
     assert f"site-packages{os.sep}graphmill" in place
-    assert ticked == "1 kg_blend_retrain"
+    assert ticked == "1 kg_auto_retrain"
     assert rows == "120"
 
 
