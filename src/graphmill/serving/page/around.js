@@ -34,20 +34,24 @@ export async function drawAround(node, of, answers, where, reached) {
     opened.add(keyOf(each));
     const here = put(each);
     const { edges } = await of("edges", { id: each.id, type: each.type, k: FIRST });
+    if (picture.destroyed()) return; // another node is drawn in its place meanwhile
     for (const edge of edges) {
       const there = put(edge);
       join(edge.forward ? here : there, edge.forward ? there : here, edge.relation, "known");
     }
   };
   const draw = () => {
+    if (picture.destroyed()) return;
     picture.layout({ name: "cose", animate: false, fit: true, padding: 20, nodeRepulsion: () => 9000 }).run();
     reached.replaceChildren(...picture.nodes().filter((each) => !opened.has(each.id())).map((each) => make("button", { type: "button", onclick: () => expand(each.data("node")) }, `+ ${each.data("label")}`)));
   };
   const expand = async (each) => { await open(each); draw(); };
   await open(node);
+  if (picture.destroyed()) return;
   picture.getElementById(keyOf(node)).addClass("centre");
   if (answers.includes("links")) {
     const { links } = await of("links", { id: node.id, type: node.type, k: 2, paths: 1 });
+    if (picture.destroyed()) return;
     for (const link of links) {
       join(keyOf(node), put(link), link.relation, "predicted");
       let here = node;
