@@ -144,10 +144,11 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         for name, title in PICTURES.items()
         if step.path(f"{folder}/{name}.png").is_file() and (name == "overlap" or step.plan.abilities.vectors)
     }
+    pages = describe(step)  # the summary links the report that this writes
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, baselines=unit, pictures=pictures)
     return step.result(
         {"run_dir": step.run_dir, "against": report["against"], "multiple": report["multiple"]},
-        page | describe(step),
+        page | pages,
         [_check_result(step, each, report) for each in checks_of(step.plan)],
     )
 

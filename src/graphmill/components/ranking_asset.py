@@ -47,6 +47,7 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     file = f"{step.run_dir}/ranking.json"
     report = step.read(file)
+    pages = describe(step)  # the summary links the report that this writes
     metadata, results = KINDS[entry(step.plan.system).ranks].page(step, report)
     if step.plan.predicts:  # it ranks by its own kind, which may have other checks than were declared
         known = {result.check_name: result for result in results}
@@ -57,6 +58,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     rest = {"epoch": report["epoch"], "report": dg.MetadataValue.path(file), **notes}
     return step.result(
         {"run_dir": step.run_dir, "report": file},
-        {**metadata, **rest, **describe(step)},
+        {**metadata, **rest, **pages},
         results,
     )
