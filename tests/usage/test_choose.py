@@ -103,7 +103,12 @@ def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     only(monkeypatch, "knn", "complex", "conve", "ease")
     graph = typed_graph(tmp_path / "graph")
     found = graphmill.choose(graph, "40s", device="cpu", progress=False)
-    assert by_system(found) == {"knn": "finished", "complex": "finished", "conve": "no time"}
+    states = by_system(found)
+    assert states.pop("conve") in ("no time", "finished"), "it depends on the machine"
+    assert states == {"knn": "finished", "complex": "finished"}
+    only(monkeypatch, "knn", "conve")
+    short = graphmill.choose(typed_graph(tmp_path / "short" / "graph"), "2s", device="cpu", progress=False)
+    assert by_system(short)["conve"] == "no time"
     assert found.metric == "mrr"
     assert "links" in found.candidates[0].abilities
     assert math.isfinite(found.test["mrr"])
