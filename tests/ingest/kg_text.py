@@ -4,6 +4,14 @@ from pathlib import Path
 
 from tests.samples.biomed import HEADER
 
+COLUMNS = {
+    "head_id": "head",
+    "head_type": "head_type",
+    "relation": "relation",
+    "tail_id": "tail",
+    "tail_type": "tail_type",
+}
+"""The column map of tables ``head, head_type, relation, tail, tail_type``."""
 GENE = "0,9796,gene/protein,PHYHIP,NCBI"
 OTHER_GENE = "1,56992,gene/protein,KIF15,NCBI"
 DRUG = "2,DB00997,drug,Doxorubicin,DrugBank"

@@ -12,6 +12,7 @@ from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.sources import parse_sources, read_tables, table_names
+from tests.ingest.kg_text import COLUMNS
 
 WORDS = ("lung cancer", "breast cancer", "heart failure", "skin rash", "lung fibrosis")
 HEADER = "disease,name,area,year,aka,born,same\n"
@@ -142,12 +143,3 @@ def test_a_data_set_names_them_by_node_type(folder: Path) -> None:
             parse_sources(source, folder, wrong)
     with pytest.raises(SettingsError, match="under attributes"):
         parse_sources([*source, {"name": "more", "format": "attributes", "path": "diseases.csv"}], folder)
-
-
-COLUMNS = {
-    "head_id": "head",
-    "head_type": "head_type",
-    "relation": "relation",
-    "tail_id": "tail",
-    "tail_type": "tail_type",
-}

@@ -15,16 +15,10 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.train import train
 from graphmill.usage.embed import NEW
 from graphmill.usage.exported import Run
+from tests.ingest.kg_text import COLUMNS
 from tests.training.cases import CASES, typed_graph
 
 HEADER = "head,head_type,relation,tail,tail_type\n"
-COLUMNS = {
-    "head_id": "head",
-    "head_type": "head_type",
-    "relation": "relation",
-    "tail_id": "tail",
-    "tail_type": "tail_type",
-}
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,10 @@ from graphmill.runs.train import train
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.links import link_model, write_links
 from graphmill.usage.ranking import rank_any
+from tests.ingest.kg_text import COLUMNS
 from tests.training.cases import CLOSED_LINKS, triples_graph, typed_graph
 
 NAMES = list(CLOSED_LINKS)
-COLUMNS = {
-    **{"head_id": "head", "head_type": "head_type", "relation": "relation"},
-    **{"tail_id": "tail", "tail_type": "tail_type"},
-}
 
 
 @pytest.fixture(scope="module")
