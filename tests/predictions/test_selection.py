@@ -9,12 +9,12 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.graph.node_names import NodeNames
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.predictions.selection import Nodes, asked_for
+from graphmill.predictions.selection import Nodes, selected_links
 from graphmill.predictions.settings import LinkSettings
 
 
 def chosen(graph: TypedGraph, **settings: Any) -> list[tuple[str, str, list[int]]]:
-    found = asked_for(Nodes(graph), LinkSettings(**settings))
+    found = selected_links(Nodes(graph), LinkSettings(**settings))
     return [(each.relation.source, each.relation.name, each.heads.tolist()) for each in found]
 
 

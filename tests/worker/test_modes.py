@@ -100,12 +100,12 @@ def test_influence_takes_its_settings_and_tells_how_far_it_is(
 def test_a_later_station_ends_when_it_is_asked_to(
     conve: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
 ) -> None:
-    class Asked(StopRequest):
-        def __enter__(self) -> "Asked":
+    class SelectedLinks(StopRequest):
+        def __enter__(self) -> "SelectedLinks":
             self.request("test")
             return self
 
-    monkeypatch.setattr("graphmill.training.signals.StopRequest", Asked)
+    monkeypatch.setattr("graphmill.training.signals.StopRequest", SelectedLinks)
     assert run(tmp_path, mode=mode, run_dir=conve) == EXIT_STOPPED
 
 

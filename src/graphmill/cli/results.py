@@ -214,7 +214,7 @@ def links(
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     values |= {"question": question, "judgements": judgements, "judged": judged}
     asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
-    heads = asked.choice().heads
+    heads = asked.selection().heads
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:

@@ -135,6 +135,8 @@ def with_attributes(
     counts |= {"nodes_with_attributes": len(matched), "nodes_without_attributes": len(rows) - len(matched)}
     guesses = ", ".join(f"{name}: {of_kind}" for name, of_kind in rows_of_nodes.kinds.items())
     notes = [] if settings.kinds else [f"{file}: id {column}, of {kind} nodes; attributes guessed ({guesses})"]
+    if skipped := [name for name in table.column_names if name not in (column, *rows_of_nodes.kinds)]:
+        notes.append(f"{file}: columns that are no attributes were skipped: {', '.join(skipped)}")
     notes += [f"{file}: {counts[name]:,} {text}" for name, text in _NOTES.items() if counts[name]]
     return replace(
         result,

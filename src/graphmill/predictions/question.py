@@ -11,7 +11,7 @@ from graphmill.errors import InputError
 from graphmill.settings import Settings, parse, setting
 
 
-class Choice(Settings):
+class LinkSelection(Settings):
     """The links that are meant: relations, heads, and the tails among which one is sought."""
 
     relations: list[str] = setting(
@@ -27,7 +27,7 @@ class Choice(Settings):
     candidates_file: str = setting("", "A text file with one candidate per line, instead of `candidates`")
 
 
-class Question(Choice):
+class Question(LinkSelection):
     """A question in a file of its own, for `graphmill rank`, `graphmill links` and `promote.question`."""
 
     split: Literal["valid", "test"] = setting("valid", "Held-out links that are ranked; a promotion needs valid")
@@ -57,7 +57,7 @@ def read_question(path: str | Path) -> Question:
     return found.model_copy(update={name: str((path.parent / own).resolve()) for name, own in files.items()})
 
 
-def words_of(settings: Choice, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:
+def words_of(settings: LinkSelection, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:
     """The heads or candidates that the settings or their file name; empty for all.
 
     Raises:

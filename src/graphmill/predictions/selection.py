@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.graph.node_names import NodeNames, matching
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.predictions.question import Choice, words_of
+from graphmill.predictions.question import LinkSelection, words_of
 
 Int64 = NDArray[np.int64]
 _SHOWN = 6
 
 
 @dataclass(frozen=True)
-class Asked:
+class SelectedLinks:
     """A relation, and the heads to predict tails for: int64 [H], ascending local numbers of its source type.
 
     ``candidates``: the tails to choose from, ascending local numbers of its target type; None: all of them.
@@ -100,7 +100,7 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
     return [each for each in graph.relations if not names or wanted & set(called(each))]
 
 
-def asked_for(nodes: Nodes, choice: Choice, root: Path = Path()) -> list[Asked]:
+def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> list[SelectedLinks]:
     """The relations, heads and candidates of ``choice``. Relative files are looked up from ``root``. Relations without a
     head or a candidate are left out.
 
@@ -131,7 +131,7 @@ def asked_for(nodes: Nodes, choice: Choice, root: Path = Path()) -> list[Asked]:
             own = np.arange(graph.node_type(relation.source).count, dtype=np.int64)
         tails = _local(graph, relation.target, tail_rows) if candidates else None
         if len(own) and (tails is None or len(tails)):
-            found.append(Asked(relation, own, tails))
+            found.append(SelectedLinks(relation, own, tails))
     if not found:
         raise InputError("nothing is asked for: the chosen relations have no heads")
     return found

@@ -6,7 +6,7 @@ from typing import Literal
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.probe import LabelSettings
-from graphmill.predictions.question import Choice, read_question
+from graphmill.predictions.question import LinkSelection, read_question
 from graphmill.settings import Settings, setting
 
 
@@ -32,7 +32,7 @@ class RankSettings(RankingSettings):
     )
 
 
-class LinkSettings(Choice):
+class LinkSettings(LinkSelection):
     """Which links are predicted, which columns are computed, and how many links are shown."""
 
     question: str = setting("", "A YAML file with relations, heads and candidates, instead of these settings")
@@ -78,11 +78,11 @@ class LinkSettings(Choice):
     shown_links: int = setting(6, "Number of links in the asset's table; the files have all of them", ge=1, le=50)
     seed: int = setting(0, "Seed for drawing heads and negatives", ge=0)
 
-    def choice(self, root: Path = Path()) -> Choice:
+    def selection(self, root: Path = Path()) -> LinkSelection:
         """What is asked for: the question's, or these settings. Raises :class:`SettingsError` if both say something."""
         if not self.question:
             return self
-        if both := [name for name in Choice.model_fields if getattr(self, name)]:
+        if both := [name for name in LinkSelection.model_fields if getattr(self, name)]:
             raise SettingsError(
                 f"{both[0]} and a question ({self.question}) are both given; write it into the question"
             )

@@ -24,7 +24,7 @@ from graphmill.predictions.question import Question
 from graphmill.predictions.settings import RankSettings
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
-from graphmill.usage.question import AskedRanking
+from graphmill.usage.question import QuestionRanking
 
 
 def query_values(
@@ -70,7 +70,7 @@ def query_values(
     scorer.poll = poll
     graph, macro = system.graph, bool(question) or system.average == "macro"
     if question:
-        queries = AskedRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
+        queries = QuestionRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
     else:
         queries = system.ranking_queries(split)
     return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=macro)
@@ -82,7 +82,7 @@ def check_question(system: Any, question: Question) -> None:
         raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
     if question.split != "valid":
         raise InputError("a promotion compares on validation links: write split: valid into its question")
-    AskedRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
+    QuestionRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
 
 
 def check_metric(system: Any, metric: str) -> None:

@@ -33,7 +33,7 @@ from graphmill.predictions.calibration import Calibration, calibrate
 from graphmill.predictions.diversity import diversity, tail_counts
 from graphmill.predictions.judgements import Judged, read_judgements
 from graphmill.predictions.paths import Evidence, PathEvidence
-from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import JUDGED, LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
@@ -68,7 +68,7 @@ class LinkModel:
 class Predicted:
     """The predicted links of one relation. ``rows`` makes their table; ``counted`` has statistics of it."""
 
-    asked: Asked
+    asked: SelectedLinks
     rows: LinkRows
     calibration: Calibration
     counted: dict[str, Any]
@@ -136,8 +136,8 @@ class Predictor:
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
-        nodes, self.choice = Nodes(model.graph), settings.choice(root)
-        self.asked = asked_for(nodes, self.choice, root)
+        nodes, self.selection = Nodes(model.graph), settings.selection(root)
+        self.asked = selected_links(nodes, self.selection, root)
         self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
         judged = [JUDGED] if self.judgements else []
@@ -156,7 +156,7 @@ class Predictor:
         for asked in self.asked:
             yield self._of(asked, overall)
 
-    def _of(self, asked: Asked, overall: bool) -> Predicted:
+    def _of(self, asked: SelectedLinks, overall: bool) -> Predicted:
         settings, graph = self.settings, self.model.graph
         judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
         leave = settings.judged == "leave_out"
@@ -201,7 +201,7 @@ class Predictor:
         }
         return Predicted(asked, rows, calibration, counted)
 
-    def _evidence_of(self, asked: Asked, best: BestTails) -> dict[int, dict[str, Any]]:
+    def _evidence_of(self, asked: SelectedLinks, best: BestTails) -> dict[int, dict[str, Any]]:
         """Row → column → value, for the rows with the best scores."""
         ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
         found: dict[int, dict[str, Any]] = {}
@@ -215,7 +215,7 @@ class Predictor:
         return found
 
     def _frequent(
-        self, asked: Asked, best: BestTails, candidates: Candidates, usual: np.ndarray
+        self, asked: SelectedLinks, best: BestTails, candidates: Candidates, usual: np.ndarray
     ) -> list[dict[str, Any]]:
         counts = tail_counts(best, candidates.count, self.settings.k)
         most = np.argsort(-counts, kind="stable")[:FREQUENT]
@@ -242,7 +242,7 @@ class Predictor:
 def links_frame(model: LinkModel, settings: LinkSettings, *, overall: bool) -> pd.DataFrame:
     """The links as a data frame. ``overall``: of each relation the k best over all heads, unless heads are named."""
     predictor = Predictor(model, settings)
-    named = predictor.choice.heads or predictor.choice.heads_file
+    named = predictor.selection.heads or predictor.selection.heads_file
     frames = [
         chunk.to_pandas() for each in predictor.predict(overall=overall and not named) for chunk in each.rows.chunks()
     ]
@@ -322,7 +322,7 @@ def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequ
     return {"rows": rows, "relations": relations, "shown": _in_turn(shown, settings.shown_links)}
 
 
-def _name(asked: Asked) -> str:
+def _name(asked: SelectedLinks) -> str:
     return " | ".join(asked.relation.key)
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.predictions.selection import Nodes, asked_for
+from graphmill.predictions.selection import Nodes, selected_links
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import restore
 from graphmill.runs.planning import parts_of
@@ -58,7 +58,7 @@ def scoring_bytes(run: str | Path) -> int:
 def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
     """Score a sample of the heads of each relation, and extrapolate the time to all of them."""
     found = []
-    for asked in asked_for(Nodes(model.graph), settings.choice(root), root):
+    for asked in selected_links(Nodes(model.graph), settings.selection(root), root):
         heads = sampled(asked.heads, SAMPLE, "links-estimate", settings.seed, asked.relation.index)
         model.scorer.score_targets(asked.relation.index, heads[:1])  # compiles what is not compiled yet
         began = time.perf_counter()

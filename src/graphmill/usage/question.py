@@ -20,7 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.figures import agreement, matrix_figures
 from graphmill.predictions.judgements import Judged, Judgements, read_judgements
 from graphmill.predictions.question import Question, read_question
-from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import RankSettings
 from graphmill.predictions.top_tails import Candidates
 from graphmill.sampling.keyed import sampled
@@ -31,7 +31,7 @@ MOST_ROWS = 10_000
 
 
 @dataclass(frozen=True)
-class AskedRanking:
+class QuestionRanking:
     """The links of ``settings`` in a graph. ``root``: the folder of relative paths."""
 
     graph: TypedGraph
@@ -45,9 +45,9 @@ class AskedRanking:
         return Nodes(self.graph)
 
     @cached_property
-    def relations(self) -> list[Asked]:
+    def relations(self) -> list[SelectedLinks]:
         """Relations, heads and candidates. Raises :class:`InputError` for a name that the graph has not."""
-        return asked_for(self.nodes, self.question, self.root)
+        return selected_links(self.nodes, self.question, self.root)
 
     @cached_property
     def judgements(self) -> Judgements | None:
@@ -113,7 +113,9 @@ class AskedRanking:
         return [(each, own) for each in every if len((own := judgements.of(each.relation.index)).all)]
 
 
-def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> AskedRanking:
+def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:
     """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
     whole = Question.model_validate({"split": split})
-    return AskedRanking(graph, settings, read_question(root / settings.question) if settings.question else whole, root)
+    return QuestionRanking(
+        graph, settings, read_question(root / settings.question) if settings.question else whole, root
+    )

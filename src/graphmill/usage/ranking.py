@@ -32,7 +32,7 @@ from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import AskedRanking, asked_ranking
+from graphmill.usage.question import QuestionRanking, asked_ranking
 from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
@@ -118,7 +118,7 @@ def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll:
     return {**about, "figures": figures["model"], "beside": figures}
 
 
-def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+def _rank_links(restored: Restored, split: str, asked: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
     """Rank links, or only those that are asked for."""
     system, seed = restored.system, restored.job.settings.training.seed
     alone = bool(asked.settings.question or asked.settings.judgements)
@@ -139,7 +139,7 @@ def _rank_links(restored: Restored, split: str, asked: AskedRanking, how: Mappin
     return {**about, **found, **predicted}
 
 
-def _answer(ranked: RankedRun, asked: AskedRanking) -> dict[str, Any]:
+def _answer(ranked: RankedRun, asked: QuestionRanking) -> dict[str, Any]:
     """The figure that the question names: of the model with its interval, and of every scorer."""
     metric = asked.question.metric
     measured = {who: values_of(ranking, metric) for who, ranking in ranked.rankings.items()}
@@ -214,7 +214,7 @@ def rank_run(
     restored: Restored,
     scorer: Scorer,
     split: str,
-    asked: AskedRanking | None = None,
+    asked: QuestionRanking | None = None,
     *,
     labels: NodeLabels | None = None,
     outlets: Sequence[Outlet] = (),

@@ -35,7 +35,7 @@ AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 SCORES, MIXED = 1 << 22, 1 << 19
 """Largest number of scores of each part in memory at once, and of those that are mixed at once."""
 
-Choice = tuple[float, ...]
+Amounts = tuple[float, ...]
 
 
 def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarray:
@@ -77,7 +77,7 @@ def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name
     return mix
 
 
-def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Choice], list[Choice]]:
+def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Amounts], list[Amounts]]:
     """By name the amounts with which a part alone ranks as its baseline; and the mixtures to try."""
     names = list(parts)
     place = names.index(POPULARITY)
@@ -101,7 +101,7 @@ def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndar
     return found
 
 
-def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Choice]) -> np.ndarray:
+def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Amounts]) -> np.ndarray:
     """float64 [choices, links]: the reciprocal rank of each link of a relation."""
     reciprocal = np.zeros((len(choices), len(relation.heads)))
     rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
@@ -122,10 +122,10 @@ def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: S
     return reciprocal
 
 
-def _mixtures(scores: list[Tensor], choices: Sequence[Choice]) -> Iterator[Tensor]:
+def _mixtures(scores: list[Tensor], choices: Sequence[Amounts]) -> Iterator[Tensor]:
     """Σ amount × score for each of the choices. Neighbouring choices that begin alike share the sum of what is alike."""
     sums: list[Tensor] = []
-    before: Choice = ()
+    before: Amounts = ()
     for choice in choices:
         alike = next((n for n, pair in enumerate(zip(before, choice, strict=False)) if pair[0] != pair[1]), len(sums))
         del sums[alike:]
