@@ -1,4 +1,4 @@
-"""Computes the usual rank of each tail, which shows tails that rank high for every head ("frequent flyers")."""
+"""Computes the usual rank of each tail, which shows hubs: tails that rank high for every head."""
 
 from __future__ import annotations
 
