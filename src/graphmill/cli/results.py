@@ -267,7 +267,9 @@ def validate(
             for v in report.verdicts
         ]
         print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
-        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
+        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
+        outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
+        print(f"out of bounds: {', '.join(outside) or 'nothing'}")
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
 

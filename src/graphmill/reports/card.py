@@ -13,6 +13,7 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
+from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
@@ -199,8 +200,7 @@ def _health(files: CardFiles) -> Section:
     if not files.health_is_of_export:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
     failure, verdicts = files.health.get("failure"), files.health["verdicts"]
-    good = sum(verdict["status"] == "pass" for verdict in verdicts)
-    found = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
+    found = f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -208,7 +208,7 @@ def _health(files: CardFiles) -> Section:
     return Section(
         "health",
         f"Health: {files.health['status']}",
-        [f"{found} {good} of {len(verdicts)} figures are within their bounds."],
+        [f"{found} {bounds_sentence(verdicts)}"],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
 
@@ -278,7 +278,7 @@ def _settings(files: CardFiles) -> Section:
     resolved = files.run.get("resolved", {})
     text = []
     if resolved.get("preset"):
-        text.append(f"Preset `{resolved['preset']}`: {resolved.get('preset_reason') or 'no reason recorded'}.")
+        text.append(f"Preset `{resolved['preset']}` ({resolved.get('preset_reason') or 'no reason recorded'}).")
     if not files.settings:
         text.append("The settings are not known.")
     elif not files.differences:

@@ -171,7 +171,9 @@ def _health(health: Mapping[str, Any]) -> str:
             f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
         )
     judged = health.get("verdicts", ())
-    outside = [str(each["name"]).replace("_", " ") for each in judged if each["status"] != "pass"]
+    outside = [each for each in judged if each["status"] != "pass"]
     if not outside:
         return "Its vectors are healthy."
-    return f"{len(outside)} of {len(judged)} health figures are out of bounds ({', '.join(outside[:3])})."
+    names = ", ".join(str(each["name"]).replace("_", " ") for each in outside[:3])
+    count = f"{len(outside)} of {len(judged)} health figures {'is' if len(outside) == 1 else 'are'} out of bounds ({names})."
+    return f"{count} {outside[0].get('meaning') or ''}".strip()
