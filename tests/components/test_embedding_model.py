@@ -168,7 +168,7 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     assert (settings.preset, settings.training.epochs) == (preset, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(system="conve", settings=written).assets if a.key.path[-1] == "conve_model"]
-    assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
+    assert (f"the preset `{preset}` (" in model.descriptions_by_key[model.key]) == (preset != "none")
 
 
 def test_what_auto_stood_for_is_recorded(built: Project) -> None:

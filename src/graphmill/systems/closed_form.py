@@ -91,10 +91,6 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
         """None by default: a system with vectors yields them."""
         return iter(())
 
-    def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """One model."""
-        return "models", 1.0
-
 
 def scores_of(rows: Any, weights: Any) -> Tensor:
     """``rows`` [B, n] sparse times ``weights`` [n, m], dense or sparse: fp32 [B, m]."""
