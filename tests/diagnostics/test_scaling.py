@@ -126,7 +126,7 @@ class TestFiles:
 
     def test_the_command_takes_files_and_settings(self, repository: Path, graph: TypedGraph) -> None:
         told = CliRunner().invoke(app, ["estimate", str(repository / "data/01_raw/kg.csv"), "--json"])
-        assert json.loads(told.output)["reading"]["memory"] > 0
+        assert json.loads(told.stdout)["reading"]["memory"] > 0
         told = CliRunner().invoke(app, ["estimate", "hgt", "--set", f"data={graph.path}", "--set", "preset=none"])
         assert "sharded by rows" in told.output
         assert "launcher: local" in told.output

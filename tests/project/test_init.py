@@ -278,6 +278,6 @@ def test_the_command_says_what_is_there_and_what_comes_next(tmp_path: Path) -> N
     told = CliRunner().invoke(app, ["init", str(root), "--data", file]).output
     assert "read as interactions_csv; 30 rows, 30 interactions" in " ".join(told.split())
     assert f"next: cd {root} && dg check defs && make demo" in told
-    made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).output)
+    made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).stdout)
     assert made["dataset"] == "watch"
     assert "mine/defs/watch/defs.yaml" in made["written"]

@@ -11,7 +11,6 @@ import typer
 
 from graphmill.cli.entry import JUDGE, RELEASE, USE, Json, app
 from graphmill.cli.output import number, on_its_device, print_json, print_table
-from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -105,8 +104,7 @@ def export(
 
     check_target(target)
     path = folder_of(what, folder)
-    with progress(f"graphmill export to {target}"):
-        written = write_to(target, read_embeddings(path))
+    written = write_to(target, read_embeddings(path))
     if as_json:
         print_json(written)
     else:
@@ -126,8 +124,7 @@ def rollback(
     from graphmill.promotion.promote import roll_back, somebody
 
     store = _versions(model, folder)
-    with progress("graphmill rollback"):
-        found = roll_back(store, version, by=somebody(), why=why)
+    found = roll_back(store, version, by=somebody(), why=why)
     _record(store, {**found, "outcome": "rolled back", "champion": found["before"]})
     if as_json:
         print_json(found)

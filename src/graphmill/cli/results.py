@@ -21,7 +21,6 @@ from graphmill.cli.output import (
     show_links,
     show_ranking,
 )
-from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
 
 if TYPE_CHECKING:
@@ -255,8 +254,7 @@ def validate(
     """
     from graphmill.reports.validation import validate_file
 
-    with progress(f"graphmill validate {embeddings}"):
-        report = validate_file(embeddings, graph)
+    report = validate_file(embeddings, graph)
     if (embeddings / "report.json").is_file():
         _keep_health(embeddings, report)
     if as_json:
@@ -316,8 +314,7 @@ def probe(
     from graphmill.usage.probe import probe_run
 
     given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases, "kind": kind}
-    with progress(f"graphmill probe {run}"):
-        found = probe_run(run, parse(LabelSettings, given, "--labels"))
+    found = probe_run(run, parse(LabelSettings, given, "--labels"))
     if (run / "report.json").is_file():
         write_card(run)
     if as_json:

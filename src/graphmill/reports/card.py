@@ -200,7 +200,9 @@ def _health(files: CardFiles) -> Section:
     if not files.health_is_of_export:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
     failure, verdicts = files.health.get("failure"), files.health["verdicts"]
-    found = f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
+    found = (
+        f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
+    )
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
