@@ -221,7 +221,7 @@ def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Proje
     )
     summary = project.metadata("toy/mf_ranking")["summary"]
     assert summary.startswith(
-        "**Worse.** recall@20 0.25 against 0.3 of matrix factorisation, the best simple way: -17 %"
+        "**Worse.** Its recall@20 is 0.25, against 0.3 of matrix factorisation, the best simple way: -17 %"
     )
     assert f"{advice}." in summary
     assert "runs/mf" not in summary

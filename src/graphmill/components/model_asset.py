@@ -169,7 +169,7 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
     if verdict.word == "unranked":
-        text = f"Not compared with simple ways yet: materialize {plan.name}_ranking for a verdict.\n\n{text}"
+        text = f"{text} Whether simple ways do better, {plan.name}_ranking finds out; the check `verdict` here then says it."
     else:
         text = f"{verdict.text}\n\n{text}"
     if len(losses) < FEWEST_DRAWN:

@@ -154,7 +154,7 @@ def _of_links(against: Mapping[str, Any]) -> _Compared:
 def _comparison(word: Word, rival: str, metric: str, ours: float, theirs: float, ratio: float, rest: str) -> _Compared:
     by = f" ({_share(ratio)})" if math.isfinite(ratio) else ""
     preposition = "with" if word == "level" else "than"
-    detail = f"{metric} {number(float(ours))} against {number(float(theirs))} of {rival}, the best simple way"
+    detail = f"Its {metric} is {number(float(ours))}, against {number(float(theirs))} of {rival}, the best simple way"
     detail += f": {_share(ratio)}" if by else ""
     return _Compared(word, f"{word} {preposition} {rival} by {metric}{by}", f"{detail} ({rest}).")
 
@@ -165,7 +165,7 @@ def _share(ratio: float) -> str:
 
 def _health(health: Mapping[str, Any]) -> str:
     if not health:
-        return "Its vectors have not been validated."
+        return ""
     if health.get("failure"):
         return (
             f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
