@@ -107,7 +107,12 @@ def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mappin
     """
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {"dataset": name, "system": "auto", "settings": {"budget": "1min" if edges <= SMALL else "10min"}, predicts: {}}
+    model = {
+        "dataset": name,
+        "system": "auto",
+        "settings": {"budget": "1min" if edges <= SMALL else "10min"},
+        predicts: {},
+    }
     model["checks"] = {"severity": "warn"}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
