@@ -155,6 +155,7 @@ def test_an_asset_page_begins_with_a_summary_and_its_pictures(
             expect(drawn).to_be_visible()
             page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=drawn.element_handle())
             page.get_by_role("button", name="Close").click()
+            expect(page.get_by_role("dialog")).to_have_count(0)
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(Path(folder) / f"{asset}.png"))

@@ -119,11 +119,11 @@ def markdown(sections: Iterable[Section]) -> str:
 def _about(files: CardFiles) -> Section:
     rows, dim = files.export["rows"], files.export["dim"]
     epoch = files.export.get("epoch")
-    system = SYSTEMS[files.system].about if files.system in SYSTEMS else "a system that is not recorded"
-    exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
+    system = SYSTEMS[files.system].about if files.system in SYSTEMS else NOT_KNOWN
+    exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`"
     if not files.vectors:
-        exported = f"The weights of {system}, for the {rows:,} nodes of `{files.dataset}`; there are no vectors"
-    sentence = f"{exported}{f'; from epoch {epoch}' if epoch is not None else ''}."
+        exported = f"Weights for the {rows:,} nodes of `{files.dataset}`, no vectors"
+    sentence = f"{exported}{f', from epoch {epoch}' if epoch is not None else ''}. System: {system}."
     title = f"{files.system or 'Embeddings'} on {files.dataset}"
     return Section("about", title, [card_verdict(files).text, sentence])
 
