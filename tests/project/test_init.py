@@ -1,6 +1,7 @@
 """``graphmill init``: a project from templates, with a sample or with what its files are; nothing of others is changed."""
 
 import json
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -257,6 +258,14 @@ def test_in_a_project_only_what_is_missing_is_added(theirs: Path, tmp_path: Path
     again = init(theirs, sample="watch")
     assert init(theirs, sample="watch").written == []
     assert "src/theirs/defs/watch/defs.yaml" in again.written
+
+
+def test_a_projects_make_has_the_curves_of_all_runs(tmp_path: Path) -> None:
+    init(tmp_path / "mine", sample="none")
+    done = subprocess.run(
+        ["make", "-n", "tensorboard"], cwd=tmp_path / "mine", capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("-m tensorboard.main --logdir data/06_models\n")
 
 
 def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:

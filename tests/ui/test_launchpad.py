@@ -115,7 +115,9 @@ def open_launchpad(page: Page, address: str) -> tuple[Locator, Locator]:
         asked = confirm.element_handle()
         said = asked.evaluate(SAID)
         confirm.click()
-        page.wait_for_function(f"([button, said]) => !button.isConnected || ({SAID})(button) !== said", arg=[asked, said])
+        page.wait_for_function(
+            f"([button, said]) => !button.isConnected || ({SAID})(button) !== said", arg=[asked, said]
+        )
     return editor, page.get_by_role("dialog").get_by_role("button", name="Materialize")
 
 
