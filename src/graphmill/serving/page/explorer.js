@@ -189,7 +189,7 @@ async function showMap(turn) {
   map.show(found.points, found.types);
   const shown = found.points.id.length;
   at("map").setAttribute("aria-label", `${shown} of ${found.total} nodes in two dimensions, coloured by type`);
-  const share = found.explained.map((part) => `${(100 * part).toFixed(0)} %`).join(" and ");
+  const share = found.explained.map((part) => `${Number((100 * part).toPrecision(2))} %`).join(" and ");
   at("explained").textContent = `${number(shown)} of ${number(found.total)} nodes${share ? `; the axes hold ${share} of the variance` : ""}`;
   at("legend").replaceChildren(...found.types.map((type, place_) => legendButton(type, place_)));
 }
