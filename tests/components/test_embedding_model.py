@@ -98,7 +98,6 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_promoted": "toy_release",
         "hgt_links": "toy_release",
         "hgt_drift": "toy_validation",
-        "hgt_acceleration_report": "toy_acceleration",
     }
     for node in nodes.values():
         assert node.description
@@ -112,7 +111,6 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_promoted": {"accelerator"},
         "hgt_links": {"accelerator"},
         "hgt_drift": {"accelerator"},
-        "hgt_acceleration_report": {"accelerator"},
         "hgt_validation": set(),
     }
     assert nodes["hgt_embeddings"].freshness_policy is not None
