@@ -260,5 +260,3 @@ def test_the_csv_is_published_to_a_url(project: Project) -> None:
     for publish, sentence in (("s4://x/y.csv", "no storage of the kind s4://"), ("dropbox://x/y.csv", "not installed")):
         with pytest.raises(SettingsError, match=sentence):
             project.model(publish=publish)
-        with pytest.raises(SettingsError, match=sentence):
-            project.model(promote={"copy_to": publish})

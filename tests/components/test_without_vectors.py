@@ -158,8 +158,8 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         promote_run(chain.run_dir, Versions(project.root / "elsewhere" / "toy" / system), by="me", person=True)
     with pytest.raises(InputError, match=r"weights\.safetensors is damaged"):
         Run(chain.run_dir)
-    with pytest.raises(SettingsError, match=f"promote.sinks is for vectors of nodes, and {system} has none"):
-        promote_run(chain.run_dir, chain.versions, PromotionSettings(sinks=["x.csv"]), by="me")
+    with pytest.raises(SettingsError, match=f"promote.index is for vectors of nodes, and {system} has none"):
+        promote_run(chain.run_dir, chain.versions, PromotionSettings(index="faiss"), by="me")
 
 
 def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
@@ -167,7 +167,7 @@ def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
         project.model(system="ease", ranking={"truth": "truth.csv"})
 
 
-@pytest.mark.parametrize("attributes", [{"promote": {"sinks": ["x.csv"]}}, {"publish": "x.csv"}])
+@pytest.mark.parametrize("attributes", [{"promote": {"index": "faiss"}}, {"publish": "x.csv"}])
 def test_places_for_vectors_are_refused_when_the_project_loads(project: Project, attributes: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match="ease has none: remove it"):
         project.model(system="ease", **attributes)

@@ -38,12 +38,6 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
-    copy_to: Annotated[
-        str, typer.Option(help="Folder or URL that live versions are copied to from now on; a rollback follows")
-    ] = "",
-    sink: Annotated[
-        list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
-    ] = None,
     index: Annotated[str, typer.Option(help="How neighbours are searched: exact or faiss")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
@@ -67,7 +61,6 @@ def promote(
         "keep": keep,
         "index": index,
     }
-    values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 
@@ -92,13 +85,11 @@ def promote(
 @app.command(rich_help_panel=USE)
 def export(
     what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    target: Annotated[
-        str, typer.Argument(help="A file ending in .duckdb, .parquet, .csv or .npy, or postgresql:SCHEMA.TABLE")
-    ],
+    target: Annotated[str, typer.Argument(help="A file ending in .parquet, .csv or .npy")],
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """Write vectors with their ids, names and types to a file or a database, and replace its content."""
+    """Write vectors with their ids, names and types to a file, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
     from graphmill.export.targets import check_target, write_to
     from graphmill.promotion.versions import folder_of
@@ -110,8 +101,7 @@ def export(
     if as_json:
         print_json(written)
     else:
-        note = f" ({written['note']})" if written["note"] else ""
-        print(f"{written['rows']:,} vectors of {path} are in {target}{note}")
+        print(f"{written['rows']:,} vectors of {path} are in {target}")
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -133,13 +123,8 @@ def rollback(
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
-        if found["not_written"]:
-            where = f"{', '.join(found['not_written'])}, which only {found['before']} itself names"
-            print(f"note: not written to {where}; graphmill export {store.label} TARGET writes there", file=sys.stderr)
         if found["tracker"]:
             print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
-        if found["copy"]:
-            print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -278,8 +263,6 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append(["index", index_sentence(found["index"])])
     if found["tracker"]:
         rows.append(["the tracker was not told", found["tracker"]])
-    if found["copy"]:
-        rows.append(["not copied", found["copy"]])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

@@ -203,7 +203,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
-        require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.search and plan.predicts:
             raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:

@@ -123,7 +123,6 @@ class VersionManifest(BaseModel):
     resolved: dict[str, str] = {}
     software: dict[str, str] = {}
     index: _Index | None = None
-    sinks: list[str] = []
     made_with: dict[str, Any] = {}
     derived: list[str] = []
 

@@ -119,7 +119,6 @@ def fill_from(
             "resolved": {"batching": restored.job.batching, "precision": restored.job.precision},
             "software": restored.manifest["versions"],
             "index": index,
-            "sinks": wanted.sinks,
             "made_with": wanted.made_with(),
             "derived": sorted({path.name for path in folder.iterdir()} - before),
         }

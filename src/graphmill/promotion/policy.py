@@ -43,9 +43,6 @@ class PromotionSettings(Settings):
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail without preventing a promotion")
-    copy_to: str = setting(
-        "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
-    )
     index: Literal["exact", "faiss"] = setting(
         "exact",
         "How `graphmill serve` finds neighbours: exact looks at every vector; faiss is an approximate index, "
@@ -57,11 +54,6 @@ class PromotionSettings(Settings):
         ge=0,
         le=1000,
     )
-    sinks: list[str] = setting(
-        [],
-        "Further places to which the vectors are written before a version goes live: files ending in .duckdb, "
-        ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
-    )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
     def asked(self) -> Question | None:
@@ -72,9 +64,8 @@ class PromotionSettings(Settings):
 
     def require_vectors(self, system: str) -> None:
         """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""
-        if self.sinks or self.index != "exact":
-            name = "sinks" if self.sinks else "index"
-            raise SettingsError(f"promote.{name} is for vectors of nodes, and {system} has none: remove it")
+        if self.index != "exact":
+            raise SettingsError(f"promote.index is for vectors of nodes, and {system} has none: remove it")
 
     def made_with(self) -> dict[str, Any]:
         """Return the non-default settings of a version's derived files."""
