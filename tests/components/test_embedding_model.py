@@ -123,7 +123,7 @@ def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -
     own = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
     blocking = {key.name for key in own if graph.get_check_spec(key).blocking}
     of_vectors = {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"}
-    assert blocking == of_vectors | {"version_is_whole", "index_finds_neighbours"}
+    assert blocking == of_vectors | {"version_is_whole"}
 
 
 def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Project) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import GraphmillError, SettingsError
-from graphmill.export import index
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
@@ -218,20 +217,6 @@ def test_a_policy_that_cannot_be_is_one_sentence(project: Project) -> None:
     ):
         with pytest.raises(SettingsError, match=sentence):
             project.model(promote=promote)
-
-
-def test_an_index_that_finds_too_few_goes_live_for_nobody(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
-    assert chain.run().success
-    failing = [name for name in failed_checks(chain.project.instance, gating_checks_of(chain)) if "(" not in name]
-    policy = {"when": "checks_pass", "except_checks": failing, "index": "faiss"}
-    with monkeypatch.context() as patch:
-        patch.setattr(index, "REQUIRED_RECALL", 1.01)
-        result = chain.run("promoted", **policy)
-    assert not checks(result)["index_finds_neighbours"].passed
-    assert chain.versions.current() is None
-    assert checks(chain.run("promoted", **policy))["index_finds_neighbours"].passed
-    assert chain.versions.current() is not None
 
 
 def test_a_wrong_metric_fails_the_step_with_its_sentence(chain: Chain, tmp_path: Path) -> None:

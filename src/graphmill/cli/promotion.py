@@ -38,7 +38,6 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
-    index: Annotated[str, typer.Option(help="How neighbours are searched: exact or faiss")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -59,7 +58,6 @@ def promote(
         "question": question,
         "min_gain": min_gain,
         "keep": keep,
-        "index": index,
     }
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
@@ -237,8 +235,6 @@ def _versions(model: str, folder: Path) -> "Versions":
 
 
 def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
-    from graphmill.export.index import index_sentence
-
     rows = [
         ["outcome", found["outcome"]],
         ["reason", found["reason"]],
@@ -259,8 +255,6 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif found["problem"]:
         rows.append(["not compared", found["problem"]])
-    if found["index"]:
-        rows.append(["index", index_sentence(found["index"])])
     if found["tracker"]:
         rows.append(["the tracker was not told", found["tracker"]])
     if found["removed"]:

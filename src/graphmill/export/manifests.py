@@ -92,13 +92,6 @@ def require_number(path: Path, value: dict[str, Any], what: str) -> None:
         )
 
 
-class _Index(BaseModel):
-    kind: Literal["faiss"]
-    recall_at_10: float
-    queries: int
-    breadth: int = Field(gt=0, le=1 << 20)
-
-
 class VersionManifest(BaseModel):
     """The fields of ``version.json``. What is absent gets its default; other fields are kept."""
 
@@ -122,8 +115,6 @@ class VersionManifest(BaseModel):
     graph: dict[str, Any] = {}
     resolved: dict[str, str] = {}
     software: dict[str, str] = {}
-    index: _Index | None = None
-    made_with: dict[str, Any] = {}
     derived: list[str] = []
 
 

@@ -12,7 +12,6 @@ from typing import Any
 from graphmill.errors import CheckFailedError, GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.export.index import index_problem, require_index
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.graph.graph_location import snapshot_of
 from graphmill.ingest.snapshots import order
@@ -51,20 +50,15 @@ def promote_run(
     ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
-    (test metrics of both, which do not affect the decision), ``removed`` (older versions), ``index`` (of the candidate,
-    {} for exact search) and ``tracker`` (why the tracker was not told, or ""). A version whose index finds too few
-    neighbours never goes live.
+    (test metrics of both, which do not affect the decision), ``removed`` (older versions) and ``tracker`` (why the
+    tracker was not told, or "").
 
     Raises:
         InputError: not a finished run, or its graph or export has changed.
-        SettingsError: the index's package is not installed, or the settings need vectors and the system has none.
         CheckFailedError: ``person``, and the embeddings fail their health checks.
     """
     settings = settings or PromotionSettings()
-    require_index(settings.index)
     restored = export_trial(run_dir)
-    if not restored.vectors:
-        settings.require_vectors(restored.system.name)
     exported = read_manifest(restored.export_folder)
     question = settings.asked()
     if question:
@@ -85,8 +79,6 @@ def promote_run(
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
             version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
-            if why_not := index_problem(version.about.get("index")):
-                return {**found, "outcome": "kept", "reason": why_not, "index": version.about["index"]}
             store.switch(version, kind="promoted", by=by, why=found["reason"])
             removed = store.prune(settings.keep)
         return {
@@ -94,7 +86,6 @@ def promote_run(
             "version": version.name,
             "path": str(version.path),
             "removed": removed,
-            "index": version.about.get("index") or {},
             "tracker": mirror_alias(version.path, version.about),
         }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
@@ -210,7 +201,6 @@ def _facts(
         "run": str(restored.run.path),
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
-        "remade": _remade(champion, settings) if champion else "",
         "rolled_back": _rolled_back(store, again),
         "failed_checks": failed_checks,
         "drift": drift,
@@ -237,14 +227,6 @@ def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> 
     )
 
 
-def _remade(champion: Version, settings: PromotionSettings) -> str:
-    """The settings of derived files that differ from those with which the champion was made, such as ``index faiss``."""
-    wanted = settings.made_with()
-    made = champion.about.get("made_with", {})
-    names = [name for name in (*wanted, *(n for n in made if n not in wanted)) if wanted.get(name) != made.get(name)]
-    return ", ".join(f"{name} {getattr(settings, name)}" for name in names)
-
-
 def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
     """When and by whom one of these versions was rolled back, if that was its last change."""
     names = {version.name for version in again}
@@ -257,10 +239,8 @@ def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
 
 
 def _by_hand(facts: Facts, why: str) -> Decision:
-    if facts.is_champion and not facts.remade:
-        return Decision("kept", f"{facts.champion} is this run already")
     if facts.is_champion:
-        return Decision("promoted", why or f"the run that is live, made again with {facts.remade}")
+        return Decision("kept", f"{facts.champion} is this run already")
     return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
 
 
@@ -285,6 +265,5 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
             for who, own in metrics.items()
         },
         "removed": [],
-        "index": (champion.about.get("index") or {}) if champion else {},
         "tracker": "",
     }

@@ -207,16 +207,15 @@ class Versions:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
         An existing version with the same content is returned instead of a copy. Files that ``fill`` names under
-        ``derived`` do not count as content, but the settings with which they were made (``made_with``) do. If ``fill``
-        raises, nothing is left. The version is not live yet (:meth:`switch`).
+        ``derived`` do not count as content. If ``fill`` raises, nothing is left. The version is not live yet
+        (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
         try:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            own: dict[str, Any] = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
-            own |= {"made_with": about["made_with"]} if about.get("made_with") else {}
+            own = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
             content = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:

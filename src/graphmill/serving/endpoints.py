@@ -36,8 +36,7 @@ def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
 def _neighbors(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     row = opened.find(query["id"], query["name"], query["type"])
     result = opened.neighbors(row, query["offset"] + query["k"] + 1, query["among"])
-    kind = "exact" if query["among"] else opened.search_kind
-    return {"node": opened.node(row), "search": kind, **_paged("neighbors", result, query)}
+    return {"node": opened.node(row), **_paged("neighbors", result, query)}
 
 
 def _links(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -123,11 +122,10 @@ ENDPOINTS = (
     ),
     Endpoint(
         "neighbors",
-        "The nodes whose vectors have the highest cosine with the node's, nearest first. `search` says how they were found: "
-        "`exact`, or the name of the version's index.",
-        (*NODE, *page(), Parameter("among", "Only neighbours of this type. The search is then exact")),
+        "The nodes whose vectors have the highest cosine with the node's, nearest first.",
+        (*NODE, *page(), Parameter("among", "Only neighbours of this type")),
         _neighbors,
-        {"node": _NODE, "search": TEXT, "neighbors": _rows("Neighbor"), "next": _NEXT},
+        {"node": _NODE, "neighbors": _rows("Neighbor"), "next": _NEXT},
     ),
     Endpoint(
         "edges",

@@ -320,7 +320,7 @@ async function showNode({ id, type }, turn) {
   const parts = [
     make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
   ];
-  if (vectors) parts.push(make("h3", {}, `Neighbours (${found.search} search)`), nearest(found));
+  if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
   if (turn !== state.turn) return;
