@@ -62,9 +62,9 @@ class PromotionSettings(Settings):
 class Facts:
     """The inputs of a decision. ``run``: the candidate, as a command names it. ``champion`` "": nothing is live.
     ``problem``: why there is no ``comparison``.
+    ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
     another seed; None if not known. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is
     newer.
-    another seed; None if not known. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is newer.
     """
 
     run: str = "RUN"
