@@ -15,7 +15,7 @@ from graphmill.training import compiling
 from tests.systems.conve.graphs import frequency_mrr
 
 PLAIN = {"label_smoothing": 0.0}
-"""The objective of the learning tests; with ``loop: slcwa`` nothing reads it."""
+"""The objective of the learning tests; with ``negatives: sampled`` nothing reads it."""
 LEARNS = {
     "system": "conve",
     "preset": "none",
@@ -65,7 +65,7 @@ def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monke
 class TestSampledLoss:
     def test_slcwa_learns_too(self, sample: TypedGraph, tmp_path: Path) -> None:
         few = {"training": {"epochs": 10}, "data": str(sample.path)}
-        settings = {**merge(LEARNS, few), "objective": {"loop": "slcwa"}}
+        settings = {**merge(LEARNS, few), "objective": {"negatives": "sampled"}}
         report = train(settings, "test", root=str(tmp_path))
         assert report["metrics"]["test_mrr"] > 1.2 * frequency_mrr(sample)
 

@@ -59,7 +59,7 @@ class ConveSystem(TableSystem[ConvE]):
     @property
     def sampled(self) -> bool:
         """Whether the loss uses a few random tails instead of all entities."""
-        return self.settings.objective.loop == "slcwa"
+        return self.settings.objective.negatives == "sampled"
 
     # ---------------------------------------------------------------- model
 
@@ -171,5 +171,5 @@ class ConveSystem(TableSystem[ConvE]):
         return [Compilable(model, "hidden")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """The number of queries per step (triples, with slcwa)."""
+        """The number of queries per step (triples, with sampled negatives)."""
         return ("triples" if self.sampled else "queries"), self.rows / self.steps_of_rows
