@@ -298,14 +298,14 @@ def test_without_an_order_recommendations_do_not_say_what_was_met_last(project: 
 
 def write_link_report(system: System, top_tail_share: float = 0.2, ece: float = 0.02, rows: int = 6) -> None:
     texts = {"head_name": "metformin", "relation": "indication", "tail_name": "diabetes"}
-    row = {"rank": 1, "probability": 0.25, "usual_rank": 40.2, **texts}
+    row = {"rank": 1, "probability": 0.25, "median_rank": 40.2, **texts}
     row["paths"] = "metformin –targets– AMPK –part of– insulin –causes– diabetes ; metformin –treats– x –like– diabetes"
     diversity = {"distinct_tails": 9, "entropy": 2.5, "coverage": 0.3, "top_10_share": 0.9}
     relation = {
         "relation": "drug | indication | disease",
         **{"heads": 40, "rows": 80, "candidates": 40, "known_rows": 0, "looked_for_paths": 80, "supported_rows": 60},
         "diversity": [{"n": n, "top_tail_share": top_tail_share, **diversity} for n in (1, 2)],
-        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "usual_rank": 1.5}],
+        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "median_rank": 1.5}],
         "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece": 0.001, "ece_top": ece},
         "bins": [[0.1, 0.12, 40], [0.3, 0.28, 40]],
     }
@@ -325,7 +325,7 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     assert (shown["ece_top"], shown["supported_share"], shown["entropy"]) == (0.02, 0.75, 2.5)
     head, _, titles, _, first, *rest = shown["links"].splitlines()
     assert head == "**metformin**"
-    assert titles == "| relation | tail | probability | usual rank | because |"
+    assert titles == "| relation | tail | probability | median rank | because |"
     assert first == "| indication | diabetes | 0.25 | 40 | –targets– AMPK –part of– insulin –causes– |"
     assert len(rest) == 11
     errors = [row.data["calibration error"] for row in shown["by_relation"].records]

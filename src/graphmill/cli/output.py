@@ -131,7 +131,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
     judged = bool(rows) and "judged" in rows[0]
-    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", *["judged"] * judged, "best path"]
+    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), own in tables.items():
         cells = [
             [
@@ -140,7 +140,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 row["tail_name"],
                 number(row["score"]),
                 _significant(row["probability"]),
-                _significant(row["usual_rank"]),
+                _significant(row["median_rank"]),
                 row["known"],
                 *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
