@@ -140,8 +140,8 @@ ENDPOINTS = (
         "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
         "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
         "median ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link "
-        "was scored for this answer, because the table lacks this head or has too few of its links; by a system without vectors "
-        "only while the version's run is on this machine.",
+        "was scored for this answer, because the table lacks this head or has too few of its links; by a system without "
+        "vectors only while the version's run is on this machine.",
         (
             *NODE,
             Parameter(
