@@ -62,8 +62,8 @@ def copy_file(source: Path, target: str | Path) -> None:
     except FileNotFoundError:
         raise InputError(f"{shown(place)} does not exist (a bucket, or a folder in it): check the address") from None
     except Exception as error:  # of any file system's client; its text may repeat a token of the URL
-        why = (not is_url(place) and getattr(error, "strerror", "")) or type(error).__name__
+        cause = "" if is_url(place) else getattr(error, "strerror", "")
         raise ResourceError(
-            f"{shown(place)} cannot be written ({why}); check the address, the credentials in the environment, and the "
+            f"{shown(place)} cannot be written ({cause or type(error).__name__}); check the address, the credentials in the environment, and the "
             "space, and run the same command again"
         ) from None

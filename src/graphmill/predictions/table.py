@@ -81,8 +81,8 @@ class LinkRows:
             "probability": _with_nulls(self.probabilities[rows]),
             "known": splits[own.known],
         }
-        found = [self.evidence.get(row, {}) for row in rows.tolist()]
-        columns |= {name: [each.get(name) for each in found] for name in self._evidence_schema.names}
+        rows_of_evidence = [self.evidence.get(row, {}) for row in rows.tolist()]
+        columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self._evidence_schema.names}
         if JUDGED.name in columns:
             pairs = own.heads * self.graph.node_type(self.relation.target).count + own.tails
             words = np.where(in_sorted(pairs, self._judged.no), "no", "")

@@ -122,11 +122,11 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     return Decision("kept", f"{gain}; the lower end had to be above {settings.min_gain:g}")
 
 
-def gain_sentence(found: Mapping[str, Any]) -> str:
+def gain_sentence(comparison: Mapping[str, Any]) -> str:
     """``mrr 0.31 against 0.30 of the live version on 812 validation queries: +0.01 (95% from +0.004 to +0.018)``."""
-    left = f" ({found['left_out']:,} left out)" if found["left_out"] else ""
+    left = f" ({comparison['left_out']:,} left out)" if comparison["left_out"] else ""
     return (
-        f"{found['metric']} {found['candidate']:.4f} against {found['champion']:.4f} of the live version on "
-        f"{found['queries']:,} validation queries{left}: {found['difference']:+.4f} "
-        f"({found['level']:.0%} from {found['low']:+.4f} to {found['high']:+.4f})"
+        f"{comparison['metric']} {comparison['candidate']:.4f} against {comparison['champion']:.4f} of the live version on "
+        f"{comparison['queries']:,} validation queries{left}: {comparison['difference']:+.4f} "
+        f"({comparison['level']:.0%} from {comparison['low']:+.4f} to {comparison['high']:+.4f})"
     )

@@ -72,17 +72,17 @@ def promote_run(
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
-        found = _told(decision, facts, champion, restored, why)
+        outcome = _told(decision, facts, champion, restored, why)
         if decision.outcome != "promoted":
-            return found
+            return outcome
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
             version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
-            store.switch(version, kind="promoted", by=by, why=found["reason"])
+            store.switch(version, kind="promoted", by=by, why=outcome["reason"])
             removed = store.prune(settings.keep)
         return {
-            **found,
+            **outcome,
             "version": version.name,
             "path": str(version.path),
             "removed": removed,

@@ -152,8 +152,8 @@ def _choose(job: Job, control: Control) -> Result:
 
     asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
     how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
-    found = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
-    return {**RunDirectory(Path(found.run)).read_json("report.json"), "run_dir": found.run}
+    choice = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    return {**RunDirectory(Path(choice.run)).read_json("report.json"), "run_dir": choice.run}
 
 
 def _trial(job: Job, control: Control) -> Result:
