@@ -64,6 +64,6 @@ def copy_file(source: Path, target: str | Path) -> None:
     except Exception as error:  # of any file system's client; its text may repeat a token of the URL
         cause = "" if is_url(place) else getattr(error, "strerror", "")
         raise ResourceError(
-            f"{shown(place)} cannot be written ({cause or type(error).__name__}); check the address, the credentials in the environment, and the "
-            "space, and run the same command again"
+            f"{shown(place)} cannot be written ({cause or type(error).__name__}); check the address, the credentials in "
+            "the environment, and the space, and run the same command again"
         ) from None
