@@ -51,9 +51,9 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
         owners { ... on TeamAssetOwner { team } } dependencyKeys { path } } }""")["assetNodes"]
     by_name = {name: node for node in nodes for dataset, name in [node["assetKey"]["path"]] if dataset == "biomed"}
     of_blend = {f"blend_{name.partition('_')[2]}" for name in CHAIN if name.startswith("hgt_")}
-    assert set(by_name) == {*CHAIN, *of_blend, "hgt_acceleration_report"}
+    assert set(by_name) == {*CHAIN, *of_blend}
     assert {node["groupName"] for node in by_name.values()} == {
-        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration"),
+        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation"),
         "biomed_release",
     }
     assert all(node["description"] and node["kinds"] for node in nodes)
@@ -156,7 +156,7 @@ def test_the_same_training_is_reused_and_shown_as_such(server: Server, finished_
     assert materializations(server, "hgt_model")[answer["run"]["runId"]]["reused"] is True
 
 
-def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, finished_run: str) -> None:
+def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, model_again: None) -> None:
     """A training that would take hours is cancelled in the UI's way as soon as it shows its first figures."""
     config = {"ops": {"biomed__hgt_model": {"config": {"training": {"epochs": 100_000, "seed": 7}}}}}
     run = server.launch("biomed_hgt_retrain", config, assets=["biomed/hgt_model"])["run"]["runId"]

@@ -25,7 +25,6 @@ KINDS = {
     **{"recommendations": "plays/sasrec_recommendations", "links": "facts/conve_links"},
     **{"influence": "facts/conve_influence", "drift": "biomed/hgt_drift", "promoted": "biomed/hgt_promoted"},
     **{"trials": "plays/sasrec_trials", "leaderboard": "plays/sasrec_leaderboard"},
-    **{"acceleration_report": "biomed/hgt_acceleration_report"},
 }
 """An asset of each kind that the components make."""
 ODD = {
@@ -149,9 +148,9 @@ def stop(server: Server) -> Iterator[list[str]]:
         server.wait(run)
 
 
-@pytest.mark.parametrize(("place", "value"), zip(PLACES, (5, 6, 7), strict=True))
+@pytest.mark.parametrize(("place", "value"), [*zip(PLACES, (5, 6, 7), strict=True)])
 def test_a_changed_value_is_that_of_the_run(
-    page: Page, server: Server, finished_run: str, stop: list[str], place: str, value: int
+    page: Page, server: Server, model_again: None, stop: list[str], place: str, value: int
 ) -> None:
     editor, start = open_launchpad(page, server.address + PLACES[place])
     expect(start).to_be_enabled()
