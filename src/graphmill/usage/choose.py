@@ -93,6 +93,7 @@ def choose(
     measured: dict[str, QueryValues] = {}
     for planned in _candidates(opened, asked, systems, given, limit, tell, done):
         limit.poll()
+        limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in done), default=0.0)
         found, values = _tried(planned, asked, best, folder, limit)
         gc.collect()
@@ -112,15 +113,18 @@ def choose(
 
 
 class _Limit:
-    """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others."""
+    """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others.
+
+    ``patient``: the budget does not count, for the first closed form, so that there always is a choice.
+    """
 
     def __init__(self, user: StopRequest, until: float) -> None:
-        self.user, self.until, self.hopeless = user, until, ""
+        self.user, self.until, self.hopeless, self.patient = user, until, "", False
 
     @property
     def left(self) -> float:
         """Seconds left of the budget."""
-        return max(self.until - time.monotonic(), 0.0)
+        return math.inf if self.patient else max(self.until - time.monotonic(), 0.0)
 
     @property
     def requested(self) -> bool:
