@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,15 +28,17 @@ pytestmark = pytest.mark.long
 SECONDS, CORES = 120.0, 2
 
 
-def write_nodes(path: Path, share: tuple[int, int] = (16, 29)) -> int:
-    """The sample of 5,800 nodes of which 16 of each 29 stay; returns how many there are."""
+def write_nodes(path: Path, stay: int = 22, of: int = 29, edges: int = 3) -> int:
+    """The sample of 5,800 nodes of which ``stay`` ``of`` each stay, if they have some edges; returns how many there are."""
     rows = csv.reader(io.StringIO(b"".join(Biomed("small").csv_chunks()).decode()))
     head = next(rows)
-    places = head.index("x_index"), head.index("y_index")
-    kept = [row for row in rows if all(int(row[place]) % share[1] < share[0] for place in places)]
+    x, y = head.index("x_index"), head.index("y_index")
+    kept = [row for row in rows if int(row[x]) % of < stay and int(row[y]) % of < stay]
+    while few := {node for node, count in Counter(row[x] for row in kept).items() if count < edges}:
+        kept = [row for row in kept if row[x] not in few and row[y] not in few]
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([head, *kept])
-    return len({row[place] for row in kept for place in places})
+    return len({row[x] for row in kept})
 
 
 def processor_seconds() -> float:
