@@ -37,7 +37,7 @@ def write_nodes(path: Path, stay: int = 22, of: int = 29, edges: int = 3) -> int
     while few := {node for node, count in Counter(row[x] for row in kept).items() if count < edges}:
         kept = [row for row in kept if row[x] not in few and row[y] not in few]
     with path.open("w", newline="") as file:
-        csv.writer(file).writerows([head, *kept])
+        csv.writer(file, lineterminator="\n").writerows([head, *kept])
     return len({row[x] for row in kept})
 
 
