@@ -238,12 +238,10 @@ def _write(
     new = tables.nodes.select(["index", "id", "name", "type"]).take(pa.array(np.concatenate(joined.rows)))
     numbers = np.arange(len(new)) + int(np.max(table["index"].to_numpy(), initial=-1)) + 1
     new = new.set_column(0, "index", pa.array(numbers)).set_column(3, "type", new["type"].cast(pa.string()))
-    parts, blocks = [], []
-    first = joined.later.first
+    parts, first = [], joined.later.first
     for number, t in enumerate(graph.node_types):
         mine = slice(first[number], first[number + 1])
         parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]
-        blocks += [known[t.offset : t.offset + t.count], vectors[mine]]
     about = {
         "fingerprint": restored.fingerprint,
         "system": restored.manifest["system"],
@@ -272,8 +270,23 @@ def _write(
     extra = {SCORING: scoring} if scoring else {}
     formats = restored.job.settings.export
     return export_embeddings(
-        _numbered(blocks), pa.concat_tables(parts), vectors.shape[1], folder, formats, about, extra
+        _numbered(by_type(graph, known, vectors, joined.later)),
+        pa.concat_tables(parts),
+        vectors.shape[1],
+        folder,
+        formats,
+        about,
+        extra,
     )
+
+
+def by_type(graph: TypedGraph, known: np.ndarray, new: np.ndarray, later: LaterNodes) -> list[np.ndarray]:
+    """Rows of known nodes [nodes, d] and of new ones [new nodes, d], in the order of the grown graph: each type's new nodes
+    after its known ones."""
+    first, blocks = later.first, []
+    for number, t in enumerate(graph.node_types):
+        blocks += [known[t.offset : t.offset + t.count], new[first[number] : first[number + 1]]]
+    return blocks
 
 
 def _numbered(blocks: list[np.ndarray]) -> Iterator[EmbeddingBlock]:

@@ -1,4 +1,4 @@
-"""What a blend holds in memory."""
+"""Which parts a blend has, and what it holds in memory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.blend.complex_part import complex_values
-from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_values
-from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.blend.features import has_features
+from graphmill.systems.blend.nbfnet_part import MINUTES, NBFNET, nbfnet_minutes, nbfnet_values
+from graphmill.systems.blend.settings import PARTS, BlendModel, BlendSettings
 from graphmill.systems.factor.memory import memory_parts as complex_parts
 from graphmill.systems.factor.settings import FactorSettings
 from graphmill.systems.nbfnet.memory import memory_parts as nbfnet_parts
@@ -18,9 +19,16 @@ from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 
+def chosen_parts(graph: TypedGraph, model: BlendModel) -> list[str]:
+    """The parts beside popularity: those of the settings, or all that suit the graph. Features are left out where it has
+    none."""
+    wanted = model.parts or [name for name in PARTS if name != NBFNET or nbfnet_minutes(graph) <= MINUTES]
+    return [name for name in wanted if name != "features" or has_features(graph)]
+
+
 def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
-    nodes, width, wanted = graph.num_nodes, settings.model.embedding_dim, settings.model.parts
+    nodes, width, wanted = graph.num_nodes, settings.model.embedding_dim, chosen_parts(graph, settings.model)
     edges, largest = sum(r.edges for r in graph.relations), max(t.count for t in graph.node_types)
     # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
     # as much again as table and columns.

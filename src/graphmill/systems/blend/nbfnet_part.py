@@ -1,4 +1,4 @@
-"""NBFNet as a part of a blend: the settings of its training, which are its defaults, and its arrays in an export."""
+"""NBFNet as a part of a blend: the settings and the time of its training, and its arrays in an export."""
 
 from __future__ import annotations
 
@@ -14,22 +14,43 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.graph import MessageGraph
+from graphmill.systems.nbfnet.memory import degrees_of, reach
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.scorer import NbfnetScorer
+from graphmill.systems.nbfnet.settings import NbfnetSettings, NbfnetTraining
 from graphmill.systems.nbfnet.system import NbfnetSystem
 
 NBFNET = "nbfnet"
+MINUTES = 10
+"""Largest time of the training, in minutes of one CPU core, up to which a blend has an NBFNet by default. It is an estimate
+from the graph alone, so that every machine does the same."""
+MOST_PASSES = 7
+"""Most passes over the links of a graph so small that the default number of steps would make more."""
+SECONDS_A_MESSAGE, SECONDS_A_PRODUCT = 3e-9, 7e-10
+"""Assumed time of one core for a number of a message, and for a product of numbers of a node's states, with gradients."""
 
 
 def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
-    """The settings of the training."""
+    """The settings of the training: the defaults, with fewer steps on a small graph."""
+    epochs, steps = (NbfnetTraining.model_fields[name].default for name in ("epochs", "steps_per_epoch"))
+    most = MOST_PASSES * degrees_of(graph).edges / (NbfnetSettings.base_batch * epochs)
     return {
         "system": NBFNET,
         "data": str(graph.path),
-        "training": {"seed": seed},
+        "training": {"seed": seed, "steps_per_epoch": max(1, min(steps, round(most)))},
         "acceleration": {"device": device},
         "export": {"csv": False},
     }
+
+
+def nbfnet_minutes(graph: TypedGraph) -> float:
+    """Estimated time of the training, in minutes of one CPU core."""
+    settings = NbfnetSettings.model_validate(nbfnet_values(graph, 0, "cpu"))
+    width, largest = settings.model.hidden_dim, max(t.count for t in graph.node_types)
+    targets = min(settings.objective.candidates, largest)
+    rows, edges = reach(degrees_of(graph), settings.model, targets, targets / largest)
+    a_query = edges * width * SECONDS_A_MESSAGE + rows * width**2 * SECONDS_A_PRODUCT
+    return settings.training.epochs * settings.training.steps_per_epoch * settings.step_size() * a_query / 60
 
 
 def nbfnet_arrays(system: NbfnetSystem, model: NBFNet) -> dict[str, np.ndarray]:
