@@ -10,6 +10,7 @@ import argparse
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,10 @@ def mrr_of(links: TrainingLinks, parts: dict[str, Part], queries: LinkQueries, m
     return float(np.mean(reached))
 
 
+def _same(workload: str, row: card.Row) -> bool:
+    return row.workload == workload
+
+
 def main() -> None:
     """Run and write results/blend_parts.json."""
     from benchmarks.link_quality import GRAPHS, graph_of, trained
@@ -62,7 +67,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.work or temporary)
         for name, split in ((n, s) for n in options.graphs for s in (options.splits if n == "kg_5k" else GRAPHS[n])):
-            graph, found = graph_of(name, split, folder), {}
+            graph = graph_of(name, split, folder)
+            found: dict[str, list[float]] = {}
             for seed in options.seeds:
                 restored, _ = trained(graph, folder / f"{name}-{split}-runs" / "blend", seed, system="blend")
                 system: Any = restored.system
@@ -82,7 +88,7 @@ def main() -> None:
             ]  # fmt: skip
             if options.json:
                 command = "python -m benchmarks.link_quality parts --json"
-                card.replace_rows("blend_parts", rows, command, lambda old, new=workload: old.workload == new)
+                card.replace_rows("blend_parts", rows, command, partial(_same, workload))
 
 
 if __name__ == "__main__":

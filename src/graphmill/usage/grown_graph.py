@@ -49,7 +49,7 @@ def grown_link_model(
     if isinstance(system, EmbedsLater):
         new, arrays = system.embed_later(model, joined.later)
         known = np.concatenate([block.vectors for block in system.embeddings(model)])
-        vectors = np.concatenate(by_type(restored.graph, known, new, joined.later))
+        vectors = by_type(restored.graph, known, new, joined.later)
         return LinkModel(
             restored.run.path, graph, registry.exported_scorer(system.name, arrays, vectors), restored.used
         )

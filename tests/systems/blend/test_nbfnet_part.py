@@ -158,7 +158,7 @@ def test_by_default_it_is_a_part_where_its_training_is_short(tmp_path: Path, mon
     run = Path(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
     assert {path.name for path in (run / "parts").iterdir()} == {"complex", NBFNET}
 
-    monkeypatch.setattr("graphmill.systems.blend.memory.MINUTES", nbfnet_part.nbfnet_minutes(graph) / 2)
+    monkeypatch.setattr(nbfnet_part, "MOST_EDGES", 10)
     assert NBFNET not in chosen_parts(graph, job.settings.model)
     assert not any(part.name.startswith("NBFNet") for part in parts_of(job, graph, "full"))
     named = job.settings.model.model_copy(update={"parts": ["spectral", NBFNET]})

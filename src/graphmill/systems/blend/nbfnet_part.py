@@ -1,4 +1,4 @@
-"""NBFNet as a part of a blend: the settings and the time of its training, and its arrays in an export."""
+"""NBFNet as a part of a blend: where it is one, the settings of its training, and its arrays in an export."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ from graphmill.systems.nbfnet.settings import NbfnetSettings, NbfnetTraining
 from graphmill.systems.nbfnet.system import NbfnetSystem
 
 NBFNET = "nbfnet"
-MINUTES = 10
-"""Largest time of the training, in minutes of one CPU core, up to which a blend has an NBFNet by default. It is an estimate
-from the graph alone, so that every machine does the same."""
+MOST_EDGES = 80_000
+"""Most edges that messages of a training query run over, about, for which a blend has an NBFNet by default: up to ten
+minutes of a CPU core."""
 MOST_PASSES = 7
 """Most passes over the links of a graph so small that the default number of steps would make more."""
-SECONDS_A_MESSAGE, SECONDS_A_PRODUCT = 3e-9, 7e-10
-"""Assumed time of one core for a number of a message, and for a product of numbers of a node's states, with gradients."""
+
+
+def trains_quickly(graph: TypedGraph) -> bool:
+    """Whether a blend has an NBFNet by default."""
+    settings, largest = NbfnetSettings(), max(t.count for t in graph.node_types)
+    targets = min(settings.objective.candidates, largest)
+    return reach(degrees_of(graph), settings.model, targets, targets / largest)[1] <= MOST_EDGES
 
 
 def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
@@ -41,16 +46,6 @@ def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
         "acceleration": {"device": device},
         "export": {"csv": False},
     }
-
-
-def nbfnet_minutes(graph: TypedGraph) -> float:
-    """Estimated time of the training, in minutes of one CPU core."""
-    settings = NbfnetSettings.model_validate(nbfnet_values(graph, 0, "cpu"))
-    width, largest = settings.model.hidden_dim, max(t.count for t in graph.node_types)
-    targets = min(settings.objective.candidates, largest)
-    rows, edges = reach(degrees_of(graph), settings.model, targets, targets / largest)
-    a_query = edges * width * SECONDS_A_MESSAGE + rows * width**2 * SECONDS_A_PRODUCT
-    return settings.training.epochs * settings.training.steps_per_epoch * settings.step_size() * a_query / 60
 
 
 def nbfnet_arrays(system: NbfnetSystem, model: NBFNet) -> dict[str, np.ndarray]:
