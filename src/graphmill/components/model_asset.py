@@ -168,13 +168,12 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
-    if verdict.word == "unranked":
-        text = f"{text} Whether simple ways do better, {plan.name}_ranking finds out; the check `verdict` here then says it."
-    else:
-        text = f"{verdict.text}\n\n{text}"
+    end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
+    if verdict.word != "unranked":
+        text, end = f"{verdict.text}\n\n{text}", ""
     if len(losses) < FEWEST_DRAWN:
-        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}." if losses else text
-    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}"
+        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}.{end}" if losses else text + end
+    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}{end}"
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
