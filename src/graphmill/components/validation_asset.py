@@ -148,9 +148,9 @@ def _summary(report: HealthReport) -> str:
     variance = f"{int(figures['components_90'])} components carry 90 % of the variance"
     if report.failure:
         failure = report.failure.replace("_", " ")
-        return f"**Not healthy** ({failure}). {report.detail} {bounds}\n\n{vectors}; {variance}."
-    begin = "**Healthy**" if report.status == "pass" else "**Not healthy**"
-    return f"{begin}: {bounds}\n\n{vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}."
+        return f"**Not healthy** ({failure}). {report.detail} {vectors}; {variance}.\n\n{bounds}"
+    begin = "**Healthy.**" if report.status == "pass" else "**Not healthy.**"
+    return f"{begin} {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}.\n\n{bounds}"
 
 
 def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.AssetCheckResult:
