@@ -456,7 +456,7 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     assert shown["mrr"] == mrr
     assert "optimistic_mrr" not in shown
     word = "Worse" if failing else "Better"
-    assert shown["summary"].startswith(f"**{word}.** macro MRR {mrr:g} against 0.2 of kNN")
+    assert shown["summary"].startswith(f"**{word}.** Its macro MRR is {mrr:g}, against 0.2 of kNN")
     instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None

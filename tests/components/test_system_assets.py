@@ -185,7 +185,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     assert shown["sampled_ndcg@10"] == 0.9
     assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
     word, share = ("Better", "+60 %") if passed else ("Worse", "-20 %")
-    assert shown["summary"].startswith(f"**{word}.** ndcg@10 {model} against 0.25 of a Markov chain")
+    assert shown["summary"].startswith(f"**{word}.** Its ndcg@10 is {model}, against 0.25 of a Markov chain")
     assert share in shown["summary"]
     assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
