@@ -13,6 +13,7 @@ from graphmill.cli import app
 from graphmill.errors import InputError
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.parts import TIME
+from graphmill.runs.export import restore
 from graphmill.usage.labels import read_labels
 
 USERS, ITEMS, DAYS = 40, 30, 120
@@ -64,7 +65,7 @@ def test_a_question_is_refused_for_items(run: Path, tmp_path: Path) -> None:
 
 
 def test_stored_attributes_are_read_back(run: Path) -> None:
-    graph = graphmill.load(run).graph
+    graph = restore(run).graph
     name, years = read_labels(LabelSettings(file="year"), graph=graph)
     assert (name, years["i7"]) == ("year", ["1997"])
     assert read_labels(LabelSettings(file="genre"), graph=graph)[1]["i3"] == ["b"]
