@@ -143,8 +143,12 @@ class LinkExplainer(ABC):
         return [
             replace(
                 each,
-                evidence=tuple(replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.evidence),
-                against=tuple(replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.against),
+                evidence=tuple(
+                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.evidence
+                ),
+                against=tuple(
+                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.against
+                ),
                 paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
             )
             for each in found

@@ -282,7 +282,13 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     ends = [(row[each["train_head"]], row[each["train_tail"]]) for each in listed]
     known = known_of_edges(graph, ends)
     edges = [
-        {"head": names[a], "relation": each["train_relation"], "tail": names[b], "share": each["influence"], **known[a, b]}
+        {
+            "head": names[a],
+            "relation": each["train_relation"],
+            "tail": names[b],
+            "share": each["influence"],
+            **known[a, b],
+        }
         for each, (a, b) in zip(listed, ends, strict=True)
     ]
     score = _score(restored, relation, h, t)
