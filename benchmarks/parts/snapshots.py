@@ -88,7 +88,7 @@ def of_months(folder: Path, seed: int) -> list[dict[str, Any]]:
         data[["userID", "itemID", "x_label"]].to_csv(folder / "kg.inter", sep="\t", index=False)
         tables = read_interactions(folder / "kg.inter", "mmrec", ids="names")
         graph = build_graph(tables.nodes, tables.edges, settings, folder / f"graph-{number}").path
-        fresh = trained("mf", graph, folder / "fresh", seed)
+        fresh = trained("mf", graph, folder / ("fresh" if number else "base"), seed)
         if not number:
             last, base = fresh[0], (fresh[0], data)
             continue
