@@ -222,13 +222,13 @@ def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[t
     for relation in graph.relations:
         edges = graph.edges(relation)
         columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
-        a = np.asarray(edges.src, np.int64) + graph.node_type(relation.source).offset
-        b = np.asarray(edges.dst, np.int64) + graph.node_type(relation.target).offset
-        keys = np.minimum(a, b) * graph.num_nodes + np.maximum(a, b)
+        src = np.asarray(edges.src, np.int64) + graph.node_type(relation.source).offset
+        dst = np.asarray(edges.dst, np.int64) + graph.node_type(relation.target).offset
+        keys = np.minimum(src, dst) * graph.num_nodes + np.maximum(src, dst)
         training = np.flatnonzero(in_sorted(keys, wanted) & (np.asarray(edges.split) == 0))
         for name, values in columns.items():
             for edge in training.tolist() if values is not None else ():
-                value = values[edge].item()
+                value = values[edge].item()  # type: ignore[index]
                 for of_pair in of_key[int(keys[edge])] if value == value and value != NO_TIME else ():
                     of_pair[name] = max(of_pair.get(name, value), value)
     for key, text in graph.evidence(wanted).items():

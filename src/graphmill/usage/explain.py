@@ -280,14 +280,14 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     row = {node: place for place, node in enumerate(ids)}
     listed = [*result["top_influences"], *reversed(result["top_opponents"])]
     ends = [(row[each["train_head"]], row[each["train_tail"]]) for each in listed]
-    known = known_of_edges(graph, ends)
+    about = known_of_edges(graph, ends)
     edges = [
         {
             "head": names[a],
             "relation": each["train_relation"],
             "tail": names[b],
             "share": each["influence"],
-            **known[a, b],
+            **about[a, b],
         }
         for each, (a, b) in zip(listed, ends, strict=True)
     ]
