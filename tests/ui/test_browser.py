@@ -166,5 +166,7 @@ def test_links_fit_a_window_of_1440_pixels(page: Page, server: Server, finished_
     page.goto(f"{server.address}/assets/biomed/hgt_links")
     page.get_by_role("row").filter(has=page.get_by_text("links", exact=True)).get_by_text("[Show Markdown]").click()
     table = page.get_by_role("dialog").get_by_role("table").first
-    expect(table.get_by_role("columnheader")).to_have_text(["relation", "tail", "probability", "usual rank", "because"])
+    expect(table.get_by_role("columnheader")).to_have_text(
+        ["relation", "tail", "probability", "median rank", "because"]
+    )
     assert table.evaluate(CUT) == ""

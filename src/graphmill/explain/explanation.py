@@ -214,9 +214,9 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
 def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[str, Any]]:
     """By the ends of an edge (rows of the node table, in any order): the largest weight and confidence, the last time, and
     the evidence of the training edges between them; only what is known."""
-    found: dict[tuple[int, int], dict[str, Any]] = {tuple(pair): {} for pair in ends}  # type: ignore[misc]
+    known: dict[tuple[int, int], dict[str, Any]] = {tuple(pair): {} for pair in ends}  # type: ignore[misc]
     of_key: dict[int, list[dict[str, Any]]] = {}
-    for (a, b), of_pair in found.items():
+    for (a, b), of_pair in known.items():
         of_key.setdefault(min(a, b) * graph.num_nodes + max(a, b), []).append(of_pair)
     wanted = np.array(sorted(of_key), np.int64)
     for relation in graph.relations:
@@ -234,4 +234,4 @@ def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[t
     for key, text in graph.evidence(wanted).items():
         for of_pair in of_key[key]:
             of_pair["evidence"] = text
-    return found
+    return known

@@ -25,17 +25,17 @@ def evidence_table(edges: pa.Table, numbering: Numbering) -> pa.Table | None:
     texts = [(text or "").strip() for text in column.dictionary.to_pylist()]
     codes = column.indices.fill_null(-1).to_numpy(zero_copy_only=False)
     ends = [numbering.of_row[edges[name].to_numpy()].astype(np.int64) for name in ("head", "tail")]
-    said = np.append([bool(text) for text in texts], False)  # the last place is that of null
-    kept = said[codes] & (ends[0] >= 0) & (ends[1] >= 0)
+    has_text = np.append([bool(text) for text in texts], False)  # the last place is that of null
+    kept = has_text[codes] & (ends[0] >= 0) & (ends[1] >= 0)
     keys = np.minimum(*ends)[kept] * numbering.num_nodes + np.maximum(*ends)[kept]
-    found: dict[int, set[str]] = {}
+    of_pair: dict[int, set[str]] = {}
     for key, code in zip(keys.tolist(), codes[kept].tolist(), strict=True):
-        found.setdefault(key, set()).add(texts[code])
-    if not found:
+        of_pair.setdefault(key, set()).add(texts[code])
+    if not of_pair:
         return None
-    joined = [SEPARATOR.join(sorted(found[key])) for key in sorted(found)]
+    joined = [SEPARATOR.join(sorted(of_pair[key])) for key in sorted(of_pair)]
     short = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in joined]
-    return pa.table({"key": pa.array(sorted(found), pa.int64()), "text": pa.array(short, pa.string())})
+    return pa.table({"key": pa.array(sorted(of_pair), pa.int64()), "text": pa.array(short, pa.string())})
 
 
 def texts_of(table: pa.Table, keys: NDArray[np.int64]) -> Mapping[int, str]:

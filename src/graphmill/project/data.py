@@ -152,8 +152,8 @@ def _beside(source: Path, format: str) -> list[Path]:
     if format == "node_features":  # the ids of a matrix's rows
         return [ids for ids in (source.with_suffix(".ids.txt"),) if ids.is_file()]
     find = FORMATS[format].files
-    found = find(str(source), FORMATS[format].settings()).values() if find else ()
-    return [Path(file) for file in found if Path(file).resolve() != source]
+    files = find(str(source), FORMATS[format].settings()).values() if find else ()
+    return [Path(file) for file in files if Path(file).resolve() != source]
 
 
 def dataset_of(
@@ -245,16 +245,16 @@ def _described(
     """The section ``attributes`` for tables about the nodes of a ``source``. Raises :class:`InputError` if one has no id of
     them."""
     (main,) = parse_sources([source], Path())
-    read, found = FORMATS[main.format].read, dict[str, dict[str, str]]()
+    read, described = FORMATS[main.format].read, dict[str, dict[str, str]]()
     assert read is not None
     result = read(main.location, main.reading)
     for path, column in about.items():
         result = with_attributes(result, path, AttributeSettings(id=column))
-        (kind,) = set(result.attributes) - set(found)
+        (kind,) = set(result.attributes) - set(described)
         columns = result.attributes[kind].schema
         kinds = {each.name: attribute_kind(each.type) for each in columns if each.name != "node"}
-        found[kind] = {"file": place(path, "attributes"), "id": column, **kinds}
-    return found
+        described[kind] = {"file": place(path, "attributes"), "id": column, **kinds}
+    return described
 
 
 def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -264,8 +264,8 @@ def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
     """
     formats = {path: known_formats(path) for path in paths if not Path(path).is_dir()} if len(paths) > 1 else {}
     tables = [path for path, known in formats.items() if known[:1] in ([], ["kg_csv"])]
-    found, _ = guessed_files({path: path for path in tables}, unsure=True)
-    edges, nodes = ({entry["file"] for entry in found[kind]} for kind in ("edges", "nodes"))
+    guessed, _ = guessed_files({path: path for path in tables}, unsure=True)
+    edges, nodes = ({entry["file"] for entry in guessed[kind]} for kind in ("edges", "nodes"))
     if len(edges | nodes) < 2 or not any("kg_csv" in formats[path][:1] for path in edges):
         return "", {}
     kept = [path for path in paths if path in edges | nodes]

@@ -51,7 +51,7 @@ def _stored(graph: TypedGraph, settings: LabelSettings) -> dict[str, list[str]]:
 
     Raises :class:`InputError` if they cannot be read back: a text, or more values than have a column each.
     """
-    found: dict[str, list[str]] = {}
+    by_id: dict[str, list[str]] = {}
     for kind in [each for each in graph.node_types if settings.node_type in ("", each.name)]:
         ids = graph.node_table().slice(kind.offset, kind.count)["id"].to_pylist()
         first = 0
@@ -65,15 +65,17 @@ def _stored(graph: TypedGraph, settings: LabelSettings) -> dict[str, list[str]]:
                     f"the attribute {encoder.name} is a text, or has too many values to be a label; give a table of labels"
                 )
             every = np.asarray(graph.features(kind.name, ATTRIBUTES))
-            own, known = every[:, columns], np.any(every, axis=1)  # a node without attributes has a row of zeros
+            encoded, known = every[:, columns], np.any(every, axis=1)  # a node without attributes has a row of zeros
             if values:
-                texts = [[values[place] for place in np.flatnonzero(row)] for row in own]
+                texts = [[values[place] for place in np.flatnonzero(row)] for row in encoded]
             else:
-                numbers = own[:, 0].astype(np.float64) * encoder.parameters["deviation"] + encoder.parameters["mean"]
-                known = known & (own[:, 1] == 0)
+                numbers = (
+                    encoded[:, 0].astype(np.float64) * encoder.parameters["deviation"] + encoder.parameters["mean"]
+                )
+                known = known & (encoded[:, 1] == 0)
                 texts = [[_number_text(number, encoder.kind)] for number in numbers]
-            found |= {node: text for node, text, has in zip(ids, texts, known, strict=True) if has and text}
-    return found
+            by_id |= {node: text for node, text, has in zip(ids, texts, known, strict=True) if has and text}
+    return by_id
 
 
 def _number_text(number: float, kind: str) -> str:

@@ -31,7 +31,6 @@ from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
-from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
@@ -92,7 +91,7 @@ def rank_any(
     or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
-    ``question.json``. ``stop`` ends a training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+    ``question.json``. ``stop`` ends a training of a baseline.
 
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
@@ -109,7 +108,6 @@ def rank_any(
         found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
-    copy_run(restored)
     return found
 
 
@@ -119,7 +117,7 @@ def _rank_items(
     about, system = {**restored.used, "split": split}, cast(Any, restored.system)
     # Prefixes of its metrics name the compared models and the protocols.
     found = system.evaluate(restored.model, split, final=True, poll=poll)
-    shown, more = _item_parts(restored, split, labels)
+    part_rows, more = _item_parts(restored, split, labels)
     found |= more
     rival = rival_mf(restored, outlets=outlets)
     found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
@@ -127,8 +125,8 @@ def _rank_items(
     about["advice"] = simpler(restored, rival, figures if split == "test" else None)
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = found.get("repeat_share", 0.0)
-    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": shown})
-    return {**about, "figures": figures["model"], "beside": figures, "parts": shown}
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
+    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows}
 
 
 def _item_parts(
@@ -296,5 +294,5 @@ def rank_run(
     comparison = compare_to_baselines(
         rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
     )
-    shown = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
-    return RankedRun(rankings, comparison, shown, restored.epoch)
+    part_rows = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
+    return RankedRun(rankings, comparison, part_rows, restored.epoch)

@@ -110,7 +110,7 @@ class _Parts:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def add(self, by: str, named: Iterable[tuple[str, NDArray[np.bool_]]], most: int = 0) -> None:
-        found: list[dict[str, Any]] = [
+        part_rows: list[dict[str, Any]] = [
             {
                 "by": by,
                 "part": part,
@@ -120,7 +120,7 @@ class _Parts:
             for part, mask in named
             if mask.any()
         ]
-        self.rows.extend(sorted(found, key=lambda row: -row["queries"])[:most] if most else found)
+        self.rows.extend(sorted(part_rows, key=lambda row: -row["queries"])[:most] if most else part_rows)
 
 
 def _numbered(names: Sequence[str], number: Int64) -> Iterable[tuple[str, NDArray[np.bool_]]]:

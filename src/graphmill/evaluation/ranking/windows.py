@@ -74,8 +74,8 @@ class TimeWindows:
         keys, times = keys[order], times[order]
         wanted = heads * count + tails
         place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-        found = np.searchsorted(self.bounds, times[place], side="right") - 1 if len(keys) else np.zeros(0, np.int64)
-        return np.where(keys[place] == wanted, found, -1) if len(keys) else np.full(len(wanted), -1)
+        numbers = np.searchsorted(self.bounds, times[place], side="right") - 1 if len(keys) else np.zeros(0, np.int64)
+        return np.where(keys[place] == wanted, numbers, -1) if len(keys) else np.full(len(wanted), -1)
 
     def recent(self, relation: int, count: int, *, inverse: bool = False) -> Int64:
         """int64 [count]: by target, an order by links of late; links of all training decide between equal ones."""
@@ -103,12 +103,12 @@ class TimeWindows:
 
     def of_queries(self, queries: LinkQueries) -> NDArray[np.int64]:
         """The window of each query of the relations that have any, in order: int64 [Q]."""
-        many, found = len(self.graph.relations), [np.zeros(0, np.int64)]
+        many, numbers = len(self.graph.relations), [np.zeros(0, np.int64)]
         for each in queries.relations:
             ends = (each.heads, each.targets) if each.relation < many else (each.targets, each.heads)
             if len(each.heads):
-                found.append(self.number(each.relation % many, *ends))
-        return np.concatenate(found)
+                numbers.append(self.number(each.relation % many, *ends))
+        return np.concatenate(numbers)
 
 
 def _text(moment: int) -> str:
