@@ -44,14 +44,14 @@ class TimeWindows:
         for relation in graph.relations:
             edges = graph.edges(relation)
             part = np.asarray(edges.split)
-            asked = part == number
+            of_split = part == number
             if edges.timestamp is None:
-                if asked.any():
+                if of_split.any():
                     return None
                 continue
             times = np.asarray(edges.timestamp)
             seen = max(seen, int(times[part == TRAIN].max(initial=NO_TIME)))
-            held.append(times[asked])
+            held.append(times[of_split])
         every = np.concatenate([np.zeros(0, np.int64), *held])
         if not len(every) or seen == NO_TIME or every.min() <= seen:
             return None
