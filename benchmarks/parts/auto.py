@@ -24,6 +24,7 @@ DATA = ("last-fm valid", "tiktok", "baby", "ml-latest-small")
 METRIC, BUDGET = "recall@20", "2h"
 COMMAND = "python -m benchmarks.recommenders auto --json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+MF, LIGHTGCN, SOFTMAX = "mf", "lightgcn", "lightgcn, preset: softmax"
 Runs = list[dict[str, Any]]
 
 
@@ -64,14 +65,16 @@ def measure(data: str, seed: int, folder: Path) -> dict[str, Any]:
 
 
 def lightgcn(data: str, seed: int, folder: Path) -> dict[str, Any]:
-    """The figures of LightGCN and of ``mf``, each by its defaults."""
+    """The figures of LightGCN by its defaults and by the preset of the softmax, and of ``mf`` by its defaults."""
     from benchmarks.recommenders import train_one
 
     graph, figures = graph_of(data, folder), {}
-    for system in ("lightgcn", "mf"):
-        report = train_one(folder, system, graph, training={"seed": seed}, evaluation={"baselines": []}, preset="auto")
+    for name, preset in ((MF, "none"), (SOFTMAX, "softmax"), (LIGHTGCN, "none")):
+        how = {"training": {"seed": seed}, "evaluation": {"baselines": []}, "preset": preset}
+        report = train_one(folder, name.split(",")[0], graph, **how)
         metrics, seconds = report["metrics"], report["seconds"]
-        figures[system] = {"valid": metrics[f"valid_{METRIC}"], "test": metrics[f"test_{METRIC}"], "seconds": seconds}
+        figures[name] = {"valid": metrics[f"valid_{METRIC}"], "test": metrics[f"test_{METRIC}"], "seconds": seconds}
+        print(name, figures[name], file=sys.stderr, flush=True)
     return figures
 
 
@@ -126,10 +129,12 @@ def main() -> None:
             arguments = ["--one", data, "--seeds", str(seed), *(["--lightgcn"] if args.lightgcn else [])]
             arguments += ["--work", str(Path(args.work) / data / str(seed))] if args.work else []
             runs.append(fresh("benchmarks.parts.auto", arguments, ONE_THREAD))
-        over_mf = (
-            [compared(data, ", lightgcn", runs, ["lightgcn"] * len(runs), "mf", "ratio >= 1")] if args.lightgcn else []
+        found_rows = (
+            [compared(data, f", {name}", runs, [name] * len(runs), MF, "ratio >= 1") for name in (LIGHTGCN, SOFTMAX)]
+            if args.lightgcn
+            else rows_of(data, runs)
         )
-        for found in over_mf or rows_of(data, runs):
+        for found in found_rows:
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
                 store("auto", found, COMMAND)
