@@ -2,7 +2,8 @@
 
 ``choose`` takes one of popularity, item-kNN, EASE and ``mf`` by validation, with ``mf``'s λ. Here all are read on test:
 the chosen one over the best of the four by their defaults, and ``mf`` over the best closed form; means over ``--seeds``.
-``--lightgcn``: LightGCN by its defaults over ``mf``. Data: the given splits of tiktok and baby, a tenth of last-fm's
+``--lightgcn``: LightGCN by its defaults over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
+the library implicit. Data: the given splits of tiktok and baby, a tenth of last-fm's
 training held out, and a random split of ml-latest-small. One process at a time, one thread.
 """
 
@@ -13,8 +14,9 @@ import contextlib
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
-from statistics import mean
+from statistics import mean, median
 from typing import Any
 
 from benchmarks.parts.card import DATASETS, Row, fresh, row, store
@@ -78,6 +80,41 @@ def lightgcn(data: str, seed: int, folder: Path) -> dict[str, Any]:
     return figures
 
 
+def knn_row(data: str) -> Row:
+    """The 100 nearest items of each item by ours and by implicit, in turn on one thread: medians of seven."""
+    from implicit.nearest_neighbours import CosineRecommender
+
+    from graphmill.evaluation.baselines.recommendation import ItemModels
+    from graphmill.graph.interactions import interaction_view
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.recommenders.evaluate import known
+
+    with tempfile.TemporaryDirectory() as name:
+        view = interaction_view(TypedGraph.open(graph_of(data, Path(name))))
+        train, rival = known(view.train), CosineRecommender(K=100, num_threads=1)
+        rows = ItemModels(train, view.num_items).rows
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for _ in range(7):
+            began = time.process_time()
+            ItemModels(train, view.num_items).knn_weights(100, 0.0)
+            between = time.process_time()
+            rival.fit(rows, show_progress=False)
+            seconds[0].append(between - began)
+            seconds[1].append(time.process_time() - between)
+    ours, theirs = (median(each) for each in seconds)
+    about = f"{len(train.items):,} interactions, {view.num_items:,} items; least {min(seconds[0]):.3f} and {min(seconds[1]):.3f}"
+    return row(
+        f"{data}, item-kNN",
+        "processor time",
+        "s",
+        ours,
+        rival="implicit",
+        theirs=theirs,
+        target="ratio <= 1.5",
+        note=about,
+    )
+
+
 def compared(data: str, what: str, runs: Runs, ours: list[str], theirs: str, target: str) -> Row:
     """The mean over seeds of the test figures of ``ours``, one a seed, over that of ``theirs``."""
     names = list(dict.fromkeys(name for run in runs for name in run))
@@ -114,6 +151,7 @@ def main() -> None:
     parser.add_argument("--only", choices=DATA, action="append", help="data; without it, all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--lightgcn", action="store_true", help="LightGCN beside mf instead")
+    parser.add_argument("--knn", action="store_true", help="item-kNN's time beside that of implicit instead")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/auto.json")
     parser.add_argument("--one", choices=DATA, help="one measurement, in this process, by the first of the seeds")
     parser.add_argument("--work", default="", help="keep the runs here, so that a killed measurement goes on")
@@ -125,16 +163,18 @@ def main() -> None:
         return
     for data in args.only or DATA:
         runs: Runs = []
-        for seed in args.seeds:
+        for seed in [] if args.knn else args.seeds:
             arguments = ["--one", data, "--seeds", str(seed), *(["--lightgcn"] if args.lightgcn else [])]
             arguments += ["--work", str(Path(args.work) / data / str(seed))] if args.work else []
             runs.append(fresh("benchmarks.parts.auto", arguments, ONE_THREAD))
-        found_rows = (
-            [compared(data, f", {name}", runs, [name] * len(runs), MF, "ratio >= 1") for name in (LIGHTGCN, SOFTMAX)]
-            if args.lightgcn
-            else rows_of(data, runs)
-        )
-        for found in found_rows:
+        if args.knn:
+            rows = [knn_row(data)]
+        elif args.lightgcn:
+            names = (LIGHTGCN, SOFTMAX)
+            rows = [compared(data, f", {name}", runs, [name] * len(runs), MF, "ratio >= 1") for name in names]
+        else:
+            rows = rows_of(data, runs)
+        for found in rows:
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
                 store("auto", found, COMMAND)
