@@ -114,7 +114,6 @@ def test_a_later_station_ends_when_it_is_asked_to(
     [
         ({"mode": "influence", "influence": {"top": 3}}, "unknown setting 'top'"),
         ({"mode": "recommend"}, "conve does not recommend"),
-        ({"mode": "acceleration_report", "report": {"epochs": 0}, "settings": {}, "out": "x"}, "epochs = 0"),
     ],
 )
 def test_mistakes_are_one_sentence(

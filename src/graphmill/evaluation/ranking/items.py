@@ -53,19 +53,19 @@ class ItemLists:
 
     def metrics(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, float]:
         """Means over the users of the metrics ``names`` (of :data:`METRICS`) at each k."""
-        found = self._by_user(ks)
-        return {f"{name}@{k}": mean(found[f"{name}@{k}"]) for name in names for k in ks}
+        values = self._by_user(ks)
+        return {f"{name}@{k}": mean(values[f"{name}@{k}"]) for name in names for k in ks}
 
     def by_user(self, name: str, k: int) -> Float:
         """One metric for each user, float64 [Q], for paired comparisons."""
         return self._by_user([k])[f"{name}@{k}"]
 
     def _by_user(self, ks: Sequence[int]) -> dict[str, Float]:
-        found = user_metrics(self.hit, self.positives, ks)
+        values = user_metrics(self.hit, self.positives, ks)
         if self.ties is not None and len(self.ties.rows):
-            for name, values in self.ties.metrics(self.positives[self.ties.rows], ks).items():
-                found[name][self.ties.rows] = values
-        return found
+            for name, expected in self.ties.metrics(self.positives[self.ties.rows], ks).items():
+                values[name][self.ties.rows] = expected
+        return values
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
         """Metrics of the items in the lists (coverage, popularity).
@@ -118,11 +118,11 @@ def rank_items(
         part, own = slice(start, stop), asked[start:stop]
         scores = wide(score(own))
         # One more position than requested shows whether the last position ties with items outside of the list.
-        found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
-        items[part] = found[:, :k]
-        same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (found[:, 1:k] >= 0)
-        if found.shape[1] > k:
-            tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (found[:, k] >= 0))
+        places, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
+        items[part] = places[:, :k]
+        same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (places[:, 1:k] >= 0)
+        if places.shape[1] > k:
+            tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (places[:, k] >= 0))
             if len(tied):
                 sets = known.rows(own[tied]), held_out.rows(own[tied])
                 last[start + tied] = _tied_with(scores, best[tied, k - 1], tied, *sets)

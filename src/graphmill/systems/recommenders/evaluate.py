@@ -59,8 +59,9 @@ class RecommenderEvaluator:
         users = np.flatnonzero(held_out.counts > 0)
         if not final and evaluation.max_queries:
             users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
-        sides, depth = (known(self.view.train), known(held_out)), max(evaluation.top_k)
-        return rank_items(score, self.view.num_items, *sides, depth, users=users, poll=self._poll)
+        masked = known(self.view.train)
+        depth = max(evaluation.top_k)
+        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=self._poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
         """A baseline's lists on the split, computed once."""
