@@ -151,15 +151,15 @@ def _propagated(
     speaking = np.flatnonzero(why.share > 0)[: settings.edges]
     against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
     order = [*speaking, *against[::-1]]
-    ends = {n: (int(why.source[n]), int(why.target[n])) for n in order}
-    known = known_of_edges(restored.graph, ends.values())
+    ends_of = {n: (int(why.source[n]), int(why.target[n])) for n in order}
+    known = known_of_edges(restored.graph, ends_of.values())
     edges = [
         {
             "head": names[why.source[n]],
             "relation": "/".join(dict.fromkeys(kinds[kind] for kind in why.relations[n])),
             "tail": names[why.target[n]],
             "share": float(why.share[n]),
-            **known[ends[n]],
+            **known[ends_of[n]],
         }
         for n in order
     ]
