@@ -233,3 +233,24 @@ def test_conve_is_explained_by_its_training_triples_and_others_are_refused(tmp_p
     _, system = case.build(graph)
     with pytest.raises(SettingsError, match="by its vectors alone"):
         explainer_of(system, torch.nn.Linear(1, 1))
+
+
+@pytest.mark.parametrize("system", ["conve", "nbfnet"])
+def test_edges_of_every_kind_of_explanation_say_what_is_known_of_them(system: str, tmp_path: Path) -> None:
+    lines = ["head,head_type,relation,tail,tail_type,weight,confidence,evidence,timestamp"]
+    lines += [
+        f"g{n},gene,meets,g{(n + step) % 12},gene,{n + 1},0.5,paper {n},2020-01-{n + 1:02}"
+        for n in range(12)
+        for step in (1, 2, 5)
+    ]
+    (tmp_path / "kg.csv").write_text("\n".join(lines) + "\n")
+    graph = graphmill.build_graph(graphmill.read_edges(tmp_path / "kg.csv"), tmp_path / "graph", split={"valid": 0.1})
+    sections = {"acceleration": {"device": "cpu", "keep_influence": 2}} if system == "conve" else {}
+    run = graphmill.train(graph, system, progress=False, output=tmp_path, training={"epochs": 2}, **sections)
+    edges = run.explain("g1", "meets", "g2", edges=4).edges
+    assert edges
+    weights = {frozenset((f"g{n}", f"g{(n + step) % 12}")): (n + 1, n) for n in range(12) for step in (1, 2, 5)}
+    for edge in edges:
+        weight, paper = weights[frozenset((edge["head"], edge["tail"]))]
+        assert (edge["weight"], edge["confidence"], edge["evidence"]) == (weight, 0.5, f"paper {paper}")
+        assert edge["time"] > 0

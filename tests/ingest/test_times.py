@@ -173,6 +173,7 @@ def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, rea
     result = read(1_690_000_000, 1_690_086_400, 1_690_172_800_000)
     assert result.edges["timestamp"].to_pylist() == [1_690_000_000, 1_690_086_400, 1_690_172_800]
     assert result.counts["times_of_another_unit"] == 1
+    assert any(note.startswith("1 times are in the future") for note in read(1_690_000_000, 5_600_000_000).notes)
     with pytest.raises(InputError, match="the unit cannot be told"):
         read(2001, 1_690_172_800_000)
     assert read(2001, 2005).edges["timestamp"].to_pylist() == [2001, 2005]  # years alone are an order

@@ -187,6 +187,27 @@ def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> Non
     assert "all its edges are called treats" in made.found[0]
 
 
+def test_a_table_about_nodes_of_one_type_becomes_their_attributes(tmp_path: Path) -> None:
+    edges = write(
+        tmp_path / "kg.csv",
+        "head,head_type,relation,tail,tail_type\n" + "".join(f"d{n},drug,treats,e{n % 4},disease\n" for n in range(12)),
+    )
+    about = write(tmp_path / "about.csv", "id,name,year\n" + "".join(f"e{n},ache {n},{1990 + n}\n" for n in range(4)))
+    made = init(tmp_path / "mine", data=[edges, about], name="kg")
+    attributes = documents(made.root, "kg")[0]["attributes"]
+    assert [each["format"] for each in attributes["sources"]] == ["kg_csv"]
+    assert attributes["attributes"] == {
+        "disease": {"file": "data/01_raw/about.csv", "id": "id", "name": "category", "year": "number"}
+    }
+    assert (made.root / "data/01_raw/about.csv").is_file()
+    (_, source) = parse_sources(attributes["sources"], made.root, attributes["attributes"])
+    assert Path(source.location).is_file()
+    other = write(tmp_path / "other.csv", "id,year\nx1,1\nx2,2\n")
+    with pytest.raises(InputError, match=r"none of the 2 ids|0 of 2"):
+        init(tmp_path / "second", data=[edges, other])
+    assert not (tmp_path / "second").exists()
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_edge_files_are_named_from_their_folder_wherever_they_stay(tmp_path: Path, in_place: bool) -> None:
     for name in ("a", "b"):

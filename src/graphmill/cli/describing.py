@@ -113,7 +113,7 @@ def explain(
         print_json(result.to_dict())
         return
     title = f"{result.head} –{result.relation}– {result.tail}: score {number(result.score)}"
-    known = [name for name in ("weight", "confidence", "time") if any(name in e for e in result.edges)]
+    known = [name for name in ("weight", "confidence", "time", "evidence") if any(name in e for e in result.edges)]
     rows = [
         [e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}", *(number(e.get(name)) for name in known)]
         for e in result.edges

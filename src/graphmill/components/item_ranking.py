@@ -8,9 +8,11 @@ import dagster as dg
 from graphmill.components.link_ranking import ratio_result
 from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
+from graphmill.evaluation.markdown import table as markdown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
+from graphmill.reports.ranking_tables import ranking_tables
 from graphmill.reports.verdict import run_verdict
 from graphmill.training.settings import CHOSEN_ON_TEST
 
@@ -34,6 +36,7 @@ PROTOCOLS = {
 """Prefixes for the model under another protocol. Every other prefix is a simpler model."""
 ABOUT = {
     "popularity": "popularity",
+    "recent": "popularity of late",
     "markov": "the items that most often follow the last item",
     "item_knn": "similar items (item-kNN)",
     "session_knn": "similar items to the last ones (item-kNN over sessions)",
@@ -101,6 +104,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
         "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
         "protocols": dg.MetadataValue.md(markdown_table(under)),
+        **{each.name: dg.MetadataValue.md(markdown(each.head, each.rows)) for each in ranking_tables(report)},
     }
     metadata = step.page(
         _summary(step, report),

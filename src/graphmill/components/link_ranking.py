@@ -26,6 +26,7 @@ BEATS_BASELINES = Check(
 RATIO = "mrr_over_best_baseline"
 BASELINES = {
     "degree": "degree_only",
+    "recent": "degree_of_late",
     "knn": "knn",
     "spectral": "spectral",
     "complex": "complex",

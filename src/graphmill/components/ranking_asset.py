@@ -11,7 +11,6 @@ from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import SettingsError
-from graphmill.predictions.settings import RankingSettings
 from graphmill.systems.registry import entry
 
 KINDS = {"links": link_ranking, "items": item_ranking}
@@ -23,10 +22,8 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
     items = plan.abilities.ranks == "items"
-    if items and plan.ranking != RankingSettings():
-        raise SettingsError(
-            f"ranking: its settings are for predicted links, and {plan.system} recommends items: remove it"
-        )
+    if items and plan.ranking.truth:
+        raise SettingsError(f"ranking.truth is for predicted links, and {plan.system} recommends items: remove it")
     return WorkerAsset(
         part="ranking",
         stage="validation",
@@ -34,11 +31,11 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
         code_version="3",
-        settings=None if items else plan.ranking,
+        settings=plan.ranking,
         job=lambda step: {
             "mode": "rank",
             "run_dir": step.run_dir,
-            **({"rank": step.settings.model_dump()} if step.settings else {}),
+            "rank": step.settings.model_dump(),
         },
         page=_page,
     )

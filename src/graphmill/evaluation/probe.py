@@ -37,7 +37,11 @@ _PENALTIES = np.logspace(-1, 5, 7)
 class LabelSettings(Settings):
     """Labels of nodes that the vectors are probed for. Leave edges that say the label out of the graph."""
 
-    file: str = setting("", "table with an id and a label on each row (CSV, Parquet, JSON lines); empty: no probe")
+    file: str = setting(
+        "",
+        "table with an id and a label on each row (CSV, Parquet, JSON lines), or the name of an attribute of the graph (no "
+        "text); empty: none",
+    )
     node_type: str = setting("", "node type that the ids belong to; empty: the only type that has them")
     column: str = setting("", "column with the label; empty: the only column besides the id")
     id: str = setting("", "column with the id; empty: id or node_id, else the first column")

@@ -7,7 +7,7 @@ one.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import numpy as np
 from torch import nn
 
 from graphmill.explain.paths import Path, joined, strongest_paths
+from graphmill.graph.sorted_unique import in_sorted
 from graphmill.ingest.tables import NO_TIME
 from graphmill.settings import Settings, setting
 
@@ -48,14 +49,14 @@ class ExplainSettings(Settings):
 @dataclass(frozen=True)
 class EdgeShare:
     """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, its ``share``, and what is
-    ``known`` of it: the largest weight and confidence and the last time (seconds since 1970), by name."""
+    ``known`` of it: the largest weight and confidence, the last time (seconds since 1970), and the evidence, by name."""
 
     pair: int
     source: int
     target: int
     relations: tuple[str, ...]
     share: float
-    known: Mapping[str, float] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,17 @@ class LinkExplainer(ABC):
         wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
         wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
         names = _relations_of_pairs(self.graph, wanted)
-        known = _known_of_pairs(self.graph, {e.pair for each in found for e in (*each.evidence, *each.against)})
+        every = ((e.source, e.target) for each in found for e in (*each.evidence, *each.against))
+        known = known_of_edges(self.graph, every)
         return [
             replace(
                 each,
-                evidence=tuple(replace(e, relations=names[e.pair], known=known[e.pair]) for e in each.evidence),
-                against=tuple(replace(e, relations=names[e.pair], known=known[e.pair]) for e in each.against),
+                evidence=tuple(
+                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.evidence
+                ),
+                against=tuple(
+                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.against
+                ),
                 paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
             )
             for each in found
@@ -198,17 +204,27 @@ def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[
     return {pair: tuple(result) for pair, result in names.items()}
 
 
-def _known_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, dict[str, float]]:
-    """The largest weight and confidence, and the last time, of the training edges of each pair; only what is known."""
-    numbers = np.array(sorted(wanted), np.int64)
-    known: dict[int, dict[str, float]] = {int(pair): {} for pair in numbers}
+def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[str, Any]]:
+    """By the ends of an edge (rows of the node table, in any order): the largest weight and confidence, the last time, and
+    the evidence of the training edges between them; only what is known."""
+    known: dict[tuple[int, int], dict[str, Any]] = {tuple(pair): {} for pair in ends}  # type: ignore[misc]
+    of_key: dict[int, list[dict[str, Any]]] = {}
+    for (a, b), of_pair in known.items():
+        of_key.setdefault(min(a, b) * graph.num_nodes + max(a, b), []).append(of_pair)
+    wanted = np.array(sorted(of_key), np.int64)
     for relation in graph.relations:
         edges = graph.edges(relation)
         columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
-        training = np.flatnonzero(np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0))
+        src = np.asarray(edges.src, np.int64) + graph.node_type(relation.source).offset
+        dst = np.asarray(edges.dst, np.int64) + graph.node_type(relation.target).offset
+        keys = np.minimum(src, dst) * graph.num_nodes + np.maximum(src, dst)
+        training = np.flatnonzero(in_sorted(keys, wanted) & (np.asarray(edges.split) == 0))
         for name, values in columns.items():
             for edge in training.tolist() if values is not None else ():
-                value, of_pair = values[edge].item(), known[int(edges.pair[edge])]  # type: ignore[index]
-                if value == value and value != NO_TIME:
+                value = values[edge].item()  # type: ignore[index]
+                for of_pair in of_key[int(keys[edge])] if value == value and value != NO_TIME else ():
                     of_pair[name] = max(of_pair.get(name, value), value)
+    for key, text in graph.evidence(wanted).items():
+        for of_pair in of_key[key]:
+            of_pair["evidence"] = text
     return known

@@ -16,6 +16,7 @@ from graphmill.errors import InputError, ResourceError, listed
 from graphmill.graph import group_split
 from graphmill.graph.attributes import SET, encoded_attributes
 from graphmill.graph.edge_splits import split_edges
+from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
 from graphmill.graph.grouping import EdgePieces, group_edges, written
@@ -132,6 +133,7 @@ def build_graph(
         arrays | {"pair": pairs.of_edge},
         len(pairs),
         _audit(pairs, ends, arrays, rows.source, settings),
+        evidence_table(edges, numbering),
         {"excluded_edges": excluded, "split_source": rows.source, **rows.about},
     )
     return publish(made, settings, out)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from graphmill.graph import storage
 from graphmill.graph.attributes import EncodedAttributes
+from graphmill.graph.evidence import FILE as EVIDENCE
 from graphmill.graph.features import AlignedFeatures
 from graphmill.graph.leakage import LeakageReport
 from graphmill.graph.numbering import Numbering
@@ -42,6 +43,7 @@ class Made:
     arrays: dict[str, npt.NDArray[Any]]
     num_pairs: int
     leakage: LeakageReport
+    evidence: pa.Table | None
     report: dict[str, Any]
 
 
@@ -64,6 +66,8 @@ def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
     with storage.building(out) as directory:
         indptr, in_split, cold = _count_ends(made)
         storage.write_table(directory, storage.NODES, made.table)
+        if made.evidence is not None:
+            storage.write_table(directory, EVIDENCE, made.evidence)
         for name, values in {**made.arrays, "indptr": indptr}.items():
             storage.write_array(directory, f"{name}.npy", values)
         for (number, name), each in made.features.items():

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph import storage
+from graphmill.graph import evidence, storage
 from graphmill.graph.attributes import Encoder
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.ingest.notebook import page, rows
@@ -236,6 +236,13 @@ class TypedGraph:
                 basis = np.load(file, mmap_mode="r", allow_pickle=False)
             encoders.append(Encoder(each["name"], each["kind"], each["width"], each, basis))
         return encoders
+
+    def evidence(self, keys: npt.NDArray[np.int64]) -> Mapping[int, str]:
+        """What edges rest on: the text of each of ``keys`` (low · nodes + high, global numbers of a pair) that has one."""
+        if evidence.FILE not in self.manifest["files"] or not len(keys):
+            return {}
+        self._check_current()
+        return evidence.texts_of(storage.read_table(self.path / evidence.FILE), keys)
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""

@@ -86,6 +86,7 @@ class EdgeSource:
     weight: str = ""
     confidence: str = ""
     min_confidence: float = 0.0
+    evidence: str = ""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -100,7 +101,7 @@ class EdgeSource:
                 *(Column(end.type, required=self.types_required, names=True) for end in ends),
                 *(Column(name) for end in ends for name in (end.name, end.source)),
                 Column(self.timestamp, "category"),
-                *(Column(name, "category") for name in (self.weight, self.confidence)),
+                *(Column(name, "category") for name in (self.weight, self.confidence, self.evidence)),
                 *(Column(name, "category") for name in self.negated),
             ]
         )

@@ -50,7 +50,9 @@ def read_graph(
     listed = [listing.listed(source) for source in nodes]
     reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
     known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
-    assembly = Assembly(timed=any(source.timestamp for source in edges), numbers=numbers_of_edges(edges))
+    evidence = any(source.evidence for source in edges)
+    timed = any(source.timestamp for source in edges)
+    assembly = Assembly(timed=timed, numbers=numbers_of_edges(edges), evidence=evidence)
     for source in edges:
         for block in reading.edges(source, known, settings.missing_type):
             assembly.add(*block)

@@ -231,6 +231,7 @@ def edge_rows(
         short = pc.replace_substring_regex(relation.dictionary, f"^{re.escape(source.prefix)}", "")
         relation = pa.DictionaryArray.from_arrays(relation.indices, short)
     display = category_of(table, source.display_relation) if source.display_relation else relation
+    evidence = category_of(table, source.evidence) if source.evidence else None
     columns = []
     for end, of_end in zip((source.head, source.tail), types, strict=True):
         columns.append({"id": text_of(table, end.id), "type": of_end})
@@ -240,7 +241,7 @@ def edge_rows(
     mentions, heads, tails = digest(mentions_of(*columns))
     return (
         mentions,
-        EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded, numbers),
+        EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded, numbers, evidence),
         rejects,
     )
 

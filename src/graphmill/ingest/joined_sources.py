@@ -79,7 +79,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
 def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
     joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
     for place, name in enumerate(joined.column_names):
-        if joined[name].null_count:
+        if joined[name].null_count and name in FILLED:
             # Links, some of which have a time, have no position.
             untimed = name == "timestamp" and "position" not in joined.column_names
             joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else FILLED[name][0]))

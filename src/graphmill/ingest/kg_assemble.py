@@ -17,7 +17,7 @@ from graphmill.ingest.column_maps import EdgeEnd
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES
 from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
@@ -44,6 +44,7 @@ class EdgeRows:
     split: int | None = None
     padded: int = 0
     numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
+    evidence: pa.DictionaryArray | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
     ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
-    first relations, in their order. ``numbers``: weight and confidence, if some edges have them.
+    first relations, in their order. ``numbers``: weight and confidence, if some edges have them; ``evidence``: some have
+    texts.
     """
 
     def __init__(
@@ -78,15 +80,17 @@ class Assembly:
         split: bool = False,
         relations: Iterable[str] = (),
         numbers: Iterable[str] = (),
+        evidence: bool = False,
     ) -> None:
         self._nodes, self._indexed, self._timed = NodeTable(indexed=indexed), indexed, timed
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
         kinds |= {"line": np.int64} if indexed else {}
         kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
         kinds |= {"split": np.uint8} if split else {}
-        kinds |= dict.fromkeys(numbers, np.float32)
+        kinds |= dict.fromkeys(numbers, np.float32) | ({EVIDENCE: np.int32} if evidence else {})
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
+        self._names |= {EVIDENCE: {"": 0}} if evidence else {}
         self._pending: list[pa.Table] = []
         self._rows: list[EdgeRows] = []
 
@@ -103,7 +107,9 @@ class Assembly:
         for rows, number in zip(self._rows, numbers, strict=True):
             count, values_of = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
             for name, known in self._names.items():
-                column = getattr(rows, name)
+                if (column := getattr(rows, name)) is None:
+                    values_of[name] = np.zeros(count, np.int32)
+                    continue
                 codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
                 values_of[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
             if self._timed:
@@ -137,6 +143,8 @@ class Assembly:
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
         for name in ("split", "timestamp", *EDGE_NUMBERS):
             edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
+        if EVIDENCE in columns:
+            edges = edges.append_column(EVIDENCE, as_column(columns[EVIDENCE], list(self._names[EVIDENCE])))
         texts = {name: text_of(nodes, name) for name in ("id", "type", "name", "source")}
         unnamed = pc.equal(texts["name"], "")
         index = nodes["index"] if self._indexed else pa.array(np.arange(nodes.num_rows))

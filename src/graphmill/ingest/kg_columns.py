@@ -43,6 +43,7 @@ class EdgeColumns(Settings):
     )
     weight: str = setting("", "column with the edge's weight, a number; blank: 1")
     confidence: str = setting("", "column with how sure the edge is, a number; blank: not known")
+    evidence: str = setting("", "column with what the edge rests on, a text that explanations show; blank: none")
 
 
 class KgColumns(EdgeColumns):
@@ -93,6 +94,7 @@ class KgColumns(EdgeColumns):
         return EdgeSource(
             path, head, tail, columns.relation, columns.relation_constant, columns.display_relation, columns.timestamp,
             delimiter, header, types_required=True, weight=columns.weight, confidence=columns.confidence,
+            evidence=columns.evidence,
         )  # fmt: skip
 
 

@@ -39,7 +39,12 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     source = replace(source, min_confidence=settings.min_confidence)
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
     reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
-    assembly = Assembly(indexed=indexed, timed=bool(source.timestamp), numbers=numbers_of_edges([source]))
+    assembly = Assembly(
+        indexed=indexed,
+        timed=bool(source.timestamp),
+        numbers=numbers_of_edges([source]),
+        evidence=bool(source.evidence),
+    )
     for block in reading.edges(source, nowhere, ""):
         assembly.add(*block)
     made = assembly.finish(source.head, source.tail)

@@ -136,6 +136,7 @@ def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeS
     return EdgeSource(
         path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
         file.delimiter, file.header, weight=given.weight, confidence=given.confidence, min_confidence=min_confidence,
+        evidence=given.evidence,
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ from graphmill.ingest.names import (
     without_row_numbers,
 )
 from graphmill.ingest.probe import Probe, numbered_pair, stem_of
-from graphmill.ingest.tables import EDGE_NUMBERS
+from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE
 
 _EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
@@ -61,6 +61,7 @@ def guess_columns(
         remarks.append(f"column {free[0]} {'is taken for the relation' if named else numbers}")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] in free and plain[n] != relation), "")
     measures = {n: plain[n] for n in EDGE_NUMBERS if plain.get(n) in free and probe and _are_numbers(probe, plain[n])}
+    measures |= {EVIDENCE: plain[EVIDENCE]} if plain.get(EVIDENCE) in free else {}
     remarks += [f"column {name} is taken for the edge's {part}" for part, name in measures.items() if part not in given]
     columns_of |= {"relation": relation, "display_relation": display, "timestamp": when} | measures | given
     if when and "timestamp" not in given:

@@ -39,6 +39,8 @@ NO_TIME = -(2**63)
 
 EDGE_NUMBERS = {"weight": 1.0, "confidence": math.nan}
 """Columns of numbers that edges may have, float32, and what stands where nothing is given."""
+EVIDENCE = "evidence"
+"""Column of texts that edges may have, on which they rest."""
 
 NODES = pa.schema(
     [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]

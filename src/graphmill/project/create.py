@@ -73,7 +73,7 @@ def init(
     if data:
         places = Places(root, in_place=in_place)
         dataset: Dataset | None = dataset_of(
-            list(data), places.of, format=format, name=name, columns=columns, ask=ask, force=force
+            list(data), places.of, format=format, name=name, columns=columns, ask=ask, force=force, described=True
         )
         made.written += places.copy()
     else:

@@ -15,11 +15,14 @@ import yaml
 
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
+from graphmill.ingest.attributes import AttributeSettings, with_attributes
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
 from graphmill.ingest.report import IngestReport, ingest_report, report_on
 from graphmill.ingest.report import recognised as known_formats
+from graphmill.ingest.sources import parse_sources
+from graphmill.ingest.tables import attribute_kind
 from graphmill.runs.resolve import merge
 
 RAW = "data/01_raw"
@@ -162,16 +165,19 @@ def dataset_of(
     columns: Mapping[str, str] | None = None,
     ask: Ask | None = None,
     force: bool = False,
+    described: bool = False,
 ) -> Dataset:
     """Reads the files and makes a dataset for them: edges or interactions, and features of their nodes.
 
     Several edge files, and node files beside them, become one source of the format ``kg_files``. ``place`` gives the
     path of a file of a format for the YAML. ``columns``: role → column of the first file. ``force``: also read files of
-    which many rows are refused.
+    which many rows are refused. ``described``: tables of nodes of one type, with more than names, become attributes.
 
     Raises:
         InputError: a file cannot be read, or there are no or several sources of interactions or of other formats.
     """
+    about = _descriptions(paths) if described else {}
+    paths = [path for path in paths if path not in about]
     folder, joined = ("", {}) if format or columns else _joined(paths)
     reports = [
         (
@@ -200,6 +206,11 @@ def dataset_of(
     dataset, *models = yaml.safe_load_all(report.defs)
     attributes = dataset["attributes"]
     attributes["name"] = name or attributes["name"]
+    told = [_told(path, each) for path, each in reports]
+    if about:
+        source = {**attributes["sources"][0], "path": folder if joined else main_path}
+        attributes["attributes"] = _described(source, about, place)
+        told += [f"{each['file']}: attributes of {kind}" for kind, each in attributes["attributes"].items()]
     if joined:
         attributes["sources"][0] |= _placed(attributes["sources"][0], joined, place)
     else:
@@ -216,7 +227,34 @@ def dataset_of(
     text = yaml.dump_all(
         [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
-    return Dataset(attributes["name"], head + text, [_told(path, each) for path, each in reports])
+    return Dataset(attributes["name"], head + text, told)
+
+
+def _descriptions(paths: Sequence[str]) -> dict[str, str]:
+    """Table → its column of ids: the local tables, of several files, that list nodes of one type with more than names."""
+    local = {path: path for path in paths if "://" not in path and not Path(path).is_dir()}
+    nodes = guessed_files(local, unsure=True)[0]["nodes"] if len(paths) > 1 else []
+    ids = {entry["file"]: entry.get("id_column", "id") for entry in nodes if "type_column" not in entry}
+    names = {entry["file"]: {entry.get("name_column"), ids.get(entry["file"])} for entry in nodes}
+    return {path: column for path, column in ids.items() if set(Look(path).columns) - names[path]}
+
+
+def _described(
+    source: Mapping[str, Any], about: Mapping[str, str], place: Callable[[str, str], str]
+) -> dict[str, dict[str, str]]:
+    """The section ``attributes`` for tables about the nodes of a ``source``. Raises :class:`InputError` if one has no id of
+    them."""
+    (main,) = parse_sources([source], Path())
+    read, described = FORMATS[main.format].read, dict[str, dict[str, str]]()
+    assert read is not None
+    result = read(main.location, main.reading)
+    for path, column in about.items():
+        result = with_attributes(result, path, AttributeSettings(id=column))
+        (kind,) = set(result.attributes) - set(described)
+        columns = result.attributes[kind].schema
+        kinds = {each.name: attribute_kind(each.type) for each in columns if each.name != "node"}
+        described[kind] = {"file": place(path, "attributes"), "id": column, **kinds}
+    return described
 
 
 def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:

@@ -23,16 +23,18 @@ class RankingTable:
 
 
 def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
-    """Those of a ``ranking.json`` or ``question.json`` of links or triples; items have none."""
+    """Those of a ``ranking.json`` or ``question.json``; of items only the first."""
     tables = []
     if parts := report.get("parts"):
-        scorers = list(parts[0]["mrr"])
+        figure = next(name for name, value in parts[0].items() if isinstance(value, Mapping))
+        scorers = list(parts[0][figure])
         head = ["queries by", "part", "queries", *scorers]
         rows = [
-            [row["by"], row["part"], number(row["queries"]), *(number(row["mrr"][who]) for who in scorers)]
+            [row["by"], row["part"], number(row["queries"]), *(number(row[figure][who]) for who in scorers)]
             for row in parts
         ]
-        tables.append(RankingTable("by_part", "MRR by part of the queries", head, rows))
+        title = "MRR" if figure == "mrr" else f"Share of held-out items among the first {figure.partition('@')[2]},"
+        tables.append(RankingTable("by_part", f"{title} by part of the queries", head, rows))
     if predicted := report.get("predicted"):
         figures = [name for name in predicted[0] if isinstance(predicted[0][name], Mapping)]
         head = ["relation", "heads", "held-out links", *(name.replace("_", " ") for name in figures), "hub share"]

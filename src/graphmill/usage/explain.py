@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import ExplainSettings
+from graphmill.explain.explanation import ExplainSettings, known_of_edges
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
@@ -150,14 +150,18 @@ def _propagated(
     kinds = system.messages.named([each.name for each in restored.graph.relations])
     speaking = np.flatnonzero(why.share > 0)[: settings.edges]
     against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
+    order = [*speaking, *against[::-1]]
+    ends_of = {n: (int(why.source[n]), int(why.target[n])) for n in order}
+    known = known_of_edges(restored.graph, ends_of.values())
     edges = [
         {
             "head": names[why.source[n]],
             "relation": "/".join(dict.fromkeys(kinds[kind] for kind in why.relations[n])),
             "tail": names[why.target[n]],
             "share": float(why.share[n]),
+            **known[ends_of[n]],
         }
-        for n in (*speaking, *against[::-1])
+        for n in order
     ]
     paths = [
         _path([names[n] for n in path.nodes], [kinds[k] for k in path.relations], path.strength) for path in why.paths
@@ -258,13 +262,19 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     requested = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
     with tempfile.TemporaryDirectory(prefix="graphmill-explain-") as scratch:
         [result] = trace_influence(restored.run.path, requested, out=scratch)["results"]
-    by_id = dict(zip(ids, names, strict=True))
+    row = {node: place for place, node in enumerate(ids)}
     listed = [*result["top_influences"], *reversed(result["top_opponents"])]
-    edges = [_triple(each, by_id) for each in listed]
+    ends = [(row[each["train_head"]], row[each["train_tail"]]) for each in listed]
+    about = known_of_edges(graph, ends)
+    edges = [
+        {
+            "head": names[a],
+            "relation": each["train_relation"],
+            "tail": names[b],
+            "share": each["influence"],
+            **about[a, b],
+        }
+        for each, (a, b) in zip(listed, ends, strict=True)
+    ]
     score = _score(restored, relation, h, t)
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
-
-
-def _triple(result: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    head, tail = (names.get(result[f"train_{end}"], result[f"train_{end}"]) for end in ("head", "tail"))
-    return {"head": head, "relation": result["train_relation"], "tail": tail, "share": result["influence"]}

@@ -59,7 +59,7 @@ def probe_embeddings(
     ``root``: the folder of a relative label file. Raises :class:`InputError` if the labels cannot be used, or if none is
     of a node with a vector.
     """
-    column, found = read_labels(settings, root)
+    column, found = read_labels(settings, root, graph)
     ids = list(found)
     kind = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
     rows = embeddings.rows_of([kind] * len(ids), ids)

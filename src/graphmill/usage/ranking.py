@@ -11,25 +11,33 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
-from graphmill.evaluation.ranking.parts import NodeLabels, parts
+from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.evaluation.ranking.windows import RECENT, TimeWindows
+from graphmill.graph.interactions import interaction_relation
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
+from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
+from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.question import QuestionRanking, asked_ranking
 from graphmill.usage.recommendations import Recommends
@@ -90,11 +98,12 @@ def rank_any(
     """
     asked, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
     if isinstance(restored.system, Recommends):
-        if asked != RankSettings():
+        if asked.model_copy(update={"labels": LabelSettings()}) != RankSettings():
             raise SettingsError(
-                f"{restored.system.name} recommends items: questions, judgements, truth and labels are for predicted links"
+                f"{restored.system.name} recommends items: questions, judgements and truth are for predicted links"
             )
-        found = _rank_items(restored, split, outlets, poll)
+        labels = node_labels(restored.graph, asked.labels, root) if asked.labels.file else None
+        found = _rank_items(restored, split, labels, outlets, poll)
     else:
         found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
@@ -102,18 +111,57 @@ def rank_any(
     return found
 
 
-def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None]) -> dict[str, Any]:
+def _rank_items(
+    restored: Restored, split: str, labels: NodeLabels | None, outlets: Sequence[Outlet], poll: Callable[[], None]
+) -> dict[str, Any]:
     about, system = {**restored.used, "split": split}, cast(Any, restored.system)
     # Prefixes of its metrics name the compared models and the protocols.
     found = system.evaluate(restored.model, split, final=True, poll=poll)
+    part_rows, more = _item_parts(restored, split, labels)
+    found |= more
     rival = rival_mf(restored, outlets=outlets)
     found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
     figures = grouped(found)
     about["advice"] = simpler(restored, rival, figures if split == "test" else None)
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = found.get("repeat_share", 0.0)
-    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
-    return {**about, "figures": figures["model"], "beside": figures}
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
+    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows}
+
+
+def _item_parts(
+    restored: Restored, split: str, labels: NodeLabels | None
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
+    """Parts of the held-out items of an evaluated split, and, where all are newer than the training, figures of the
+    popularity of late. A model of sequences ranks by protocols of its own, and has none."""
+    evaluator = getattr(restored.system, "evaluator", None)
+    if not isinstance(evaluator, RecommenderEvaluator) or not len(evaluator.view.held_out(split)):
+        return [], {}
+    view, graph = evaluator.view, restored.graph
+    ks, relation = [k for k in evaluator.settings.evaluation.top_k if k <= view.num_items], interaction_relation(graph)
+    windows, more = TimeWindows.of(graph, split), {}
+    if windows:
+        late = torch.from_numpy(windows.recent(relation.index, view.num_items).astype(np.float64))
+        more[RECENT] = lambda users: late.expand(len(users), -1)
+    lists = evaluator.all_lists(split, more)
+    held = known(view.held_out(split))
+    users, items = held.of(np.arange(view.num_users))
+    best = {who: (own.users[:, None] * view.num_items + own.items)[:, : max(ks)] for who, own in lists.items()}
+    hits = {
+        who: in_sorted(users * view.num_items + items, sorted_unique(keys[lists[who].items[:, : max(ks)] >= 0]))
+        for who, keys in best.items()
+    }
+    rows = item_parts(
+        (users, items),
+        hits,
+        max(ks),
+        (view.train.counts, view.train_by_item.counts),
+        first_nodes(graph)[relation.index],
+        labels,
+        (windows.names(), windows.number(relation.index, users, items)) if windows else None,
+    )
+    of_late = lists[RECENT].metrics(METRICS, ks) if windows else {}
+    return rows, {f"{RECENT}_{name}": value for name, value in of_late.items()}
 
 
 def _rank_links(restored: Restored, split: str, asked: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
@@ -236,8 +284,9 @@ def rank_run(
         return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
 
     rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
-    of_model = system.baselines(restored.model)
-    others = {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
+    of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)
+    others = {RECENT: ranked_by(DegreeScorer(windows.by_recent(queries)))} if windows else {}
+    others |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
     how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
     others |= _by_baselines(restored, split, sides, of_model, **how)
     rankings |= others
@@ -245,4 +294,5 @@ def rank_run(
     comparison = compare_to_baselines(
         rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
     )
-    return RankedRun(rankings, comparison, parts(ranked_queries, rankings, first_nodes(graph), labels), restored.epoch)
+    part_rows = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
+    return RankedRun(rankings, comparison, part_rows, restored.epoch)

@@ -112,8 +112,9 @@ def test_what_it_cannot_honour_is_refused(values: dict, message: str) -> None:
 
 
 def test_an_explanation_says_what_is_known_of_its_edges(tmp_path: Path) -> None:
-    rows = [f"d{n},drug,treats,e{(n + m) % 6},disease,{n + 1},{m / 4}" for n in range(12) for m in range(4)]
-    header = "head,head_type,relation,tail,tail_type,weight,confidence"
+    rows = [f"d{n},drug,treats,e{(n + m) % 6},disease,{n + 1},{m / 4},paper {n}" for n in range(12) for m in range(4)]
+    rows += [row.rpartition(",")[0] + "," + said for row in rows[:4] for said in ("trial", "")]  # merged into one edge
+    header = "head,head_type,relation,tail,tail_type,weight,confidence,evidence"
     (tmp_path / "kg.csv").write_text("\n".join([header, *rows]) + "\n")
     tables = graphmill.read_edges(tmp_path / "kg.csv")
     assert any("confidence is taken for the edge's confidence" in note for note in tables.notes)
@@ -125,3 +126,4 @@ def test_an_explanation_says_what_is_known_of_its_edges(tmp_path: Path) -> None:
         drug, disease = sorted((edge["head"], edge["tail"]))
         assert edge["weight"] == int(drug[1:]) + 1
         assert edge["confidence"] == (int(disease[1:]) - int(drug[1:])) % 6 / 4
+        assert edge["evidence"] == f"paper {drug[1:]}" + " | trial" * (drug == "d0")

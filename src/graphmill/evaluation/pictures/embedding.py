@@ -23,6 +23,7 @@ SHOWN_RELATIONS = 30
 LABELS = {
     "model": "model",
     "degree": "degree only",
+    "recent": "degree of late",
     "knn": "kNN",
     "spectral": "spectral vectors",
     "complex": "ComplEx",

@@ -12,7 +12,13 @@ from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
 
 #: The baselines' names in sentences and tables.
-TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
+TITLES = {
+    "degree": "degree-only",
+    "recent": "degree of late",
+    "knn": "kNN",
+    "spectral": "spectral vectors",
+    "complex": "ComplEx",
+}
 
 
 @dataclass(frozen=True)

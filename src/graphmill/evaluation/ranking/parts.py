@@ -1,16 +1,19 @@
-"""Parts of a ranking's queries with the MRR of every scorer: by relation, by training links of both ends, by labels."""
+"""Parts of a ranking with a figure of every scorer: by relation, by training links of both ends, by labels, by time.
+
+Links have their MRR. Held-out items have hits@k: the share of them that are among the first k of their user's list."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.evaluation.ranking.queries import Int64, LinkQueries
+from graphmill.evaluation.ranking.windows import TimeWindows
 
 #: Lower bounds of the bins of a node's number of training links in the relation. The first bin has nodes without any.
 LINK_BINS = (0, 1, 3, 10, 30, 100)
@@ -22,6 +25,7 @@ HALF_LINKS = (
     "(relation, tail) alone",
     "neither half of the link",
 )
+TIME = "window of time"
 MOST_PARTS = 30
 """Relations, and classes of a label, that are listed: those with most queries."""
 
@@ -40,6 +44,7 @@ def parts(
     rankings: Mapping[str, LinkRanking],
     ends: Sequence[tuple[int, int]] = (),
     labels: NodeLabels | None = None,
+    windows: TimeWindows | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of ``by`` (what parts the queries), ``part``, ``queries`` and ``mrr`` by scorer; parts without a query have none.
 
@@ -47,31 +52,16 @@ def parts(
     relation number, the global numbers of the first head and target, for ``labels``.
     """
     asked = [relation for relation in queries.relations if len(relation.heads)]
-    reciprocal = {who: np.concatenate([r.reciprocal for r in own.relations]) for who, own in rankings.items()}
-    rows: list[dict[str, Any]] = []
-
-    def add(by: str, named: Iterable[tuple[str, NDArray[np.bool_]]], most: int = 0) -> None:
-        part_rows: list[dict[str, Any]] = [
-            {
-                "by": by,
-                "part": part,
-                "queries": int(mask.sum()),
-                "mrr": {who: float(values[mask].mean()) for who, values in reciprocal.items()},
-            }
-            for part, mask in named
-            if mask.any()
-        ]
-        rows.extend(sorted(part_rows, key=lambda row: -row["queries"])[:most] if most else part_rows)
-
     if not asked:
-        return rows
+        return []
+    table = _Parts("mrr", {who: np.concatenate([r.reciprocal for r in own.relations]) for who, own in rankings.items()})
+    add = table.add
     relation_of = np.repeat(np.arange(len(asked)), [len(relation.heads) for relation in asked])
     head_links = np.concatenate([relation.head_degree[relation.heads] for relation in asked])
     target_links = np.concatenate([relation.train_degree[relation.tails] for relation in asked])
     add("relation", ((relation.name, relation_of == place) for place, relation in enumerate(asked)), MOST_PARTS)
     for end, links in (("head", head_links), ("target", target_links)):
-        bins = np.searchsorted(LINK_BINS, links, side="right") - 1
-        add(f"training links of the {end}", ((_bin(number), bins == number) for number in range(len(LINK_BINS))))
+        add(f"training links of the {end}", _bins(links))
     half = 2 * (head_links == 0) + (target_links == 0)
     add("half of the link that training has", ((text, half == number) for number, text in enumerate(HALF_LINKS)))
     if labels:
@@ -83,7 +73,64 @@ def parts(
             member = labels.member[np.concatenate([pair[place] for pair in nodes])]
             named = zip(labels.classes, member.T, strict=True)
             add(f"{labels.title} of the {end}", named, MOST_PARTS)
-    return rows
+    if windows:
+        add(TIME, _numbered(windows.names(), windows.of_queries(queries)))
+    return table.rows
+
+
+def item_parts(
+    pairs: tuple[Int64, Int64],
+    hits: Mapping[str, NDArray[np.bool_]],
+    k: int,
+    links: tuple[Int64, Int64],
+    ends: tuple[int, int],
+    labels: NodeLabels | None = None,
+    windows: tuple[Sequence[str], Int64] | None = None,
+) -> list[dict[str, Any]]:
+    """Rows as of :func:`parts`, with ``hits@k`` by scorer. ``pairs`` int64 [Q] each: held-out users and items, by local
+    numbers. ``hits`` bool [Q] by scorer: the item is among the first k. ``links``: training interactions of each user and
+    item. ``ends``: the global number of the first user and item. ``windows``: their names, and that of each pair."""
+    table = _Parts(f"hits@{k}", {who: own.astype(np.float64) for who, own in hits.items()})
+    for end, nodes, count in zip(("user", "item"), pairs, links, strict=True):
+        table.add(f"training interactions of the {end}", _bins(count[nodes]))
+    for end, nodes, first in zip(("user", "item"), pairs, ends, strict=True) if labels else ():
+        member = labels.member[nodes + first].T  # type: ignore[union-attr]
+        table.add(f"{labels.title} of the {end}", zip(labels.classes, member, strict=True), MOST_PARTS)  # type: ignore[union-attr]
+    if windows:
+        table.add(TIME, _numbered(*windows))
+    return table.rows
+
+
+@dataclass
+class _Parts:
+    """Rows of parts: the mean of ``values`` (float64 [Q] by scorer) in each, named ``figure``."""
+
+    figure: str
+    values: Mapping[str, NDArray[np.float64]]
+    rows: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, by: str, named: Iterable[tuple[str, NDArray[np.bool_]]], most: int = 0) -> None:
+        part_rows: list[dict[str, Any]] = [
+            {
+                "by": by,
+                "part": part,
+                "queries": int(mask.sum()),
+                self.figure: {who: float(values[mask].mean()) for who, values in self.values.items()},
+            }
+            for part, mask in named
+            if mask.any()
+        ]
+        self.rows.extend(sorted(part_rows, key=lambda row: -row["queries"])[:most] if most else part_rows)
+
+
+def _numbered(names: Sequence[str], number: Int64) -> Iterable[tuple[str, NDArray[np.bool_]]]:
+    return ((name, number == place) for place, name in enumerate(names))
+
+
+def _bins(links: Int64) -> Iterable[tuple[str, NDArray[np.bool_]]]:
+    return _numbered(
+        [_bin(number) for number in range(len(LINK_BINS))], np.searchsorted(LINK_BINS, links, side="right") - 1
+    )
 
 
 def _bin(number: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +23,7 @@ class RecommenderEvaluator:
 
     def __init__(self, view: Interactions, settings: RecommenderSettings | ClosedFormRecommenderSettings) -> None:
         self.view, self.settings = view, settings
-        self._baselines: dict[tuple[str, str], ItemLists] = {}
+        self._lists: dict[tuple[str, str], ItemLists] = {}
         self._poll: Callable[[], None] = lambda: None
 
     def evaluate(
@@ -45,6 +45,7 @@ class RecommenderEvaluator:
         out = lists.metrics(names, ks)
         if not final:
             return out
+        self._lists[split, "model"] = lists
         if share := self.view.repeat_share:
             out["repeat_share"] = share
         out |= lists.catalogue(self.view.train_by_item.counts, known(held_out), ks)
@@ -65,10 +66,16 @@ class RecommenderEvaluator:
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
         """A baseline's lists on the split, computed once."""
-        if (split, name) not in self._baselines:
+        if (split, name) not in self._lists:
             score = self.baselines[name].scores(self._models)
-            self._baselines[split, name] = self.lists(score, split)
-        return self._baselines[split, name]
+            self._lists[split, name] = self.lists(score, split)
+        return self._lists[split, name]
+
+    def all_lists(self, split: str, more: Mapping[str, ScoreBlock]) -> dict[str, ItemLists]:
+        """The lists of the model of the last final evaluation, of each baseline, and of ``more`` scorers."""
+        lists = {"model": self._lists[split, "model"]}
+        lists |= {name: self.baseline_lists(name, split) for name in self.baselines}
+        return lists | {name: self.lists(score, split) for name, score in more.items()}
 
     @cached_property
     def baselines(self) -> dict[str, ItemBaseline]:
