@@ -122,7 +122,7 @@ def _about(files: CardFiles) -> Section:
     system = SYSTEMS[files.system].about if files.system in SYSTEMS else NOT_KNOWN
     exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`"
     if not files.vectors:
-        exported = f"Weights for the {rows:,} nodes of `{files.dataset}`, there are no vectors"
+        exported = f"Weights for the {rows:,} nodes of `{files.dataset}` (there are no vectors)"
     sentence = f"{exported}{f', from epoch {epoch}' if epoch is not None else ''}. System: {system}."
     title = f"{files.system or 'Embeddings'} on {files.dataset}"
     return Section("about", title, [card_verdict(files).text, sentence])
