@@ -38,7 +38,9 @@ UNUSUAL = {name: words for name, (words, _) in _PROBLEMS.items()}
 """What ``strict`` refuses."""
 
 _SENTENCES = {
-    "negated_rows": "{} rows say that a link does not hold (negated, deprecated, NOT) and were left out; keep_negated: true "
+    "negated_rows": "{} rows say that a link does not hold (negated, NOT, deprecated or of a deprecated node) and were left "
+    "out; keep_negated: true keeps them",
+    "withdrawn_nodes": "{} nodes are deprecated, obsolete, retracted or withdrawn and were left out; keep_negated: true "
     "keeps them",
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
