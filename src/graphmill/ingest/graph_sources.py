@@ -150,22 +150,28 @@ def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values[codes], np.flatnonzero(wrong[codes])
 
 
-_WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "negated")
-_TRUE = ("true", "t", "yes", "y", "1", "1.0", *_WORDS)
-_WITHDRAWN = {f"{is_}{word}": _TRUE for word in _WORDS[:4] for is_ in ("", "is_")} | {
+_WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "deleted", "removed", "negated", "refuted", "rejected")
+_TRUE = ("true", "t", "yes", "y", "x", "1", "1.0", *_WORDS)
+_FALSE = ("false", "f", "no", "n", "0", "0.0")
+_WITHDRAWN = {f"{is_}{word}": _TRUE for word in _WORDS[:6] for is_ in ("", "is_")} | {
     "status": _WORDS,
     "invalid_reason": ("d", "u"),
 }
-_NEGATED = _WITHDRAWN | dict.fromkeys(("negated", "is_negated", "negation", "negative", "is_negative"), _TRUE) | {
-    "qualifier": _WORDS, "qualifiers": _WORDS, "active": ("false", "f", "no", "n", "0", "0.0"),
-}  # fmt: skip
+_NEGATED = (
+    _WITHDRAWN
+    | {f"{is_}{word}": _TRUE for word in ("negated", "negation", "negative", "not") for is_ in ("", "is_")}
+    | {f"{is_}{word}": _FALSE for word in ("active", "valid", "current") for is_ in ("", "is_")}
+    | dict.fromkeys(("qualifier", "qualifiers", "modifier"), _WORDS)
+)
 """Names of columns, and the values by which they say of a node, or of a statement, that it does not hold (any more)."""
-_NOT = r"^\s*NOT(\||$|\s)"
+_WORDED = {name for name, words in _NEGATED.items() if words is _WORDS}
+_NOT = r"^\s*NOT([|;,:_-]|$|\s)"
 
 
 def _parts(name: str) -> set[str]:
-    """The plain words around the colons of a column's name: ``negated:boolean`` and ``owl:deprecated``."""
-    return {plain_name(part) for part in name.split(":")}
+    """The plain words around the colons of a column's name, without that of what they are about: ``negated:boolean``,
+    ``owl:deprecated``, ``predicate_negated``."""
+    return {re.sub("^(edge|evidence|predicate|relation|statement)_", "", plain_name(part)) for part in name.split(":")}
 
 
 def is_withdrawn(name: str, text: str) -> bool:
@@ -180,7 +186,7 @@ def _negated_rows(table: pa.Table, names: Sequence[str], relation: str = "") -> 
     for name in (*names, *([relation] if relation else [])):
         column, parts = category_of(table, name), _parts(name) if name != relation else set()
         texts = pc.utf8_lower(pc.utf8_trim_whitespace(column.dictionary))
-        says = pc.match_substring_regex(column.dictionary, _NOT, ignore_case=bool(parts & {"qualifier", "qualifiers"}))
+        says = pc.match_substring_regex(column.dictionary, _NOT, ignore_case=bool(parts & _WORDED))
         for part in parts & set(_NEGATED):
             says = pc.or_(says, pc.is_in(texts, pa.array(_NEGATED[part])))
         if pc.any(says, min_count=0).as_py():

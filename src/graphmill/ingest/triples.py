@@ -21,7 +21,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import pieces
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import COMMENTS, shown
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
@@ -139,9 +139,9 @@ def _comment_and_line(lines: list[str]) -> tuple[str, str]:
     """The last comment before the first triple, and the line of that; each empty if there is none."""
     comment = ""
     for line in lines:
-        if line[0] not in "#!":
+        if not line.startswith(COMMENTS):
             return comment, line
-        comment = line.lstrip("#! \t")
+        comment = line.lstrip("#!%/- \t")
     return comment, ""
 
 
@@ -286,7 +286,7 @@ def _recognises(look: Look) -> int:
     one = look.file("train.txt") if look.is_folder else look
     if one is None or not one.lines:
         return 0
-    lines = [line for line in one.lines if line[0] not in "#!"]
+    lines = [line for line in one.lines if not line.startswith(COMMENTS)]
     if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in lines):
         return 0
     if not lines or all(map(is_statement, lines)):
