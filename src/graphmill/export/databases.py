@@ -7,6 +7,7 @@ rename.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import io
 import os
@@ -19,7 +20,7 @@ import orjson
 import pyarrow as pa
 
 from graphmill.atomic_files import PartFile
-from graphmill.errors import InputError, ResourceError, require
+from graphmill.errors import InputError, ResourceError, one_line, require
 from graphmill.export.writers import COLUMNS
 
 POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
@@ -56,14 +57,14 @@ class DuckDbEmbeddings:
         columns[3] = columns[3].cast(pa.string())
         block = pa.table([*columns, pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])], names=COLUMNS)
         self.connection.register("block", block)
-        self.connection.execute(f"INSERT INTO {TABLE} SELECT * FROM block")
+        self._run(f"INSERT INTO {TABLE} SELECT * FROM block")
         self.connection.unregister("block")
 
     def commit(self) -> None:
         """Build the index, close the file and rename it."""
         import duckdb
 
-        self.connection.execute(
+        self._run(
             "CREATE MACRO neighbors(wanted, k) AS TABLE SELECT other.node_id, other.node_name, other.node_type, "
             f"array_cosine_similarity(other.embedding, own.embedding) AS cosine FROM {TABLE} other, {TABLE} own "
             "WHERE own.node_id = wanted AND other.node_index <> own.node_index ORDER BY cosine DESC LIMIT k"
@@ -77,12 +78,27 @@ class DuckDbEmbeddings:
                 "the extension VSS is not installed for this DuckDB, so a search looks at every row "
                 '(array_cosine_similarity); pip install "graphmill[vss]" has it'
             )
+        self._run("CHECKPOINT")
         self.connection.close()
         self.part.commit(made=self.database)
 
+    def _run(self, statement: str) -> None:
+        """Raises :class:`ResourceError` if DuckDB cannot write."""
+        import duckdb
+
+        try:
+            self.connection.execute(statement)
+        except duckdb.Error as error:
+            raise ResourceError(
+                f"{self.part.target} cannot be written: {one_line(error)}; free some space, and run the same command again"
+            ) from None
+
     def abort(self) -> None:
         """Remove the temporary file."""
-        self.connection.close()
+        import duckdb
+
+        with contextlib.suppress(duckdb.Error):  # what is left in its buffer does not fit on a full disk
+            self.connection.close()
         self.part.abort()
 
 
