@@ -1,4 +1,4 @@
-"""``python -m benchmarks.serving --json``: how long ``neighbors`` takes to answer at 130,000 × 512, exact and by an index.
+"""``python -m benchmarks.serving --json``: how long ``neighbors`` takes to answer at 130,000 × 512.
 
 The embeddings are those of ``benchmarks.health``; the version is served by the real command in a process of its own, and
 asked over HTTP by clients of this process, k = 10, each node drawn. Milliseconds from the request to the last byte.
@@ -24,30 +24,22 @@ import psutil
 
 from benchmarks.health import DIM, ROWS, draw
 from benchmarks.parts.card import Row, row, store
-from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.export.index import Kind, Vectors, write_index
 from graphmill.promotion.versions import Versions
 
-KINDS: tuple[Kind, ...] = ("exact", "faiss")
 CLIENTS = (1, 4)
 WARM, REQUESTS = 20, 400
 
 
-def promote(folder: Path, kind: Kind) -> dict[str, Any]:
-    """Make a version live below ``folder``; what is said of its index."""
-    said: dict[str, Any] = {}
+def promote(folder: Path) -> None:
+    """Make a version live below ``folder``."""
 
     def fill(scratch: Path) -> Mapping[str, Any]:
         draw(scratch, csv=False)
-        if kind != "exact":
-            said.update(write_index(kind, Vectors(np.asarray(read_embeddings(scratch).vectors)), scratch))
-        figures = {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "system": "drawn", "rows": ROWS, "dim": DIM}
-        return {**figures, "index": said or None}
+        return {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "system": "drawn", "rows": ROWS, "dim": DIM}
 
-    versions = Versions(folder / "drawn" / kind)
+    versions = Versions(folder / "drawn" / "exact")
     with versions.lock():
         versions.switch(versions.add(fill), kind="promoted", by="a benchmark", why="")
-    return said
 
 
 @contextmanager
@@ -63,12 +55,12 @@ def served(folder: Path) -> Iterator[tuple[int, psutil.Process]]:
             process.terminate()
 
 
-def ask(port: int, kind: str, seed: int, count: int) -> list[float]:
+def ask(port: int, seed: int, count: int) -> list[float]:
     """Milliseconds of each of ``count`` requests over one connection."""
     rng, connection, taken = np.random.default_rng(seed), http.client.HTTPConnection("127.0.0.1", port), []
     for number in rng.integers(0, ROWS, count):
         begun = time.perf_counter()
-        connection.request("GET", f"/v1/drawn/{kind}/current/neighbors?id=n{number}&k=10")
+        connection.request("GET", f"/v1/drawn/exact/current/neighbors?id=n{number}&k=10")
         answer = connection.getresponse()
         content = json.loads(answer.read())
         taken.append(1e3 * (time.perf_counter() - begun))
@@ -77,30 +69,28 @@ def ask(port: int, kind: str, seed: int, count: int) -> list[float]:
     return taken
 
 
-def load(port: int, kind: str, clients: int) -> tuple[np.ndarray, float]:
+def load(port: int, clients: int) -> tuple[np.ndarray, float]:
     """Milliseconds of each request of so many clients at once, and answers a second."""
     begun = time.perf_counter()
     with ThreadPoolExecutor(clients) as pool:
-        parts = pool.map(lambda seed: ask(port, kind, seed, REQUESTS // clients), range(2, 2 + clients))
+        parts = pool.map(lambda seed: ask(port, seed, REQUESTS // clients), range(2, 2 + clients))
         taken = np.array([value for part in parts for value in part])
     return taken, len(taken) / (time.perf_counter() - begun)
 
 
-def measured(folder: Path, kind: Kind) -> list[Row]:
-    said, rows = promote(folder, kind), []
+def measured(folder: Path) -> list[Row]:
+    rows = []
+    promote(folder)
     with served(folder) as (port, process):
         begun = time.perf_counter()
-        ask(port, kind, 0, 1)
+        ask(port, 0, 1)
         opening = time.perf_counter() - begun
-        ask(port, kind, 1, WARM)
+        ask(port, 1, WARM)
         for clients in CLIENTS:
-            taken, rate = load(port, kind, clients)
+            taken, rate = load(port, clients)
             note = f"p50 {np.percentile(taken, 50):.1f}, p99.9 {np.percentile(taken, 99.9):.1f} ms; {rate:.0f} a second"
             note += f"; {process.memory_info().rss / 2**30:.2f} GiB; first answer after {opening:.1f} s"
-            if said:
-                note += f"; recall@10 {said['recall_at_10']:.4f} looking at {said['breadth']}"
-                note += f", built in {said['seconds']:.0f} s"
-            workload = f"{ROWS:,} x {DIM}, {kind}, {clients} client{'s' if clients > 1 else ''}"
+            workload = f"{ROWS:,} x {DIM}, exact, {clients} client{'s' if clients > 1 else ''}"
             rows.append(row(workload, "neighbors, p99", "ms", float(np.percentile(taken, 99)), note=note))
     return rows
 
@@ -108,17 +98,15 @@ def measured(folder: Path, kind: Kind) -> list[Row]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/serving.json")
-    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
     options = parser.parse_args()
-    for kind in options.kinds:
-        with tempfile.TemporaryDirectory() as folder:
-            rows = measured(Path(folder), kind)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = measured(Path(folder))
+    for r in rows:
+        print(f"{r.workload}: p99 {r.ours:.1f} ms; {r.note}", flush=True)
+    if options.json:
         for r in rows:
-            print(f"{r.workload}: p99 {r.ours:.1f} ms; {r.note}", flush=True)
-        if options.json:
-            for r in rows:
-                path = store("serving", r, "python -m benchmarks.serving --json")
-            print(path)
+            path = store("serving", r, "python -m benchmarks.serving --json")
+        print(path)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ BY_NAME = {
     "dagster-dg-cli": ("src/graphmill/project/template/README.md.tmpl", "`dg check defs`"),
     "dagster-postgres": ("deploy/dagster.yaml", "postgres:"),
     "dagster-webserver": ("src/graphmill/orchestration/ui.py", '"dagster_webserver"'),
+    "psycopg2-binary": ("deploy/dagster.yaml", "postgresql+psycopg2"),
     "s3fs": ("src/graphmill/export/remote.py", "graphmill[s3]"),
     "mkdocs-material": ("mkdocs.yml", "name: material"),
     "mkdocstrings": ("mkdocs.yml", "- mkdocstrings:"),

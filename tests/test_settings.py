@@ -102,7 +102,9 @@ def models() -> dict[str, type[BaseModel]]:
 def test_every_name_default_and_choice_is_read_as_the_word_that_it_is() -> None:
     """YAML reads off and 1:30 as something else, so that neither a file nor the Launchpad would get the word."""
     found = models()
-    assert {"graphmill.systems.hgt.settings.HgtSettings", "graphmill.components.alerts.Alerts"} <= set(found)
+    assert {"graphmill.systems.hgt.settings.HgtSettings", "graphmill.components.embedding_model.EmbeddingModel"} <= set(
+        found
+    )
     misread = {
         f"{name}.{field}: {word}"
         for name, model in found.items()

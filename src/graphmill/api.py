@@ -222,16 +222,11 @@ def load(path: str | Path) -> Run:
     """Open a run, an export or a promoted version.
 
     Args:
-        path: a run directory, a folder of exported embeddings, or the URL of either or of a promoted version. A URL such
-            as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
+        path: a run directory, a folder of exported embeddings, or a promoted version.
 
     Raises:
         InputError: there is no run or export, or it is damaged.
     """
-    if "://" in str(path):
-        from graphmill.export.remote import fetched
-
-        path = fetched(str(path))
     return Run(path)
 
 

@@ -108,7 +108,7 @@ def test_links(project: Project, monkeypatch: pytest.MonkeyPatch, system: str) -
         ({"links": {}, "settings": {"budget": "soon"}}, "10min"),
         ({"links": {}, "settings": {"model": {}}}, "model"),
         ({"links": {}, "influence": {}}, "influence: auto has no such asset"),
-        ({"links": {}, "promote": {"sinks": ["x.csv"]}}, "vectors"),
+        ({"links": {}, "publish": "x.csv"}, "vectors"),
         ({"links": {}, "search": {"trials": 2}}, "one system"),
     ],
 )

@@ -98,7 +98,6 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_promoted": "toy_release",
         "hgt_links": "toy_release",
         "hgt_drift": "toy_validation",
-        "hgt_acceleration_report": "toy_acceleration",
     }
     for node in nodes.values():
         assert node.description
@@ -112,7 +111,6 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_promoted": {"accelerator"},
         "hgt_links": {"accelerator"},
         "hgt_drift": {"accelerator"},
-        "hgt_acceleration_report": {"accelerator"},
         "hgt_validation": set(),
     }
     assert nodes["hgt_embeddings"].freshness_policy is not None
@@ -125,7 +123,7 @@ def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -
     own = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
     blocking = {key.name for key in own if graph.get_check_spec(key).blocking}
     of_vectors = {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"}
-    assert blocking == of_vectors | {"version_is_whole", "index_finds_neighbours"}
+    assert blocking == of_vectors | {"version_is_whole"}
 
 
 def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Project) -> None:

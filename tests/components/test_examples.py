@@ -12,7 +12,6 @@ from graphmill.runs.resolve import parse_settings, read_settings
 
 MADE = {"raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking"}
 MADE |= {"hgt_links", "hgt_drift", "hgt_promoted"}
-ON_DEMAND = {"hgt_acceleration_report"}
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def test_the_hetionet_chain_loads(example: str) -> None:
             jobs = {job.name for job in definitions.jobs}
             graph = definitions.resolve_asset_graph()
     keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
-    assert keys == {f"hetionet/{name}" for name in MADE | ON_DEMAND}
+    assert keys == {f"hetionet/{name}" for name in MADE}
     assert {"hetionet_refresh", "hetionet_build_graph", "hetionet_hgt_retrain"} <= jobs
     # The command in its comment takes all that is made by default.
     (command,) = [line for line in example.splitlines() if "dg launch" in line]

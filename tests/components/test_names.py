@@ -34,7 +34,7 @@ def write(project: Project, **files: str) -> None:
         path.write_text(dedent(text).lstrip())
 
 
-@pytest.mark.parametrize("name", ["graph", "Graph", "features", "raw", "hgt_acceleration"])
+@pytest.mark.parametrize("name", ["graph", "Graph", "features", "raw"])
 def test_a_folder_of_the_datasets_own_is_no_models_name(project: Project, name: str) -> None:
     with pytest.raises(SettingsError, match=f"a model cannot be named '{name}': .*; write another 'name'"):
         project.model(name=name)

@@ -10,20 +10,20 @@ from dagster._core.instance.config import dagster_instance_config
 
 CHAINS = {
     "biomed": "raw_edges nodes edges graph hgt_model hgt_embeddings hgt_validation hgt_ranking hgt_links "
-    "hgt_acceleration_report blend_model blend_embeddings blend_validation blend_ranking blend_links",
+    "blend_model blend_embeddings blend_validation blend_ranking blend_links",
     "kg_bench": "raw_triples nodes edges graph conve_model conve_embeddings conve_validation conve_ranking "
-    "conve_influence conve_links conve_acceleration_report",
+    "conve_influence conve_links",
     "watch": "raw_interactions interactions graph "
     + " ".join(
         f"{system}_{part}"
         for system in ("sasrec", "tisasrec")
-        for part in ("model", "embeddings", "validation", "ranking", "recommendations", "acceleration_report")
+        for part in ("model", "embeddings", "validation", "ranking", "recommendations")
     ),
     "music": "raw_interactions raw_audio raw_text raw_kg interactions nodes edges features graph "
     + " ".join(
         f"{system}_{part}"
         for system in ("kgat", "mmgcn", "dragon")
-        for part in ("model", "embeddings", "validation", "ranking", "recommendations", "acceleration_report")
+        for part in ("model", "embeddings", "validation", "ranking", "recommendations")
     ),
 }
 PROBE = """

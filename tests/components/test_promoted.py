@@ -11,7 +11,6 @@ import pytest
 
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import GraphmillError, SettingsError
-from graphmill.export import index
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
@@ -220,20 +219,6 @@ def test_a_policy_that_cannot_be_is_one_sentence(project: Project) -> None:
             project.model(promote=promote)
 
 
-def test_an_index_that_finds_too_few_goes_live_for_nobody(chain: Chain, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("faiss")
-    assert chain.run().success
-    failing = [name for name in failed_checks(chain.project.instance, gating_checks_of(chain)) if "(" not in name]
-    policy = {"when": "checks_pass", "except_checks": failing, "index": "faiss"}
-    with monkeypatch.context() as patch:
-        patch.setattr(index, "REQUIRED_RECALL", 1.01)
-        result = chain.run("promoted", **policy)
-    assert not checks(result)["index_finds_neighbours"].passed
-    assert chain.versions.current() is None
-    assert checks(chain.run("promoted", **policy))["index_finds_neighbours"].passed
-    assert chain.versions.current() is not None
-
-
 def test_a_wrong_metric_fails_the_step_with_its_sentence(chain: Chain, tmp_path: Path) -> None:
     assert chain.run().success
     result = chain.run("promoted", when="better", metric="accuracy")
@@ -260,5 +245,3 @@ def test_the_csv_is_published_to_a_url(project: Project) -> None:
     for publish, sentence in (("s4://x/y.csv", "no storage of the kind s4://"), ("dropbox://x/y.csv", "not installed")):
         with pytest.raises(SettingsError, match=sentence):
             project.model(publish=publish)
-        with pytest.raises(SettingsError, match=sentence):
-            project.model(promote={"copy_to": publish})

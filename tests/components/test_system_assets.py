@@ -1,11 +1,10 @@
-"""What depends on the system: rankings of triples and items, recommendations, influence, the acceleration report.
+"""What depends on the system: rankings of triples and items, recommendations, influence.
 
 The worker is played by the test.
 """
 
 import csv
 import json
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,7 +15,6 @@ import pytest
 
 from graphmill.errors import SettingsError
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
-from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -85,20 +83,19 @@ def names(definitions: dg.Definitions) -> set[str]:
     ],
 )
 def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, system: str, own: set[str]) -> None:
-    common = {"model", "embeddings", "validation", "ranking", "drift", "promoted", "acceleration_report"}
+    common = {"model", "embeddings", "validation", "ranking", "drift", "promoted"}
     assert names(project.model(system=system)) == {f"{system}_{part}" for part in common | own}
 
 
 def test_a_system_without_vectors_has_its_weights_in_their_place(project: Project) -> None:
-    parts = ("model", "scorer", "ranking", "links", "drift", "promoted", "acceleration_report")
+    parts = ("model", "scorer", "ranking", "links", "drift", "promoted")
     assert names(project.model(system="nbfnet")) == {f"nbfnet_{part}" for part in parts}
 
 
-def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> None:
+def test_a_system_in_closed_form_has_the_assets_of_its_kind(project: Project) -> None:
     ease = ("model", "scorer", "ranking", "recommendations", "drift", "promoted")
     assert names(project.model(system="ease")) == {f"ease_{part}" for part in ease}
-    assert not {"knn_acceleration_report", "knn_embeddings"} & names(project.model(system="knn"))
-    assert "blend_acceleration_report" not in names(project.model(system="blend"))
+    assert "knn_embeddings" not in names(project.model(system="knn"))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +107,6 @@ def test_a_system_in_closed_form_has_nothing_to_accelerate(project: Project) -> 
         ({"system": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
         ({"system": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
         ({"system": "hgt", "links": {"k": 0}}, "links: k = 0"),
-        ({"system": "hgt", "acceleration_report": {"epochs": 0}}, "acceleration_report: epochs = 0"),
     ],
 )
 def test_mistakes_in_a_systems_sections_are_one_sentence(
@@ -302,14 +298,14 @@ def test_without_an_order_recommendations_do_not_say_what_was_met_last(project: 
 
 def write_link_report(system: System, top_tail_share: float = 0.2, ece: float = 0.02, rows: int = 6) -> None:
     texts = {"head_name": "metformin", "relation": "indication", "tail_name": "diabetes"}
-    row = {"rank": 1, "probability": 0.25, "usual_rank": 40.2, **texts}
+    row = {"rank": 1, "probability": 0.25, "median_rank": 40.2, **texts}
     row["paths"] = "metformin –targets– AMPK –part of– insulin –causes– diabetes ; metformin –treats– x –like– diabetes"
     diversity = {"distinct_tails": 9, "entropy": 2.5, "coverage": 0.3, "top_10_share": 0.9}
     relation = {
         "relation": "drug | indication | disease",
         **{"heads": 40, "rows": 80, "candidates": 40, "known_rows": 0, "looked_for_paths": 80, "supported_rows": 60},
         "diversity": [{"n": n, "top_tail_share": top_tail_share, **diversity} for n in (1, 2)],
-        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "usual_rank": 1.5}],
+        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "median_rank": 1.5}],
         "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece": 0.001, "ece_top": ece},
         "bins": [[0.1, 0.12, 40], [0.3, 0.28, 40]],
     }
@@ -329,7 +325,7 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     assert (shown["ece_top"], shown["supported_share"], shown["entropy"]) == (0.02, 0.75, 2.5)
     head, _, titles, _, first, *rest = shown["links"].splitlines()
     assert head == "**metformin**"
-    assert titles == "| relation | tail | probability | usual rank | because |"
+    assert titles == "| relation | tail | probability | median rank | because |"
     assert first == "| indication | diabetes | 0.25 | 40 | –targets– AMPK –part of– insulin –causes– |"
     assert len(rest) == 11
     errors = [row.data["calibration error"] for row in shown["by_relation"].records]
@@ -365,68 +361,3 @@ def test_the_worker_is_told_what_the_launchpad_says_of_links(project: Project, m
     write_link_report(system)
     assert system.run("links", {"k": 7}, links={}).success
     assert (seen[0]["mode"], seen[0]["links"]["relations"], seen[0]["links"]["k"]) == ("links", ["treats"], 7)
-
-
-# -- the acceleration report -----------------------------------------------------------------------------------------
-
-
-def report_row(name: str, seconds: float, **more: Any) -> dict[str, Any]:
-    row = {"name": name, "changes": {}, "status": "ok", "finite": True, "seconds_per_epoch": seconds}
-    rest = {"peak_memory_bytes": 2.0**28, "metrics": {"test_mrr": 0.5, "valid_mrr": 0.4}, "compile": {}}
-    return {**row, **rest, "precision": "fp32", **more}
-
-
-def write_report(project: Project, *rows: dict[str, Any]) -> None:
-    folder = project.root / "data/06_models/toy/conve_acceleration"
-    folder.mkdir(parents=True)
-    content = {"key": {"base": {"training": {"epochs": 2}}}, "complete": True, "rows": rows}
-    (folder / "acceleration_report.json").write_text(json.dumps(content))
-
-
-def test_configurations_stand_side_by_side(project: Project) -> None:
-    system = System(project, "conve")
-    nan = {"seconds_per_epoch": "nan", "peak_memory_bytes": "nan", "metrics": {}}
-    broken = report_row("acceleration.precision=fp16", 0.0, finite=False, status="a loss is not finite", **nan)
-    write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5), broken)
-    result = system.run("acceleration_report", acceleration_report={})
-    assert result.success, failure(result)
-    shown = project.metadata("toy/conve_acceleration_report")
-    assert (shown["configurations"], shown["epochs"], shown["speed_up"]) == (3, 2, 4.0)
-    assert "| accelerated | 0.5 | 4 | 256 |  | 0.5 | yes | ok |" in shown["table"]
-    assert "| acceleration.precision=fp16 |  |  |  |  |  | NO | a loss is not finite |" in shown["table"]
-    assert "data:image/png;base64," in shown["bars"]
-    assert len(shown["bars"]) <= PICTURE_BYTES
-    found = checks(result)
-    assert found["accelerated_runs"].passed
-    assert not found["all_are_finite"].passed
-    assert "precision=fp16" in found["all_are_finite"].description
-
-
-def test_no_job_of_the_chain_makes_the_report(project: Project) -> None:
-    definitions = dg.Definitions.merge(project.dataset(), project.model(), RESOURCES)
-    report = dg.AssetKey(["toy", "hgt_acceleration_report"])
-    for job in ("toy_refresh", "toy_hgt_retrain", "toy_build_graph"):
-        assert report not in definitions.resolve_job_def(job).asset_layer.executable_asset_keys
-    assert report in definitions.resolve_all_asset_keys()
-
-
-def test_the_worker_gets_the_models_settings_and_what_the_launchpad_says(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[dict[str, Any]] = []
-    run = FakeWorker.run
-
-    def spy(self: FakeWorker, context: Any, *, extras: dict[str, Any], **rest: Any) -> Any:
-        seen.append(extras)
-        return run(self, context, extras=extras, **rest)
-
-    monkeypatch.setattr(FakeWorker, "run", spy)
-    given = {"settings": {"training": {"epochs": 7}}, "acceleration_report": {"singles": ["training.seed=8"]}}
-    system = System(project, "conve", **given)
-    write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5))
-    assert system.run("acceleration_report", {"epochs": 5}, acceleration_report={}).success
-    (extras,) = seen
-    assert extras["report"] == {"epochs": 5, "baseline": [], "accelerated": [], "singles": ["training.seed=8"]}
-    assert extras["settings"]["training"]["epochs"] == 7
-    assert extras["settings"]["acceleration"]["device"] == "cpu", "the accelerator resource's"
-    assert Path(extras["settings"]["data"]).name == "graph"

@@ -15,7 +15,6 @@ from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import InputError, SettingsError
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.resources import AcceleratorResource
-from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.promote import promote_run, roll_back
 from graphmill.promotion.versions import Versions
 from graphmill.serving.application import application
@@ -82,7 +81,7 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     result = chain.run(first, **policy)
     assert result.success, failure(result)
     assert {"weights_finite", "ids_aligned", "version_is_whole", "lists_stayed"} <= set(checks(result))
-    assert not {"finite", "index_finds_neighbours", "neighbours_stayed"} & set(checks(result))
+    assert not {"finite", "neighbours_stayed"} & set(checks(result))
     assert checks(result)["weights_finite"].passed
     assert "loss" not in chain.page("model"), "a closed form has none"
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
@@ -158,8 +157,6 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         promote_run(chain.run_dir, Versions(project.root / "elsewhere" / "toy" / system), by="me", person=True)
     with pytest.raises(InputError, match=r"weights\.safetensors is damaged"):
         Run(chain.run_dir)
-    with pytest.raises(SettingsError, match=f"promote.sinks is for vectors of nodes, and {system} has none"):
-        promote_run(chain.run_dir, chain.versions, PromotionSettings(sinks=["x.csv"]), by="me")
 
 
 def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
@@ -167,7 +164,6 @@ def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
         project.model(system="ease", ranking={"truth": "truth.csv"})
 
 
-@pytest.mark.parametrize("attributes", [{"promote": {"sinks": ["x.csv"]}}, {"publish": "x.csv"}])
-def test_places_for_vectors_are_refused_when_the_project_loads(project: Project, attributes: dict[str, Any]) -> None:
+def test_a_place_for_vectors_is_refused_when_the_project_loads(project: Project) -> None:
     with pytest.raises(SettingsError, match="ease has none: remove it"):
-        project.model(system="ease", **attributes)
+        project.model(system="ease", publish="x.csv")

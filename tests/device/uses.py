@@ -26,7 +26,7 @@ def predicts(run_dir: str) -> None:
     """Links of a relation by the checkpoint's model (before an export, which would be the model otherwise), explained."""
     model = link_model(run_dir)
     few = {"relations": ["|".join(model.graph.relations[0].key)]}
-    few |= {"k": 2, "usual_heads": 4, "probability_heads": 20, "path_links": 2, "explained_links": 1, "csv": False}
+    few |= {"k": 2, "median_heads": 4, "probability_heads": 20, "path_links": 2, "explained_links": 1, "csv": False}
     write_links(model, LinkSettings.model_validate(few))
 
 

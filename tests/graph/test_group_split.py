@@ -62,7 +62,7 @@ def test_named_groups_lose_their_links_and_nothing_else(build, tmp_path, monkeyp
 
 def test_without_a_file_nodes_are_drawn_until_their_links_are_the_share(build):
     split = {**OWN, "group_relations": ["treats", "harms"], "valid": 0.2, "test": 0.2}
-    graph = build(NODES, EDGES, split=split, add_reverse="inverse")
+    graph = build(NODES, EDGES, split=split)
     test, valid = touched(graph, "treats", 2), touched(graph, "treats", 1)
     assert not test & valid
     assert test.isdisjoint(touched(graph, "treats", 0) | touched(graph, "harms", 0))
@@ -70,9 +70,9 @@ def test_without_a_file_nodes_are_drawn_until_their_links_are_the_share(build):
     for part in ("valid", "test"):
         assert 0.15 * 48 <= report[part]["links"] <= 0.35 * 48
     assert audit_leakage(graph).clean
-    again = build(NODES, EDGES.take(np.arange(len(TRIPLES))[::-1]), split=split, add_reverse="inverse")
+    again = build(NODES, EDGES.take(np.arange(len(TRIPLES))[::-1]), split=split)
     assert touched(again, "treats", 2) == test, "the draw does not depend on the order of rows"
-    other = build(NODES, EDGES, split={**split, "seed": 1}, add_reverse="inverse")
+    other = build(NODES, EDGES, split={**split, "seed": 1})
     assert touched(other, "treats", 2) != test
 
 

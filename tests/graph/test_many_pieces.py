@@ -16,7 +16,6 @@ from tests.graph.tables import both_directions, edges_table, nodes_table
 TYPES = ("drug", "gene", "disease")
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
-    "inverse relations": {"add_reverse": "inverse"},
     "edges as given": {"add_reverse": "never"},
     "parallel edges merged": {"parallel_edges": "merge"},
     "some types in another order": {"include_node_types": ["gene", "drug"]},
@@ -63,7 +62,7 @@ def test_it_is_the_graph_built_in_one(chosen: str, seed: int, tmp_path: Path) ->
 
 def test_so_it_is_where_every_edge_is_written_in_both_directions(tmp_path: Path) -> None:
     nodes, edges = tables(2)
-    assert same(nodes, both_directions(edges), GraphSettings(add_reverse="inverse"), tmp_path)
+    assert same(nodes, both_directions(edges), GraphSettings(), tmp_path)
 
 
 @pytest.mark.parametrize("given", ["keep", "redraw"])

@@ -79,31 +79,6 @@ def test_never_leaves_the_edges_as_given(build):
     assert edges_of(graph) == [(100, "targets", 102), (104, "targets", 101)]
 
 
-def test_inverse_adds_one_relation_per_directed_relation(build):
-    edges = edges_table([("targets", 0, 2), ("targets", 1, 2), ("inhibits", 3, 2), ("inhibits", 2, 2)])
-    graph = build(DRUGS_AND_GENES, edges, add_reverse="inverse")
-    assert [r.key for r in graph.relations] == [
-        ("drug", "targets", "gene"),
-        ("gene", "inhibits", "gene"),
-        ("gene", "inverse_targets", "drug"),
-        ("gene", "inverse_inhibits", "gene"),
-    ]
-    assert [r.added_reverse for r in graph.relations] == [False, False, True, True]
-    inverse = [(b, name.removeprefix("inverse_"), a) for a, name, b in edges_of(graph) if name.startswith("inverse_")]
-    assert sorted(inverse) == [edge for edge in edges_of(graph) if not edge[1].startswith("inverse_")]
-
-
-def test_inverse_adds_nothing_to_relations_written_in_both_directions(build):
-    nodes, one_way = random_tables(0, PRIME_KG_NODES, PRIME_KG)
-    graph = build(nodes, both_directions(one_way), add_reverse="inverse")
-    assert len(graph.relations) == 19
-
-
-def test_a_relation_that_already_has_the_inverse_name_is_refused(build):
-    with pytest.raises(InputError, match="already has a relation 'inverse_targets' from 'gene' to 'drug'"):
-        build(DRUGS_AND_GENES, edges_table([("targets", 0, 2), ("inverse_targets", 3, 1)]), add_reverse="inverse")
-
-
 def test_equal_rows_become_one_with_the_largest_weight_and_are_counted(build):
     edges = edges_table(
         [("r", 0, 2), ("r", 1, 3), ("r", 0, 2), ("s", 0, 2), ("r", 0, 2)], weight=[1.0, 2.0, 3.0, 4.0, 5.0]

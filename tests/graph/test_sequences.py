@@ -39,7 +39,7 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("add_reverse", ["never", "missing", "inverse"])
+@pytest.mark.parametrize("add_reverse", ["never", "missing"])
 def test_the_last_is_test_the_one_before_valid_and_short_sequences_are_trained_on(tmp_path, add_reverse):
     graph = build(tmp_path, add_reverse=add_reverse)
     assert named(sequence_view(graph), graph) == EXPECTED

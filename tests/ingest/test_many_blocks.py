@@ -14,7 +14,6 @@ from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.oddities import edge_oddities
 from graphmill.ingest.public_readers import read_edges
-from graphmill.ingest.sizes import size_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.triples import read_triples
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, row, text, write
@@ -117,16 +116,6 @@ def test_a_disk_that_fills_up_is_told(repository: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr("graphmill.ingest.disk.ColumnWriter.append", full)
     with pytest.raises(ResourceError, match="has no room for its temporary files; set TMPDIR"):
         read_kg_csv(repository / "data/01_raw/kg.csv")
-
-
-def test_the_size_is_told_by_the_first_megabyte_packed_or_not(tmp_path: Path) -> None:
-    import gzip
-
-    line = b"treats,drug one,disease two\n"
-    (tmp_path / "a.csv").write_bytes(line * 100_000)
-    (tmp_path / "a.csv.gz").write_bytes(gzip.compress(np.random.default_rng(0).bytes(1 << 16).hex().encode() * 40))
-    assert size_of([tmp_path / "a.csv"]).rows == pytest.approx(100_000, rel=0.01)
-    assert size_of([tmp_path / "a.csv.gz"]).text == pytest.approx(40 << 17, rel=0.5)
 
 
 class TestManyRowsInParts:

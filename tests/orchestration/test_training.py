@@ -1,4 +1,4 @@
-"""The real worker through Dagster: killed, mistaken, in two processes, asked for a report; and ``dg launch``."""
+"""The real worker through Dagster: killed, mistaken, in two processes; and ``dg launch``."""
 
 import contextlib
 import json
@@ -15,7 +15,6 @@ import dagster as dg
 import psutil
 import pytest
 
-from graphmill.diagnostics.acceleration_report import read_report
 from graphmill.orchestration import pipes
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.pipes import WorkerClient
@@ -124,23 +123,6 @@ def test_two_processes_train_as_the_launchpad_says(project: Project) -> None:
     assert [each for each in observed(project, "model") if each.get("epoch") == 2]
     left = set(psutil.Process().children(recursive=True)) - before
     assert not [child for child in left if "graphmill" in str(child.cmdline())]
-
-
-@pytest.mark.slow
-def test_the_acceleration_report_measures_and_tells_its_progress(project: Project) -> None:
-    config = {"epochs": 1, "singles": ["acceleration.gradient_checkpointing=true", "acceleration.batch_size=3"]}
-    result = train(project, "acceleration_report", config)
-    assert result.success, failure(result)
-    shown = project.metadata("toy/hgt_acceleration_report")
-    report = read_report(project.root / project.value("toy/hgt_acceleration_report")["report"])
-    rows = {row.name: row for row in report.rows}
-    assert list(rows) == ["baseline", "accelerated", *config["singles"]]
-    assert all(f"| {name} |" in shown["table"] for name in rows)
-    assert rows["baseline"].seconds_per_epoch > 0
-    assert rows["baseline"].peak_memory_bytes > 100 * 2**20
-    assert 0 < rows["acceleration.gradient_checkpointing=true"].metrics["test_mrr"] <= 1
-    assert "batch_size" in rows["acceleration.batch_size=3"].status
-    assert [each["epoch"] for each in observed(project, "acceleration_report")][-1] == 3
 
 
 def test_dg_launch_materializes_assets(tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.R
 def test_a_row_says_how_usual_likely_and_supported_it_is(runs: dict[str, graphmill.Run]) -> None:
     found = runs["blend"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
     assert set(found["known"]) == {""}
-    np.testing.assert_allclose(found["relative_rank"], found["rank"] / found["usual_rank"], rtol=1e-5)
+    np.testing.assert_allclose(found["relative_rank"], found["rank"] / found["median_rank"], rtol=1e-5)
     by_score = found.sort_values("score")
     assert by_score["probability"].is_monotonic_increasing
     assert found["probability"].between(0, 1).all()

@@ -1,4 +1,4 @@
-"""The best tails are those of brute force, whatever the blocks, ties included; usual ranks and diversity from them."""
+"""The best tails are those of brute force, whatever the blocks, ties included; median ranks and diversity from them."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from graphmill.errors import TrainingError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions import top_tails
 from graphmill.predictions.diversity import diversity
+from graphmill.predictions.median_ranks import median_ranks
 from graphmill.predictions.top_tails import best_tails, top_of_rows
-from graphmill.predictions.usual_ranks import usual_ranks
 from tests.predictions.conftest import candidates_of, random_scores, relation_called
 
 SPLITS = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": (3,)}
@@ -66,21 +66,21 @@ def test_scores_that_are_not_finite_are_refused(graph: TypedGraph) -> None:
         best_tails(candidates_of(graph, relation, scores), np.arange(3), 2)
 
 
-def test_a_usual_rank_is_the_geometric_mean_over_heads_for_which_the_tail_is_open(graph: TypedGraph) -> None:
+def test_a_median_rank_is_that_over_the_heads_for_which_the_tail_is_open(graph: TypedGraph) -> None:
     relation = relation_called(graph, "protein_protein", "gene/protein")
     scores = random_scores(graph, relation, 30)
     expected = open_scores(graph, relation, scores, (0, 1, 2))
     candidates = candidates_of(graph, relation, scores)
     heads = np.unique(candidates.links_of(0)[0])
-    logs: list[list[float]] = [[] for _ in range(scores.shape[1])]
+    ranks: list[list[int]] = [[] for _ in range(scores.shape[1])]
     for head in heads:
         order = [t for t in np.argsort(-expected[head], kind="stable") if np.isfinite(expected[head, t])]
         for rank, tail in enumerate(order, 1):
-            logs[tail].append(np.log(rank))
-    found = usual_ranks(candidates, 10**6, seed=0)
-    np.testing.assert_allclose(found, [np.exp(np.mean(each)) for each in logs], rtol=1e-5)
-    drawn = usual_ranks(candidates, 8, seed=0)
-    assert (drawn == usual_ranks(candidates, 8, seed=0)).all()
+            ranks[tail].append(rank)
+    found = median_ranks(candidates, 10**6, seed=0)
+    np.testing.assert_allclose(found, [np.median(each) for each in ranks])
+    drawn = median_ranks(candidates, 8, seed=0)
+    assert (drawn == median_ranks(candidates, 8, seed=0)).all()
     assert (drawn != found).any()
 
 
@@ -95,4 +95,4 @@ def test_a_tail_that_is_first_for_everybody_is_seen(graph: TypedGraph) -> None:
     assert (flyer["distinct_tails"], flyer["top_tail_share"], flyer["entropy"]) == (1, 1.0, 0.0)
     assert varied["effective_tails"] > 20
     assert varied["top_tail_share"] < 0.5
-    assert usual_ranks(candidates, 100, seed=0)[7] == 1.0
+    assert median_ranks(candidates, 100, seed=0)[7] == 1.0

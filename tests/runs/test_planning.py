@@ -18,13 +18,13 @@ from graphmill.graph.typed_graph import NodeType, Relation, TypedGraph
 from graphmill.runs import planning
 from graphmill.runs import train as worker_run
 from graphmill.runs.export import restore
-from graphmill.runs.planning import RunEstimate, estimate_run, open_graph, options, parts_of, plan_run
+from graphmill.runs.planning import RunEstimate, estimate_run, layer_widths, open_graph, options, parts_of, plan_run
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems.hgt import memory
 from graphmill.systems.hgt.memory import memory_parts
 from graphmill.training.contract import StepSizes
-from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_of
+from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_of, sharded
 from tests.training.cases import CASES, typed_graph
 
 GIB = 2**30
@@ -412,3 +412,26 @@ def test_an_epochs_phases_are_timed(name: str, tmp_path: Path) -> None:
         ).seconds_per_step
         > 0
     )
+
+
+def test_a_rank_of_sharded_tables_holds_its_part_and_the_features_that_it_gathers() -> None:
+    parts = [
+        Part("table", "weights", 800),
+        Part("states", "kept", 2000, recomputed=1000),
+        Part("all", "evaluation", 600),
+    ]
+    counts = {part.name: part.count for part in sharded(parts, 2, nodes=10, widths=[4, 2])}
+    assert (counts["table"], counts["states"], counts["all"]) == (400, 1000, 300)
+    assert counts["features of all nodes and their gradient"] == 2 * 10 * 4
+    assert counts["features of all nodes"] == 10 * 4
+    whole, part = (
+        estimate_of(each, "adam", StepSizes(checkpointing=True), device="cuda").peak
+        for each in (parts, sharded(parts, 2, nodes=0, widths=[]))
+    )
+    assert part == whole / 2
+
+
+def test_kgats_layers_have_widths_of_their_own() -> None:
+    from graphmill.systems.kgat.settings import KgatSettings
+
+    assert layer_widths(KgatSettings()) == [64, 64, 32]

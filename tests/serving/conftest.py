@@ -18,7 +18,6 @@ import uvicorn
 from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
-from graphmill.export.index import Vectors, write_index
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.contents import DRIFT_PICTURES
 from graphmill.promotion.versions import Version, Versions
@@ -112,7 +111,6 @@ PICTURE = base64.b64decode(
 def fill(
     seed: int,
     arrays: Mapping[str, np.ndarray],
-    index: str,
     items: int,
     first_name: str,
     files: Mapping[str, bytes],
@@ -153,7 +151,6 @@ def fill(
             ]
             table = pa.Table.from_pylist([{**row, "score": 1.0 / row["rank"]} for row in rows], SCHEMA)
             pq.write_table(table, folder / "recommendations.parquet")
-        said = None if index == "exact" else write_index(index, Vectors(values), folder)  # type: ignore[arg-type]
         return {
             "system": system,
             "run_dir": f"data/06_models/toy/hgt/run{seed}",
@@ -164,7 +161,6 @@ def fill(
             "selection_metric": "mrr",
             "metrics": {"valid_mrr": 0.25, "test_mrr": 0.2},
             "graph": {"nodes": dict.fromkeys(TYPES, OF_TYPE)},
-            "index": said,
         }
 
     return write
@@ -184,7 +180,6 @@ def make(promoted: Path) -> MakeVersion:
         model: str = "toy/hgt",
         *,
         links: bool = True,
-        index: str = "exact",
         items: int = 0,
         first_name: str = "Drug 0",
         files: Mapping[str, bytes] | None = None,
@@ -192,7 +187,7 @@ def make(promoted: Path) -> MakeVersion:
     ) -> Version:
         store = Versions(promoted / model)
         with store.lock():
-            write = fill(seed, scoring(seed) if links else {}, index, items, first_name, files or {})
+            write = fill(seed, scoring(seed) if links else {}, items, first_name, files or {})
             version = store.add(lambda folder: {**write(folder), **(about or {})})
             store.switch(version, kind="promoted", by="a test", why=f"seed {seed}")
         return version

@@ -97,7 +97,7 @@ def links_table() -> bytes:
         {
             "head_id": ids[1], "head_name": "a", "head_type": kinds[1], "relation": "indication",
             "tail_id": ids[31 + n], "tail_name": "b", "tail_type": kinds[31 + n],
-            "score": 1.0 - n, "rank": n + 1, "usual_rank": 1.0, "relative_rank": 1.0, "probability": 0.5, "known": "",
+            "score": 1.0 - n, "rank": n + 1, "median_rank": 1.0, "relative_rank": 1.0, "probability": 0.5, "known": "",
         }
         for n in range(3)
     ]  # fmt: skip

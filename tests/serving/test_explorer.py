@@ -2,37 +2,32 @@
 
 import csv
 import os
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from starlette.testclient import TestClient
 
 from graphmill.promotion.promote import promote_run, versions_folder
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.serving import application
+from tests.chromium import chromium
 from tests.serving.conftest import MakeVersion, served_here
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
 pytestmark = pytest.mark.ui
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
 PATIENCE_MS = 60_000
 NASTY = '<img src=x onerror="document.title=1">'
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture

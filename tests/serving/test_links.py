@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
         export_run(restore(run))
         rows: list[dict[str, Any]] = []
         if table:
-            write_links(link_model(run), LinkSettings(k=K, usual_heads=4, csv=False, heads=[head] if head else []))
+            write_links(link_model(run), LinkSettings(k=K, median_heads=4, csv=False, heads=[head] if head else []))
             rows = pq.read_table(run / "links" / "links.parquet").to_pylist()
         promote_run(run, Versions(project / "data" / "07_promoted" / "toy" / "m"), by="a test", person=True, force=True)
         if not keep:
@@ -74,7 +74,7 @@ def test_the_table_answers_and_scores_go_on_where_it_ends(
     where = f"/v1/toy/m/current/links?id={head}&relation={relation}"
     found = client.get(f"{where}&k={K + 3}").json()["links"]
     assert [link["id"] for link in found[:K]] == [row["tail_id"] for row in listed]
-    for name in ("rank", "usual_rank", "relative_rank", "probability"):
+    for name in ("rank", "median_rank", "relative_rank", "probability"):
         assert [link[name] for link in found[:K]] == pytest.approx([row[name] for row in listed], abs=1e-6)
     assert [link["from"] for link in found] == ["table"] * K + ["scores"] * 3
     assert [link["rank"] for link in found] == list(range(1, K + 4))

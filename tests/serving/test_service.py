@@ -48,26 +48,11 @@ def test_neighbours_are_those_of_the_run_page_by_page(client: TestClient, make: 
     rows = [*first["neighbors"], *second["neighbors"]][:20]
     assert [row["id"] for row in rows] == expected["node_id"].tolist()
     assert [row["cosine"] for row in rows] == pytest.approx(expected["cosine"].tolist(), abs=1e-5)
-    assert first["search"] == "exact"
     last = get(client, f"{LIVE}/neighbors", id="DR5", k=1000)
     assert (len(last["neighbors"]), last["next"]) == (89, None)
     among = get(client, f"{LIVE}/neighbors", id="DR5", k=100, among="gene")["neighbors"]
     assert {row["type"] for row in among} == {"gene"}
     assert len(among) == 30
-
-
-def test_an_index_finds_the_same_neighbours(client: TestClient, make: MakeVersion) -> None:
-    pytest.importorskip("faiss")
-    expected = Run(make(index="faiss").path).neighbors("DR5", 10)["node_id"].tolist()
-    found = get(client, f"{LIVE}/neighbors", id="DR5")
-    assert found["search"] == "faiss"
-    assert [row["id"] for row in found["neighbors"]] == expected
-
-
-def test_where_the_index_cannot_be_read_search_is_exact(client: TestClient, make: MakeVersion) -> None:
-    pytest.importorskip("faiss")
-    (make(index="faiss").path / "index.faiss").write_bytes(b"torn")
-    assert get(client, f"{LIVE}/neighbors", id="DR5")["search"] == "exact"
 
 
 def test_links_are_those_of_the_run_with_the_paths_that_support_them(client: TestClient, make: MakeVersion) -> None:

@@ -285,7 +285,7 @@ CASES = {
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
     "conve-softmax": Case("conve", merge(_CONVE, {"objective": {"loss": "softmax"}}), row_split=False),
     "conve-slcwa": Case(
-        "conve", merge(_CONVE, {"objective": {"loop": "slcwa", "negatives_per_positive": 4}}), row_split=False
+        "conve", merge(_CONVE, {"objective": {"negatives": "sampled", "negatives_per_positive": 4}}), row_split=False
     ),
     "complex": Case("complex", _FACTOR),
     "complex-triples": Case("complex", merge(_FACTOR, {"objective": {"relation_weight": 0.5}}), graph=triples_graph),

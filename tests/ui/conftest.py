@@ -18,15 +18,11 @@ import httpx
 import psutil
 import pytest
 import yaml
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.chromium import chromium
 from tests.components.conftest import write_kg
 
-CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
 PATIENCE_MS = 60_000
 READY_SECONDS = 180.0
 RUN_SECONDS = 600.0
@@ -111,12 +107,8 @@ def write_project(root: Path) -> None:
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    if not Path(CHROMIUM).exists():
-        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
-    with sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+    with chromium() as running:
         yield running
-        running.close()
 
 
 @pytest.fixture

@@ -51,9 +51,9 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
         owners { ... on TeamAssetOwner { team } } dependencyKeys { path } } }""")["assetNodes"]
     by_name = {name: node for node in nodes for dataset, name in [node["assetKey"]["path"]] if dataset == "biomed"}
     of_blend = {f"blend_{name.partition('_')[2]}" for name in CHAIN if name.startswith("hgt_")}
-    assert set(by_name) == {*CHAIN, *of_blend, "hgt_acceleration_report"}
+    assert set(by_name) == {*CHAIN, *of_blend}
     assert {node["groupName"] for node in by_name.values()} == {
-        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration"),
+        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation"),
         "biomed_release",
     }
     assert all(node["description"] and node["kinds"] for node in nodes)

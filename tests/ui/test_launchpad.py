@@ -25,7 +25,6 @@ KINDS = {
     **{"recommendations": "plays/sasrec_recommendations", "links": "facts/conve_links"},
     **{"influence": "facts/conve_influence", "drift": "biomed/hgt_drift", "promoted": "biomed/hgt_promoted"},
     **{"trials": "plays/sasrec_trials", "leaderboard": "plays/sasrec_leaderboard"},
-    **{"acceleration_report": "biomed/hgt_acceleration_report"},
 }
 """An asset of each kind that the components make."""
 ODD = {

@@ -114,7 +114,6 @@ def test_a_later_station_ends_when_it_is_asked_to(
     [
         ({"mode": "influence", "influence": {"top": 3}}, "unknown setting 'top'"),
         ({"mode": "recommend"}, "conve does not recommend"),
-        ({"mode": "acceleration_report", "report": {"epochs": 0}, "settings": {}, "out": "x"}, "epochs = 0"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -127,9 +126,9 @@ def test_mistakes_are_one_sentence(
 
 
 def test_figures_are_grouped_by_who_made_them() -> None:
-    flat = {"ndcg@10": 1.0, "ndcg_kgat@20": 2.0, "mrr": 3.0, "item_knn_hit@5": 4.0, "popularity_ndcg_kgat@20": 5.0}
+    flat = {"ndcg@10": 1.0, "map@20": 2.0, "mrr": 3.0, "item_knn_hit@5": 4.0, "popularity_map@20": 5.0}
     assert grouped(flat | {"popularity_bias@10": 6.0, "seconds": 7.0}) == {
-        "model": {"ndcg@10": 1.0, "ndcg_kgat@20": 2.0, "mrr": 3.0, "popularity_bias@10": 6.0},
+        "model": {"ndcg@10": 1.0, "map@20": 2.0, "mrr": 3.0, "popularity_bias@10": 6.0},
         "item_knn": {"hit@5": 4.0},
-        "popularity": {"ndcg_kgat@20": 5.0},
+        "popularity": {"map@20": 5.0},
     }

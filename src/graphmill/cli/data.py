@@ -57,15 +57,15 @@ def ingest_report(
     from graphmill.project.data import asked_columns
 
     named = named_columns(columns)
-    found = report(path, format_, named, force=force)
+    described = report(path, format_, named, force=force)
     ask = None if as_json or named or format_ != "auto" else asking()
-    if found.problem and not found.counts and ask is not None and (named := asked_columns(path, ask)):
-        found = report(path, format_, named, force=force)
+    if described.problem and not described.counts and ask is not None and (named := asked_columns(path, ask)):
+        described = report(path, format_, named, force=force)
     if as_json:
-        print_json(found.to_dict())
+        print_json(described.to_dict())
     else:
-        print(found.text())
-    if found.problem:
+        print(described.text())
+    if described.problem:
         raise typer.Exit(EXIT_USER_ERROR)
 
 

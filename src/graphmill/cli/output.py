@@ -79,35 +79,35 @@ def other_epoch(result: dict[str, Any]) -> bool:
     return result["best_metric"] is not None and result["exported_epoch"] != result["best_epoch"]
 
 
-def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
+def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
     baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
     ``truth`` and ``judgements``.
     """
-    about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
+    about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if ranking.get(name)}
     rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
     rest += ["question", "answer", "truth", "judgements"]
-    return about | {"figures": _figures(found)} | {name: found[name] for name in rest if name in found}
+    return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
-def show_ranking(run: str, found: dict[str, Any]) -> None:
+def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     """Prints a ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
     from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 
-    figures = _figures(found)
+    figures = _figures(ranking)
     names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
-    if "against" in found:
-        other = "micro" if found["against"]["average"] == "macro" else "macro"
-        of = found[other]
+    if "against" in ranking:
+        other = "micro" if ranking["against"]["average"] == "macro" else "macro"
+        of = ranking[other]
         rows += [[f"{other} {m}", *(number(of[who].get(m)) for who in figures)] for m in names if m in of["model"]]
-    print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
-    for each in ranking_tables(found):
+    print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", ["metric", *figures], rows)
+    for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
     for name in ("truth", "judgements"):
-        for note in found.get(name, {}).get("notes", ()):
+        for note in ranking.get(name, {}).get("notes", ()):
             print(f"note: {note}", file=sys.stderr)
-    if "verdicts" in found:
+    if "verdicts" in ranking:
         rows = [
             [
                 v["name"],
@@ -116,13 +116,13 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
                 v["status"],
                 f"{v['meaning']} {v['remedy']}".strip(),
             ]
-            for v in found["verdicts"]
+            for v in ranking["verdicts"]
         ]
         print_table("Verdicts", ["figure", "value", "bound", "verdict", "meaning"], rows)
-    if "against" in found:
-        print(found["against"]["sentence"])
-    if "answer" in found:
-        print(answer_sentence(found))
+    if "against" in ranking:
+        print(ranking["against"]["sentence"])
+    if "answer" in ranking:
+        print(answer_sentence(ranking))
 
 
 def show_links(rows: list[dict[str, Any]]) -> None:
@@ -131,7 +131,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
     judged = bool(rows) and "judged" in rows[0]
-    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", *["judged"] * judged, "best path"]
+    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), own in tables.items():
         cells = [
             [
@@ -140,7 +140,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 row["tail_name"],
                 number(row["score"]),
                 _significant(row["probability"]),
-                _significant(row["usual_rank"]),
+                _significant(row["median_rank"]),
                 row["known"],
                 *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
@@ -174,11 +174,11 @@ def _significant(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
-def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    if "beside" in found:
-        return dict(found["beside"])
-    average = found[found["against"]["average"]]
-    return {who: average[who] for who in found["mrr"]}
+def _figures(ranking: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if "beside" in ranking:
+        return dict(ranking["beside"])
+    average = ranking[ranking["against"]["average"]]
+    return {who: average[who] for who in ranking["mrr"]}
 
 
 def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:

@@ -38,13 +38,6 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
-    copy_to: Annotated[
-        str, typer.Option(help="Folder or URL that live versions are copied to from now on; a rollback follows")
-    ] = "",
-    sink: Annotated[
-        list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
-    ] = None,
-    index: Annotated[str, typer.Option(help="How neighbours are searched: exact or faiss")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -65,9 +58,7 @@ def promote(
         "question": question,
         "min_gain": min_gain,
         "keep": keep,
-        "index": index,
     }
-    values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 
@@ -79,26 +70,24 @@ def promote(
             run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
         )
 
-    found = on_its_device(promoted)
-    _record(store, found)
+    outcome = on_its_device(promoted)
+    _record(store, outcome)
     if as_json:
-        print_json(found)
+        print_json(outcome)
     else:
-        _show_promotion(store, found)
-    if found["outcome"] != "promoted" and policy:
+        _show_promotion(store, outcome)
+    if outcome["outcome"] != "promoted" and policy:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command(rich_help_panel=USE)
 def export(
     what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    target: Annotated[
-        str, typer.Argument(help="A file ending in .duckdb, .parquet, .csv or .npy, or postgresql:SCHEMA.TABLE")
-    ],
+    target: Annotated[str, typer.Argument(help="A file ending in .parquet, .csv or .npy")],
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """Write vectors with their ids, names and types to a file or a database, and replace its content."""
+    """Write vectors with their ids, names and types to a file, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
     from graphmill.export.targets import check_target, write_to
     from graphmill.promotion.versions import folder_of
@@ -110,8 +99,7 @@ def export(
     if as_json:
         print_json(written)
     else:
-        note = f" ({written['note']})" if written["note"] else ""
-        print(f"{written['rows']:,} vectors of {path} are in {target}{note}")
+        print(f"{written['rows']:,} vectors of {path} are in {target}")
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -127,19 +115,14 @@ def rollback(
 
     store = _versions(model, folder)
     with progress("graphmill rollback"):
-        found = roll_back(store, version, by=somebody(), why=why)
-    _record(store, {**found, "outcome": "rolled back", "champion": found["before"]})
+        outcome = roll_back(store, version, by=somebody(), why=why)
+    _record(store, {**outcome, "outcome": "rolled back", "champion": outcome["before"]})
     if as_json:
-        print_json(found)
+        print_json(outcome)
     else:
-        print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
-        if found["not_written"]:
-            where = f"{', '.join(found['not_written'])}, which only {found['before']} itself names"
-            print(f"note: not written to {where}; graphmill export {store.label} TARGET writes there", file=sys.stderr)
-        if found["tracker"]:
-            print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
-        if found["copy"]:
-            print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
+        print(f"{store.label}: {outcome['version']} is live, {outcome['before']} was ({outcome['path']})")
+        if outcome["tracker"]:
+            print(f"note: the tracker was not told: {outcome['tracker']}", file=sys.stderr)
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -227,13 +210,13 @@ def drift(
         report = on_its_device(lambda: compare_sides(first, second, bounds, outlets=[terminal]))
     finally:
         terminal.close()
-    found = {"before": before, "after": after, "against": first.name, **report.to_dict()}
+    values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
-        write_report(report, found, out)
+        write_report(report, values, out)
     if as_json:
-        print_json(found)
+        print_json(values)
     else:
-        _show_drift(found)
+        _show_drift(values)
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -251,17 +234,15 @@ def _versions(model: str, folder: Path) -> "Versions":
     return store
 
 
-def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
-    from graphmill.export.index import index_sentence
-
+def _show_promotion(store: "Versions", outcome: dict[str, Any]) -> None:
     rows = [
-        ["outcome", found["outcome"]],
-        ["reason", found["reason"]],
-        ["live version", found["version"] or "none"],
-        ["where", found["path"]],
-        ["live before", found["champion"] or "none"],
+        ["outcome", outcome["outcome"]],
+        ["reason", outcome["reason"]],
+        ["live version", outcome["version"] or "none"],
+        ["where", outcome["path"]],
+        ["live before", outcome["champion"] or "none"],
     ]
-    compared = found["comparison"]
+    compared = outcome["comparison"]
     if compared:
         interval = f"{compared['difference']:+.4f} ({compared['low']:+.4f} to {compared['high']:+.4f})"
         rows += [
@@ -270,39 +251,36 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
             ["queries, left out", f"{compared['queries']:,}, {compared['left_out']:,}"],
         ]
         name = compared["metric"]
-        test = [number(found["test"][who].get(name)) for who in ("candidate", "champion")]
+        test = [number(outcome["test"][who].get(name)) for who in ("candidate", "champion")]
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
-    elif found["problem"]:
-        rows.append(["not compared", found["problem"]])
-    if found["index"]:
-        rows.append(["index", index_sentence(found["index"])])
-    if found["tracker"]:
-        rows.append(["the tracker was not told", found["tracker"]])
-    if found["copy"]:
-        rows.append(["not copied", found["copy"]])
-    if found["removed"]:
-        rows.append(["removed", ", ".join(found["removed"])])
+    elif outcome["problem"]:
+        rows.append(["not compared", outcome["problem"]])
+    if outcome["tracker"]:
+        rows.append(["the tracker was not told", outcome["tracker"]])
+    if outcome["removed"]:
+        rows.append(["removed", ", ".join(outcome["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)
 
 
-def _show_drift(found: dict[str, Any]) -> None:
-    rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in found["findings"]]
-    print_table(f"{found['after']} against {found['before']}", ["finding", "verdict", "meaning"], rows)
+def _show_drift(values: dict[str, Any]) -> None:
+    rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in values["findings"]]
+    print_table(f"{values['after']} against {values['before']}", ["finding", "verdict", "meaning"], rows)
     names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
-    sides = [found["overall"], *found["types"]]
+    sides = [values["overall"], *values["types"]]
     rows = [[own["name"] or "all", *(number(own.get(name)) for name in names)] for own in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)
     rows = [
-        [n["name"] or n["id"], n["type"], number(n.get("cosine")), number(n["overlap_10"])] for n in found["moved"][:10]
+        [n["name"] or n["id"], n["type"], number(n.get("cosine")), number(n["overlap_10"])]
+        for n in values["moved"][:10]
     ]
     print_table("Moved most", ["node", "type", "cosine with itself", "neighbours kept"], rows)
-    if found["graph"]:
-        changed = found["graph"]
+    if values["graph"]:
+        changed = values["graph"]
         pairs = f"{changed['before']:,} → {changed['after']:,} node pairs"
         print(f"graph: {pairs}, {changed['lost']:,} gone, {changed['added']:,} new")
 
 
-def _record(store: "Versions", found: dict[str, Any]) -> None:
+def _record(store: "Versions", outcome: dict[str, Any]) -> None:
     """Records the promotion in Dagster's event log, if there is one: in a separate process, because this module must
     not import Dagster."""
     from graphmill.promotion.promote import dagster_home, somebody
@@ -310,7 +288,7 @@ def _record(store: "Versions", found: dict[str, Any]) -> None:
     home = dagster_home(store.path)
     if home is None:
         return
-    event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "decision": found}
+    event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "decision": outcome}
     done = subprocess.run(
         [sys.executable, "-m", "graphmill.orchestration.promotion", str(home)],
         input=json.dumps(event, default=str),

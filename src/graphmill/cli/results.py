@@ -62,13 +62,15 @@ def rank(
     }
     asked = parse(RankSettings, values, "rank")
     with closing(Terminal()) as shown:
-        found = on_its_device(lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[shown]))
+        ranking = on_its_device(
+            lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[shown])
+        )
     if as_json:
-        print_json(ranking_json(found))
+        print_json(ranking_json(ranking))
         return
-    show_ranking(str(run), found)
-    if found.get("advice"):
-        print(found["advice"])
+    show_ranking(str(run), ranking)
+    if ranking.get("advice"):
+        print(ranking["advice"])
 
 
 @app.command(rich_help_panel=USE)
@@ -113,13 +115,18 @@ def embed(
             print(f"note: {note}", file=sys.stderr)
         return embed_run(restored, tables, source, output, told), source
 
-    found, source = on_its_device(embedded)
+    exported, source = on_its_device(embedded)
     folder = output or run / "embeddings_later"
-    about = {"folder": str(folder), "new_nodes": found["joined"]["nodes"], "nodes": found["rows"], "dim": found["dim"]}
+    about = {
+        "folder": str(folder),
+        "new_nodes": exported["joined"]["nodes"],
+        "nodes": exported["rows"],
+        "dim": exported["dim"],
+    }
     if as_json:
         print_json(about)
         return
-    rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
+    rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{exported['rows']:,}"]]
     rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
     print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
 
@@ -168,12 +175,14 @@ def recommend(
             return {**restored.used, **recommend_run(restored, k, exclude_seen)}
         return {**restored.used, **recommend_history(restored, met, history, k, exclude_seen, output)}
 
-    found = on_its_device(recommended)
+    recommendations = on_its_device(recommended)
     if as_json:
-        print_json(found)
+        print_json(recommendations)
     else:
         print_table(
-            f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()]
+            f"Recommendations of {run}",
+            ["what", "value"],
+            [[name, str(value)] for name, value in recommendations.items()],
         )
 
 
@@ -315,22 +324,22 @@ def probe(
 
     given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases, "kind": kind}
     with progress(f"graphmill probe {run}"):
-        found = probe_run(run, parse(LabelSettings, given, "--labels"))
+        probed = probe_run(run, parse(LabelSettings, given, "--labels"))
     if (run / "report.json").is_file():
         write_card(run)
     if as_json:
-        print_json(found)
+        print_json(probed)
         return
     rows = [
         [who, number(each["value"]), *(f"{part['low']:+.3f} to {part['high']:+.3f}" if part else "" for part in parts)]
-        for who, each in found["scores"].items()
-        for parts in [(each, found["over"].get(who))]
+        for who, each in probed["scores"].items()
+        for parts in [(each, probed["over"].get(who))]
     ]
-    head = [f"{found['metric']} from", "value", "95 % interval", "vectors minus it"]
-    print_table(f"{found['label']} of {found['nodes']:,} nodes of type {found['node_type']}", head, rows)
-    for note in found["notes"]:
+    head = [f"{probed['metric']} from", "value", "95 % interval", "vectors minus it"]
+    print_table(f"{probed['label']} of {probed['nodes']:,} nodes of type {probed['node_type']}", head, rows)
+    for note in probed["notes"]:
         print(f"note: {note}")
-    print(f"{found['sentence']}.")
+    print(f"{probed['sentence']}.")
 
 
 @app.command(rich_help_panel=USE)
@@ -344,11 +353,11 @@ def neighbors(
     """Show the nearest nodes by cosine."""
     from graphmill.api import Run
 
-    found = Run(run).neighbors(node, k, node_type)
+    neighbours = Run(run).neighbors(node, k, node_type)
     if as_json:
-        print_json(found.to_dict(orient="records"))
+        print_json(neighbours.to_dict(orient="records"))
         return
-    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), number(r.cosine)] for r in found.itertuples()]
+    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), number(r.cosine)] for r in neighbours.itertuples()]
     print_table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
 
 
@@ -369,11 +378,11 @@ def tracin(
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
-    found = on_its_device(
+    influences = on_its_device(
         lambda: trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
     )
     if as_json:
-        print_json(found)
+        print_json(influences)
     else:
         print(Path(output or run / "influence") / f"{chosen.mode}.csv")
 
@@ -388,12 +397,12 @@ def compare(
     """Compare two runs: settings that differ, metrics, time, memory, and loss curves."""
     from graphmill.usage.compare import compare_picture, compare_runs
 
-    found = compare_runs(run_a, run_b)
+    comparison = compare_runs(run_a, run_b)
     if picture is not None:
         with writing(picture):
             write_atomically(picture, compare_picture(run_a, run_b))
     if as_json:
-        print_json(found.to_dict())
+        print_json(comparison.to_dict())
         return
-    print_table("Settings that differ", ["setting", "A", "B"], found.setting_rows())
-    print_table("Figures", ["figure", "A", "B", "B / A"], found.figure_rows())
+    print_table("Settings that differ", ["setting", "A", "B"], comparison.setting_rows())
+    print_table("Figures", ["figure", "A", "B", "B / A"], comparison.figure_rows())

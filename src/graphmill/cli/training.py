@@ -55,40 +55,29 @@ def train(
 def estimate(
     settings: Annotated[
         Path,
-        typer.Argument(help="settings.yaml, a system such as hgt, or files of a graph"),
+        typer.Argument(help="settings.yaml, or a system such as hgt"),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:
-    """Estimate the memory and time of each way to train, before it starts; or of reading files."""
-    from graphmill.diagnostics.scaling import estimate_data, estimate_training
+    """Estimate the memory and time of each way to train, before it starts."""
     from graphmill.runs.messages import duration
-    from graphmill.runs.resolve import merge, read_settings
+    from graphmill.runs.planning import estimate_run, open_graph
+    from graphmill.runs.resolve import merge, read_settings, resolve
 
-    if "://" in str(settings) or (settings.exists() and settings.suffix not in (".yaml", ".yml", ".json")):
-        data = estimate_data(str(settings))
-        if as_json:
-            print_json(data.to_json())
-            return
-        print_table(f"{settings}: what its graph takes", ["", "memory", "fits", "disk"], data.rows())
-        print(data.sentence)
-        return
-    result = estimate_training(merge(read_settings(settings), overrides(set_ or [])), str(settings))
-    run = result.run
+    where = str(settings)
+    job = resolve(merge(read_settings(settings), overrides(set_ or [])), where)
+    run = estimate_run(job, open_graph(job, where), where)
     if as_json:
-        print_json(result.to_json())
+        print_json(run.to_json())
     else:
         print_table(f"{settings}: what a training takes", ["", *run.columns], run.rows())
-        if result.shards:
-            columns = ["workers", "peak memory of each", "sent by each a step"]
-            print_table("full batching, sharded by rows", columns, result.rows)
         print(run.sentence)
         if run.seconds_per_step:
             print(
                 f"A step takes {run.seconds_per_step:.3g} s here (measured), the {run.steps:,} steps of the training "
                 f"{duration(run.steps * run.seconds_per_step)}, without evaluations and export."
             )
-        print(result.advice)
     if run.chosen is None:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

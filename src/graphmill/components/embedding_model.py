@@ -9,7 +9,6 @@ import dagster as dg
 from pydantic import BaseModel, Field, model_validator
 
 from graphmill.components.abilities import Abilities, predicted
-from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
@@ -25,7 +24,6 @@ from graphmill.components.scorer_asset import scorer_asset
 from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.components.worker_asset import WorkerAsset
-from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.export.remote import require_target
@@ -61,7 +59,6 @@ ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abiliti
 SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "checks": ("checks", ModelChecks),
     "validation": ("validation", ValidationSettings),
-    "acceleration_report": ("acceleration_report", AccelerationReportSettings),
     "influence": ("influence", InfluenceSettings),
     "recommendations": ("recommendations", RecommendationSettings),
     "links": ("links", LinkSettings),
@@ -131,9 +128,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
     validation: Annotated[Any, section(ValidationSettings, "validation")] = Field(default_factory=ValidationSettings)
-    acceleration_report: Annotated[Any, section(AccelerationReportSettings, "acceleration_report")] = Field(
-        default_factory=AccelerationReportSettings
-    )
     influence: Annotated[Any, section(InfluenceSettings, "influence")] = Field(default_factory=InfluenceSettings)
     recommendations: Annotated[Any, section(RecommendationSettings, "recommendations")] = Field(
         default_factory=RecommendationSettings
@@ -209,7 +203,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
-        require_target(plan.promotion.copy_to, "promote.copy_to")
         if plan.search and plan.predicts:
             raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:
@@ -251,14 +244,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             name = f"{prefix}_schedule"
             schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
         made = dg.Definitions(
-            assets=[
-                *assets,
-                *(
-                    []
-                    if isinstance(plan.settings, ClosedFormSettings | AutoSettings)
-                    else [acceleration_asset(plan).build(plan)]
-                ),
-            ],
+            assets=assets,
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),

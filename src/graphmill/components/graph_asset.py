@@ -142,8 +142,8 @@ def _summary(plan: DatasetPlan, graph: TypedGraph) -> str:
 def _matches(plan: DatasetPlan) -> dict[str, Any]:
     """How ids of the sources match, as the tables' step found it; empty without a pair of sources."""
     file = plan.root / plan.coverage_path
-    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    return {"ids": records(found)} if found else {}
+    written = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    return {"ids": records(written)} if written else {}
 
 
 def _attributes(graph: TypedGraph) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def links_asset(plan: ModelPlan) -> WorkerAsset:
         stage="release",
         kinds={"parquet", "csv", "markdown"},
         description=(
-            f"New links that {plan.name} predicts for {plan.dataset}: the best tails of each head, with rank, usual rank, "
+            f"New links that {plan.name} predicts for {plan.dataset}: the best tails of each head, with rank, median rank, "
             "calibrated probability, and the short paths that support them. `graphmill links --help` says more."
         ),
         settings=plan.links,
@@ -111,7 +111,7 @@ def _tables(rows: Sequence[Mapping[str, Any]]) -> str:
             "relation": row["relation"],
             "tail": _cut(row["tail_name"], 40),
             "probability": "" if known is None else f"{known:.2g}",
-            "usual rank": "" if row["usual_rank"] is None else f"{row['usual_rank']:.0f}",
+            "median rank": "" if row["median_rank"] is None else f"{row['median_rank']:.0f}",
             "because": _reason(row),
         }
         by_head.setdefault(row["head_name"], []).append(line)

@@ -25,14 +25,11 @@ RESERVED = {
     "snapshots": "its folder has the graphs of the dataset's snapshots",
     "raw": "its assets would be named as the dataset's files are",
 }
-_REPORTS = "_acceleration"
 
 
 def checked_model_name(name: str) -> str:
     """``name`` if none of the dataset's own folders and assets has it; raises :class:`SettingsError` otherwise."""
     taken = RESERVED.get(name.lower())
-    if name.lower().endswith(_REPORTS):
-        taken = f"the folder of a model's acceleration report ends in {_REPORTS}"
     if taken:
         raise SettingsError(f"a model cannot be named {name!r}: {taken}; write another 'name' into the defs.yaml")
     return name

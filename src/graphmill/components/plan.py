@@ -11,7 +11,6 @@ from typing import Any, Literal
 import dagster as dg
 
 from graphmill.components.abilities import Abilities, abilities_of
-from graphmill.diagnostics.acceleration_report import AccelerationReportSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
@@ -193,7 +192,6 @@ class ModelPlan:
     publish: str
     owners: Sequence[str]
     freshness: dg.FreshnessPolicy | None
-    acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings

@@ -17,7 +17,6 @@ from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import checks_of
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import InputError, SettingsError
-from graphmill.export.index import REQUIRED_RECALL, index_problem, index_sentence
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.promotion import data_version, metadata
 from graphmill.promotion.policy import Facts, decide
@@ -33,12 +32,6 @@ NOT_WORSE = Check(
     "not_worse_than_the_live_one",
     "The run is not clearly worse than the live version on validation. If it is: keep the live version.",
 )
-FINDS = Check(
-    "index_finds_neighbours",
-    f"The index finds {REQUIRED_RECALL:.0%} of the ten nearest neighbours that exact search finds, or search is exact. If "
-    "not: promote again, which builds it again.",
-    blocking=True,
-)
 
 
 def promoted_asset(plan: ModelPlan) -> WorkerAsset:
@@ -46,8 +39,6 @@ def promoted_asset(plan: ModelPlan) -> WorkerAsset:
     names = [gate.name for gate in gating_checks(plan)]
     if unknown := [name for name in plan.promotion.except_checks if name not in names]:
         raise SettingsError(f"promote.except_checks: there is no check '{unknown[0]}' (known: {', '.join(names)})")
-    if not plan.abilities.vectors:
-        plan.promotion.require_vectors(plan.system)
     return WorkerAsset(
         part="promoted",
         stage="release",
@@ -59,7 +50,7 @@ def promoted_asset(plan: ModelPlan) -> WorkerAsset:
             f"{plan.dataset}/{plan.name}`."
         ),
         settings=plan.promotion,
-        checks=(WHOLE, NOT_WORSE, *((FINDS,) if plan.abilities.vectors else ())),
+        checks=(WHOLE, NOT_WORSE),
         job=_job,
         page=_page,
         more={"deps": [plan.key("links")] if plan.abilities.scores_links else []},  # the version contains this table
@@ -96,10 +87,10 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     outcome = dict(step.report.result)
     if not outcome:  # the policy waits for a command, and nothing is live
         decision = decide(step.settings, Facts(run=str(step.run_dir)))
-        outcome = {"outcome": decision.outcome, "reason": decision.reason, "comparison": {}, "index": {}}
+        outcome = {"outcome": decision.outcome, "reason": decision.reason, "comparison": {}}
         outcome |= dict.fromkeys(("version", "path", "champion", "problem"), "")
     step.context.log.info(f"{outcome['outcome']}: {outcome['reason']}")
-    compared, index = outcome["comparison"], outcome["index"]
+    compared = outcome["comparison"]
     try:
         live = Versions(step.path(step.plan.versions_folder)).current()
         if live is not None:
@@ -109,18 +100,12 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         whole, state = False, str(error)
     worse = bool(compared) and compared["high"] < 0
     reason = outcome["reason"] if compared else outcome["problem"] or "nothing to compare with"
-    recall = index_sentence(index) if index else "search is exact"
     return step.result(
         {name: outcome[name] for name in ("outcome", "version", "path")},
         metadata(outcome, _by(step), step.key),
         [
             step.check(WHOLE, whole, state),
             step.check(NOT_WORSE, not worse, reason),
-            *(
-                [step.check(FINDS, not index_problem(index), recall, metadata=index)]
-                if step.plan.abilities.vectors
-                else []
-            ),
         ],
         data_version(outcome),
     )

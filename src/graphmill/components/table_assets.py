@@ -146,8 +146,8 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
                 require_unchanged(source, raw[f"raw_{source.name}"])
             result = read_tables(here.sources, read_aliases(plan.aliases))
             rejects = _write_rejects(here, result)
-            found = json.dumps([each.to_dict() for each in result.coverage])
-            write_atomically(plan.root / here.coverage_path, found.encode())
+            coverage = json.dumps([each.to_dict() for each in result.coverage])
+            write_atomically(plan.root / here.coverage_path, coverage.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))

@@ -186,15 +186,15 @@ def _probed(step: Step, labels: LabelSettings) -> dict[str, Any]:
     """The probe for the labels of the YAML, which is also written into the run directory."""
     export = step.inputs["export"]
     vectors = read_embeddings(step.path(str(export["files"]["parquet"])))
-    found = probe_embeddings(vectors, TypedGraph.open(step.path(str(export["graph"]["path"]))), labels, step.plan.root)
-    keep_probe(step.path(step.run_dir), found)
-    return found
+    probed = probe_embeddings(vectors, TypedGraph.open(step.path(str(export["graph"]["path"]))), labels, step.plan.root)
+    keep_probe(step.path(step.run_dir), probed)
+    return probed
 
 
-def _probe_rows(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _probe_rows(probed: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
-        {f"{found['metric']} from": who, **figures, "vectors minus it": found["over"].get(who, {}).get("value")}
-        for who, figures in found["scores"].items()
+        {f"{probed['metric']} from": who, **figures, "vectors minus it": probed["over"].get(who, {}).get("value")}
+        for who, figures in probed["scores"].items()
     ]
 
 

@@ -85,18 +85,11 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 def require_number(path: Path, value: dict[str, Any], what: str) -> None:
     """Raise :class:`InputError` for a manifest of another format's number, and name both."""
-    if (found := value.get("version")) != FORMAT_NUMBER or isinstance(found, bool):
+    if (number := value.get("version")) != FORMAT_NUMBER or isinstance(number, bool):
         raise InputError(
-            f"{path.parent} has {what} format {str(found)[:20]}, and this graphmill reads {FORMAT_NUMBER}: use the "
+            f"{path.parent} has {what} format {str(number)[:20]}, and this graphmill reads {FORMAT_NUMBER}: use the "
             "graphmill that wrote it, or train and promote again"
         )
-
-
-class _Index(BaseModel):
-    kind: Literal["faiss"]
-    recall_at_10: float
-    queries: int
-    breadth: int = Field(gt=0, le=1 << 20)
 
 
 class VersionManifest(BaseModel):
@@ -122,9 +115,6 @@ class VersionManifest(BaseModel):
     graph: dict[str, Any] = {}
     resolved: dict[str, str] = {}
     software: dict[str, str] = {}
-    index: _Index | None = None
-    sinks: list[str] = []
-    made_with: dict[str, Any] = {}
     derived: list[str] = []
 
 
@@ -133,5 +123,5 @@ def read_version(folder: Path) -> dict[str, Any]:
     path, remedy = folder / VERSION, REMEDIES[VERSION_FORMAT]
     value = read_sealed(path, f"{folder} is not a version that graphmill promoted", remedy)
     require_number(path, value, "version")
-    found: dict[str, Any] = shaped(VersionManifest, value, path, remedy)
-    return found
+    manifest: dict[str, Any] = shaped(VersionManifest, value, path, remedy)
+    return manifest

@@ -1,4 +1,4 @@
-"""Writes embeddings to a target given as text: a file by its ending, or ``postgresql:SCHEMA.TABLE``."""
+"""Writes embeddings to a file whose ending names the format."""
 
 from __future__ import annotations
 
@@ -11,30 +11,25 @@ import pyarrow as pa
 from graphmill.atomic_files import writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.export.databases import DuckDbEmbeddings, PostgresEmbeddings
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
 
-POSTGRES = "postgresql:"
-ENDINGS = (".duckdb", ".parquet", ".csv", ".npy")
+ENDINGS = (".parquet", ".csv", ".npy")
 BLOCK = 10_000
 
 
 def check_target(target: str) -> None:
     """Raise :class:`InputError` if the text is not a valid target."""
-    if not target.startswith(POSTGRES) and not target.endswith(ENDINGS):
-        raise InputError(
-            f"'{target}' is not a target: use a file ending in {', '.join(ENDINGS)}, or {POSTGRES}SCHEMA.TABLE"
-        )
+    if not target.endswith(ENDINGS):
+        raise InputError(f"'{target}' is not a target: use a file ending in {', '.join(ENDINGS)}")
 
 
 def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> dict[str, Any]:
     """Write vectors with their nodes to ``target``, replacing its content atomically.
 
-    ``root``: the folder to which a file's path is relative. Returns target, rows, and a note.
+    ``root``: the folder to which a file's path is relative. Returns target and rows.
 
     Raises:
-        InputError: no such kind of target. SettingsError: its package is not installed.
-        ResourceError: the disk is full, or the database cannot be reached or refuses.
+        InputError: no such kind of target. ResourceError: the disk is full.
     """
     check_target(target)
     rows, dim = embeddings.vectors.shape
@@ -51,15 +46,11 @@ def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> d
         except BaseException:
             writer.abort()
             raise
-    return {"target": target, "rows": rows, "note": getattr(writer, "note", "")}
+    return {"target": target, "rows": rows}
 
 
 def _writer(target: str, rows: int, dim: int, root: Path | None) -> EmbeddingWriter:
-    if target.startswith(POSTGRES):
-        return PostgresEmbeddings(target.removeprefix(POSTGRES), dim)
     path = root / target if root else Path(target)
-    if target.endswith(".duckdb"):
-        return DuckDbEmbeddings(path, dim)
     if target.endswith(".csv"):
         return CsvEmbeddings(path)
     return (NpyEmbeddings if target.endswith(".npy") else ParquetEmbeddings)(path, dim, rows)

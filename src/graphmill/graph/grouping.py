@@ -24,10 +24,8 @@ from graphmill.graph.relations import (
     concatenate,
     facts_of,
     held_in,
-    inverse_key,
     mirror_of,
     sort_unique,
-    unit_of,
 )
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest import disk
@@ -94,11 +92,10 @@ class Grouped:
         """The buckets of a relation, in ascending order of destinations."""
         yield from range(self.first[key], self.first[key] + len(self.ranges[key]))
 
-    def drafts(self, key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
-        """The edges of the relation ``key``, bucket by bucket. ``inverse``: only the reverses, as a relation of their
-        own."""
+    def drafts(self, key: Key) -> Iterator[RelationDraft]:
+        """The edges of the relation ``key`` with the missing reverses, bucket by bucket."""
         for number in self.places(key):
-            held_draft = self.draft(key, number, self.edges.get(number)) if key in self.given and not inverse else None
+            held_draft = self.draft(key, number, self.edges.get(number)) if key in self.given else None
             if self.reverses is None or mirror_of(key) not in self.given:
                 assert held_draft is not None
                 yield held_draft
@@ -114,15 +111,6 @@ class Grouped:
                 )
             else:
                 yield held_draft
-
-    def directed(self, key: Key) -> bool:
-        """Whether some edge in the mirror relation of ``key`` has no reverse in the table."""
-        assert self.reverses is not None
-        for number in self.places(key):
-            held = self.draft(key, number, self.edges.get(number)).sort_key() if key in self.given else None
-            if not held_in(self.draft(key, number, self.reverses.get(number)).sort_key(), held).all():
-                return True
-        return False
 
 
 def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: GraphSettings) -> Grouped:
@@ -185,29 +173,18 @@ def written(grouped: Grouped, settings: GraphSettings) -> tuple[list[RelationFac
     """The graph's edges as arrays (E,) by name, relation after relation, and the facts for the manifest of each relation.
 
     ``add_reverse: missing`` adds (v, name, u) for each edge (u, name, v), if the mirror relation has no edge from v to u,
-    whatever its display_relation, split or attributes. ``inverse`` adds a relation ``inverse_<name>`` for each relation of
-    which some edge has no reverse in the table. An added reverse has its edge's split and attributes. Edges from a node to
-    itself are their own reverses.
+    whatever its display_relation, split or attributes. An added reverse has its edge's split and attributes. Edges from a
+    node to itself are their own reverses.
     """
-    given = grouped.given
-    mirrors = [mirror_of(key) for key in given]
-    relations: dict[Key, tuple[Key, bool]] = {key: (key, False) for key in given}
-    plain = grouped if settings.add_reverse == "missing" else replace(grouped, reverses=None)
-    if settings.add_reverse == "missing":
-        relations |= {mirror: (mirror, False) for mirror in mirrors if mirror not in relations}
-    elif settings.add_reverse == "inverse":
-        directed = {unit_of(mirror) for mirror in mirrors if grouped.directed(mirror)}
-        for key, mirror in zip(given, mirrors, strict=True):
-            if unit_of(key) in directed:
-                relations[inverse_key(key, relations)] = (mirror, True)
+    mirrors = [mirror_of(key) for key in grouped.given] if settings.add_reverse == "missing" else []
     out = {name: ColumnWriter(dtype) for name, dtype in grouped.stored.items() if name != "display"}
 
-    def drafts(key: Key, *, inverse: bool) -> Iterator[RelationDraft]:
+    def drafts(key: Key) -> Iterator[RelationDraft]:
         """The edges of a relation, which are written on the way."""
-        for draft in (grouped if inverse else plain).drafts(key, inverse=inverse):
+        for draft in grouped.drafts(key):
             for name, column in out.items():
                 column.append(draft.arrays[name])
             yield draft
 
-    facts = [facts_of(key, drafts(stored, inverse=inverse)) for key, (stored, inverse) in relations.items()]
+    facts = [facts_of(key, drafts(key)) for key in dict.fromkeys((*grouped.given, *mirrors))]
     return facts, {name: column.finish() for name, column in out.items()}

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphmill.graph.relations import INVERSE_PREFIX
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
@@ -123,8 +122,7 @@ def links_of_held_out(
     """
     node = np.full(len(src), -1, np.int64)
     for number, (source, name, target) in enumerate(keys):
-        chosen = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
-        if chosen and (source == settings.group_type) != (target == settings.group_type):
+        if name in settings.group_relations and (source == settings.group_type) != (target == settings.group_type):
             rows = relation == number
             node[rows] = (src if source == settings.group_type else dst)[rows]
     numbers = []

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,7 +23,6 @@ Key = tuple[str, str, str]
 
 Arrays = dict[str, npt.NDArray[Any]]
 
-INVERSE_PREFIX = "inverse_"
 _LARGEST_KEY = 2**63 - 1
 
 
@@ -156,17 +155,6 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     rules = {"weight": np.add if merge == "sum" else np.maximum, "confidence": np.fmax}
     merged = {n: rules[n].reduceat(v[order], starts) for n, v in draft.arrays.items() if n in rules}
     return replace(distinct, arrays=distinct.arrays | merged)
-
-
-def inverse_key(key: Key, taken: Container[Key]) -> Key:
-    """The key of the inverse of a relation. Raises :class:`InputError` if it is already used."""
-    inverse = (key[2], INVERSE_PREFIX + key[1], key[0])
-    if inverse in taken:
-        raise InputError(
-            f"the data already has a relation {inverse[1]!r} from {inverse[0]!r} to {inverse[2]!r}, the name for the "
-            f"inverse of {key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
-        )
-    return inverse
 
 
 def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:

@@ -80,10 +80,9 @@ class GraphSettings(Settings):
         "Node types of the graph, in this order; an edge is kept if both of its ends have such a type. Empty = all, "
         "in order of appearance",
     )
-    add_reverse: Literal["missing", "never", "inverse"] = setting(
+    add_reverse: Literal["missing", "never"] = setting(
         "missing",
-        "missing: add an edge's reverse if the table does not have it; never: keep the edges as they are; inverse: "
-        "add a relation 'inverse_<name>' for each directed relation",
+        "missing: add an edge's reverse if the table does not have it; never: keep the edges as they are",
     )
     isolated_nodes: Literal["keep", "drop"] = setting(
         "keep",

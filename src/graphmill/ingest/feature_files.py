@@ -202,9 +202,11 @@ def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.n
             values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
             return values.astype(np.float32), np.zeros(0, np.int64)
         except pa.ArrowInvalid:
-            found = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
-        bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
-        return np.array([np.nan if n is None else n for n in found], np.float64).astype(np.float32), np.flatnonzero(bad)
+            numbers = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
+        bad = np.array([number is None for number in numbers], bool) & np.asarray(pc.is_valid(text), bool)
+        return np.array([np.nan if n is None else n for n in numbers], np.float64).astype(np.float32), np.flatnonzero(
+            bad
+        )
 
 
 def _number(text: str) -> float | None:

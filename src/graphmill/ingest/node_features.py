@@ -88,10 +88,10 @@ def read_node_features(
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
     own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
     matches = [coverage(f"features of {kind}", rows.key, f"the {kind} nodes", own)]
-    found, rejects = _match(rows, nodes, of_type, settings, file)
-    kept = np.flatnonzero(found >= 0)
-    kept = kept[np.argsort(found[kept])]
-    node, values = found[kept].astype(np.int32), rows.values[kept]
+    matched, rejects = _match(rows, nodes, of_type, settings, file)
+    kept = np.flatnonzero(matched >= 0)
+    kept = kept[np.argsort(matched[kept])]
+    node, values = matched[kept].astype(np.int32), rows.values[kept]
     rejects = sorted([*rows.rejects, *rejects])
     counts = {
         "rows": len(rows.key) + len(rows.rejects),

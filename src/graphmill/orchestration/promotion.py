@@ -18,7 +18,6 @@ from graphmill.orchestration.metadata import markdown_table, rounded, scalars, s
 from graphmill.orchestration.page import in_words, links
 
 NO_VERSION = "none"
-_FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
 
 
 def data_version(outcome: Mapping[str, Any]) -> str:
@@ -39,7 +38,8 @@ def metadata(outcome: Mapping[str, Any], by: str, asset: dg.AssetKey) -> dict[st
         "by": by,
         **{name: rounded(value) for name, value in scalars({name: compared.get(name) for name in figures}).items()},
     }
-    page |= {name: outcome[key] for name, key in _FOLLOWERS.items() if outcome.get(key)}
+    if outcome.get("tracker"):
+        page["tracker_was_not_told"] = outcome["tracker"]
     if compared:
         page["metric"] = compared["metric"]
         page["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(outcome, compared)))

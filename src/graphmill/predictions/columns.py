@@ -10,8 +10,8 @@ COLUMNS = {
     "tail_type": "the tail's node type",
     "score": "the model's score; compare it only within a relation",
     "rank": "rank among the head's tails that were not left out; 1 is the best",
-    "usual_rank": "geometric mean of the tail's rank over other heads; low for tails that rank high for every head",
-    "relative_rank": "rank / usual_rank; below 1, the tail ranks higher for this head than for other heads",
+    "median_rank": "median of the tail's rank over other heads; low for tails that rank high for every head",
+    "relative_rank": "rank / median_rank; below 1, the tail ranks higher for this head than for other heads",
     "probability": "calibrated on validation links, at the base rate in the report; empty if there were too few links",
     "known": "the split that already has the link; empty for a new link",
     "path_length": "length of the shortest path between the two in training, without their own edge: 2 or 3; 0: none found; "

@@ -31,9 +31,9 @@ def matrix_figures(candidates: Candidates, heads: Int64, split: int, seed: int =
     """
     pairs, scores = np.zeros(0, np.int64), np.zeros(0, np.float32)
 
-    def keep(block: Int64, found: torch.Tensor) -> None:
+    def keep(block: Int64, places: torch.Tensor) -> None:
         nonlocal pairs, scores
-        values, place = found.flatten().topk(min(PAIRS[-1], found.numel()))
+        values, place = places.flatten().topk(min(PAIRS[-1], places.numel()))
         own = block[place.numpy() // candidates.count] * candidates.count + place.numpy() % candidates.count
         pairs, scores = np.concatenate([pairs, own]), np.concatenate([scores, values.numpy()])
         order = np.lexsort((pairs, -scores))[: PAIRS[-1]]
@@ -68,7 +68,7 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
     than a false one, with its interval over other true links; None unless the list has both. ``trained``: judged links that
     are left out, because training has them.
     """
-    found: list[tuple[bool, Int64, NDArray[np.float64], NDArray[np.bool_]]] = []
+    ranked: list[tuple[bool, Int64, NDArray[np.float64], NDArray[np.bool_]]] = []
     trained = 0
     for candidates, judged in parts:
         pairs = judged.all
@@ -86,9 +86,9 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
         trained += int((~kept).sum())
         for word, own_pairs in ((True, judged.yes), (False, judged.no)):
             part = kept & in_sorted(pairs, own_pairs)
-            found.append((word, heads[part] + (candidates.relation.index << 40), relative[part], hit[part]))
+            ranked.append((word, heads[part] + (candidates.relation.index << 40), relative[part], hit[part]))
     yes, no = (
-        [np.concatenate([np.zeros(0, np.int64), *(each[at] for each in found if each[0] is word)]) for at in (1, 2, 3)]
+        [np.concatenate([np.zeros(0, np.int64), *(each[at] for each in ranked if each[0] is word)]) for at in (1, 2, 3)]
         for word in (True, False)
     )
     auc = None
@@ -111,5 +111,5 @@ def _share(values: NDArray[Any], units: Int64, seed: int) -> dict[str, float] | 
     """The mean with its interval over other units (heads); None of nothing."""
     if not len(values):
         return None
-    found = paired_bootstrap(values.astype(float), np.zeros(len(values)), units=units, seed=seed)
-    return {"value": found.first, "low": found.low, "high": found.high}
+    interval = paired_bootstrap(values.astype(float), np.zeros(len(values)), units=units, seed=seed)
+    return {"value": interval.first, "low": interval.low, "high": interval.high}

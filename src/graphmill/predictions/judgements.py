@@ -64,7 +64,7 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
     file = located(path, root)
     table = text_columns(file, COLUMNS, "Judgements are")
     name, known = shown(file), dict[str, list[Relation]]()
-    found: dict[tuple[int, int], bool] = {}
+    judged: dict[tuple[int, int], bool] = {}
     lost = 0
     for line, row in enumerate(table.to_pylist(), 1):
         word = row["judgement"].strip().casefold()
@@ -75,32 +75,32 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
         links = _links(nodes, known[row["relation"]], row["head"], row["tail"])
         lost += not links
         for link in links:
-            if found.setdefault(link, _WORDS[word]) != _WORDS[word]:
+            if judged.setdefault(link, _WORDS[word]) != _WORDS[word]:
                 raise InputError(
                     f"{name}, row {line}: {row['head']!r}, {row['relation']!r}, {row['tail']!r} is judged yes and no; keep "
                     "one of them"
                 )
     ids = pa.concat_arrays([table[end].combine_chunks() for end in ("head", "tail")])
     matches = coverage(f"the judgements {name}", ids, "the graph", pa.array([*nodes.ids, *nodes.names], pa.string()))
-    if not found:
+    if not judged:
         raise InputError(f"no judged link can be one of the graph: {matches.sentence}")
     notes = (f"{lost:,} of {table.num_rows:,} judgements are of no link of the graph's types: {matches.sentence}",)
-    return Judgements(name, table.num_rows, _by_relation(found), notes if lost else ())
+    return Judgements(name, table.num_rows, _by_relation(judged), notes if lost else ())
 
 
 def _links(nodes: Nodes, relations: Sequence[Relation], head: str, tail: str) -> list[tuple[int, int]]:
     """(relation number, pair) of a link in the relations of that name that join nodes of these types."""
-    graph, found = nodes.graph, []
+    graph, rows = nodes.graph, []
     mirrored = {each.key: each for each in graph.relations}
     for relation in relations:
         if not (nodes.rows(head, [relation.source]) and nodes.rows(tail, [relation.target])):
             continue
         ends = nodes.find(head, [relation.source]), nodes.find(tail, [relation.target], "tails")
-        found.append(_pair(graph, relation, *ends))
+        rows.append(_pair(graph, relation, *ends))
         mirror = mirrored.get((relation.target, relation.name, relation.source))
         if mirror and (mirror is not relation or relation.added_edges):
-            found.append(_pair(graph, mirror, *reversed(ends)))
-    return found
+            rows.append(_pair(graph, mirror, *reversed(ends)))
+    return rows
 
 
 def _pair(graph: TypedGraph, relation: Relation, head: int, tail: int) -> tuple[int, int]:
@@ -108,9 +108,9 @@ def _pair(graph: TypedGraph, relation: Relation, head: int, tail: int) -> tuple[
     return relation.index, (head - source.offset) * target.count + tail - target.offset
 
 
-def _by_relation(found: dict[tuple[int, int], bool]) -> dict[int, Judged]:
+def _by_relation(judged: dict[tuple[int, int], bool]) -> dict[int, Judged]:
     pairs: dict[int, dict[bool, list[int]]] = {}
-    for (relation, pair), yes in sorted(found.items()):
+    for (relation, pair), yes in sorted(judged.items()):
         pairs.setdefault(relation, {True: [], False: []})[yes].append(pair)
     return {
         number: Judged(np.array(own[True], np.int64), np.array(own[False], np.int64)) for number, own in pairs.items()

@@ -134,7 +134,7 @@ class TrainingPaths:
         last = self.of(tail)
         shared = np.intersect1d(near, last, assume_unique=True)
         shared = shared[(shared != head) & (shared != tail)]
-        found = [Path((head, int(m), tail), float(self.degree[m])) for m in _lowest(self.degree[shared], shared, most)]
+        paths = [Path((head, int(m), tail), float(self.degree[m])) for m in _lowest(self.degree[shared], shared, most)]
         low, high = np.searchsorted(reached, last), np.searchsorted(reached, last, side="right")
         lengths = high - low
         place = np.arange(int(lengths.sum())) + np.repeat(low - np.cumsum(lengths) + lengths, lengths)
@@ -142,11 +142,11 @@ class TrainingPaths:
         fits = (a != tail) & (b != head)
         a, b = a[fits], b[fits]
         weights = self.degree[a].astype(float) * self.degree[b]
-        found += [
+        paths += [
             Path((head, int(a[at]), int(b[at]), tail), float(weights[at]))
             for at in _lowest(weights, np.arange(len(a)), most, (b, a))
         ]
-        return sorted(found, key=lambda path: (path.weight, path.length, path.nodes))[:most]
+        return sorted(paths, key=lambda path: (path.weight, path.length, path.nodes))[:most]
 
 
 def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequence[NDArray[Any]] = ()) -> NDArray[Any]:

@@ -51,10 +51,10 @@ def read_question(path: str | Path) -> Question:
         raise InputError(f"the question {path} cannot be read: {why}") from None
     if not isinstance(values, dict) or not values:
         raise InputError(f"the question {path} says nothing: write relations, heads, candidates, split or metric")
-    found = parse(Question, values, str(path))
-    parse_metric(found.metric, LINK_METRICS)
-    files = {name: getattr(found, name) for name in ("heads_file", "candidates_file") if getattr(found, name)}
-    return found.model_copy(update={name: str((path.parent / own).resolve()) for name, own in files.items()})
+    question = parse(Question, values, str(path))
+    parse_metric(question.metric, LINK_METRICS)
+    files = {name: getattr(question, name) for name in ("heads_file", "candidates_file") if getattr(question, name)}
+    return question.model_copy(update={name: str((path.parent / own).resolve()) for name, own in files.items()})
 
 
 def words_of(settings: LinkSelection, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:

@@ -92,11 +92,11 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
 
     wanted: set[str] = set()
     for name in names:
-        found = matching(name, list(dict.fromkeys(text for each in graph.relations for text in called(each))))
-        if not found:
+        matches = matching(name, list(dict.fromkeys(text for each in graph.relations for text in called(each))))
+        if not matches:
             known = ", ".join(sorted({each.name for each in graph.relations}))
             raise InputError(f"{graph.path} has no relation '{name}' (it has {known})")
-        wanted |= set(found)
+        wanted |= set(matches)
     return [each for each in graph.relations if not names or wanted & set(called(each))]
 
 
@@ -124,17 +124,17 @@ def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> 
     heads, candidates = words_of(choice, "heads", root), words_of(choice, "candidates", root)
     head_rows = np.array(sorted({nodes.find(word, begins) for word in heads}), np.int64)
     tail_rows = np.array(sorted({nodes.find(word, ends, "tails") for word in candidates}), np.int64)
-    found = []
+    selected = []
     for relation in chosen:
         own = _local(graph, relation.source, head_rows)
         if not heads:
             own = np.arange(graph.node_type(relation.source).count, dtype=np.int64)
         tails = _local(graph, relation.target, tail_rows) if candidates else None
         if len(own) and (tails is None or len(tails)):
-            found.append(SelectedLinks(relation, own, tails))
-    if not found:
+            selected.append(SelectedLinks(relation, own, tails))
+    if not selected:
         raise InputError("nothing is asked for: the chosen relations have no heads")
-    return found
+    return selected
 
 
 def _local(graph: TypedGraph, kind: str, rows: Int64) -> Int64:

@@ -50,8 +50,8 @@ class LinkSettings(LinkSelection):
         "Links that the graph has: exclude: leave out all of them; exclude_train: leave out only training links, to "
         "see whether held-out links are found; flag: leave out none, and mark them in the column `known`",
     )
-    usual_heads: int = setting(
-        256, "Number of heads, drawn by the seed, from which a tail's usual rank is computed; 0: no usual ranks", ge=0
+    median_heads: int = setting(
+        256, "Number of heads, drawn by the seed, from which a tail's median rank is computed; 0: no median ranks", ge=0
     )
     probability_heads: int = setting(
         2000,

@@ -30,7 +30,7 @@ def schema(evidence: pa.Schema) -> pa.Schema:
         ),
         ("score", pa.float32()),
         ("rank", pa.int32()),
-        *((name, pa.float32()) for name in ("usual_rank", "relative_rank", "probability")),
+        *((name, pa.float32()) for name in ("median_rank", "relative_rank", "probability")),
         ("known", text),
     ]
     return pa.schema([*map(pa.field, *zip(*fields, strict=True)), *evidence])
@@ -44,15 +44,15 @@ class LinkRows:
         graph: TypedGraph,
         relation: Relation,
         best: BestTails,
-        usual_ranks: NDArray[np.float32],
+        median_ranks: NDArray[np.float32],
         probabilities: NDArray[np.float32],
         evidence_schema: pa.Schema,
         evidence: Mapping[int, Mapping[str, Any]],
         judged: Judged,
     ) -> None:
-        """``usual_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value."""
+        """``median_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value."""
         self.graph, self.relation, self.best = graph, relation, best
-        self.usual_ranks, self.probabilities, self.evidence = usual_ranks, probabilities, evidence
+        self.median_ranks, self.probabilities, self.evidence = median_ranks, probabilities, evidence
         self._evidence_schema, self._judged = evidence_schema, judged
         nodes = graph.node_table()
         self._ids, self._names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
@@ -68,7 +68,7 @@ class LinkRows:
     def table(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows."""
         own = self.best.take(rows)
-        usual = self.usual_ranks[rows]
+        medians = self.median_ranks[rows]
         splits = np.array([*SPLIT_NAMES, ""], dtype=object)
         columns: dict[str, Any] = {
             **self._about("head", self.relation.source, own.heads),
@@ -76,13 +76,13 @@ class LinkRows:
             **self._about("tail", self.relation.target, own.tails),
             "score": own.scores,
             "rank": own.ranks,
-            "usual_rank": _with_nulls(usual),
-            "relative_rank": _with_nulls((own.ranks / usual).astype(np.float32)),
+            "median_rank": _with_nulls(medians),
+            "relative_rank": _with_nulls((own.ranks / medians).astype(np.float32)),
             "probability": _with_nulls(self.probabilities[rows]),
             "known": splits[own.known],
         }
-        found = [self.evidence.get(row, {}) for row in rows.tolist()]
-        columns |= {name: [each.get(name) for each in found] for name in self._evidence_schema.names}
+        rows_of_evidence = [self.evidence.get(row, {}) for row in rows.tolist()]
+        columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self._evidence_schema.names}
         if JUDGED.name in columns:
             pairs = own.heads * self.graph.node_type(self.relation.target).count + own.tails
             words = np.where(in_sorted(pairs, self._judged.no), "no", "")

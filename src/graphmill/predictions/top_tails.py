@@ -102,10 +102,10 @@ class Candidates:
     def splits_of(self, heads: Int64, tails: Int64) -> NDArray[np.int8]:
         """int8 [N]: number of the split that has the link, or :data:`UNKNOWN`."""
         wanted, links = heads * self.count + tails, self.keys >> 2
-        found = np.full(len(wanted), UNKNOWN, np.int8)
+        state = np.full(len(wanted), UNKNOWN, np.int8)
         there = in_sorted(wanted, links)
-        found[there] = (self.keys[np.searchsorted(links, wanted[there])] & 3).astype(np.int8)
-        return found
+        state[there] = (self.keys[np.searchsorted(links, wanted[there])] & 3).astype(np.int8)
+        return state
 
     def links_of(self, split: int) -> tuple[Int64, Int64]:
         """Heads and tails int64 [L] of a split's links, sorted by (head, tail)."""

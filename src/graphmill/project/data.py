@@ -149,8 +149,8 @@ def _beside(source: Path, format: str) -> list[Path]:
     if format == "node_features":  # the ids of a matrix's rows
         return [ids for ids in (source.with_suffix(".ids.txt"),) if ids.is_file()]
     find = FORMATS[format].files
-    found = find(str(source), FORMATS[format].settings()).values() if find else ()
-    return [Path(file) for file in found if Path(file).resolve() != source]
+    files = find(str(source), FORMATS[format].settings()).values() if find else ()
+    return [Path(file) for file in files if Path(file).resolve() != source]
 
 
 def dataset_of(
@@ -226,8 +226,8 @@ def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
     """
     formats = {path: known_formats(path) for path in paths if not Path(path).is_dir()} if len(paths) > 1 else {}
     tables = [path for path, known in formats.items() if known[:1] in ([], ["kg_csv"])]
-    found, _ = guessed_files({path: path for path in tables}, unsure=True)
-    edges, nodes = ({entry["file"] for entry in found[kind]} for kind in ("edges", "nodes"))
+    guessed, _ = guessed_files({path: path for path in tables}, unsure=True)
+    edges, nodes = ({entry["file"] for entry in guessed[kind]} for kind in ("edges", "nodes"))
     if len(edges | nodes) < 2 or not any("kg_csv" in formats[path][:1] for path in edges):
         return "", {}
     kept = [path for path in paths if path in edges | nodes]

@@ -40,16 +40,16 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        found = self.difference
+        difference = self.difference
         return {
             "metric": self.metric,
-            "candidate": found.first,
-            "champion": found.second,
-            "difference": found.difference,
-            "low": found.low,
-            "high": found.high,
-            "level": found.level,
-            "queries": found.queries,
+            "candidate": difference.first,
+            "champion": difference.second,
+            "difference": difference.difference,
+            "low": difference.low,
+            "high": difference.high,
+            "level": difference.level,
+            "queries": difference.queries,
             "left_out": self.left_out,
             "new_relations": list(self.new_relations),
             "new_rows": self.new_rows,
@@ -103,9 +103,9 @@ def compare(
         raise InputError(
             f"{version.name} asks other validation queries of this graph than the candidate: compare by hand"
         )
-    found = paired_bootstrap(mine.values, theirs.values, groups=mine.groups, units=mine.units)
+    difference = paired_bootstrap(mine.values, theirs.values, groups=mine.groups, units=mine.units)
     names = tuple(" | ".join(graph.relations[i].key) for i in sorted(unknown))
-    return Comparison(metric, found, mine.left_out, names, champion.new_rows)
+    return Comparison(metric, difference, mine.left_out, names, champion.new_rows)
 
 
 def _own_queries(

@@ -13,17 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.export.alignment import aligned_file
-from graphmill.export.index import Vectors, write_index
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.parquet import write_parquet
@@ -97,7 +93,7 @@ def fill_from(
         report = restored.run.read_json("report.json")
         _copy_links(restored, folder)
         before = {path.name for path in folder.iterdir()}
-        index = _derive(restored, folder, wanted, health)
+        _derive(restored, folder, wanted, health)
         return {
             "system": restored.manifest["system"],
             "run_dir": str(restored.run.path),
@@ -118,9 +114,6 @@ def fill_from(
             },
             "resolved": {"batching": restored.job.batching, "precision": restored.job.precision},
             "software": restored.manifest["versions"],
-            "index": index,
-            "sinks": wanted.sinks,
-            "made_with": wanted.made_with(),
             "derived": sorted({path.name for path in folder.iterdir()} - before),
         }
 
@@ -135,10 +128,8 @@ def _copy_links(restored: Restored, folder: Path) -> None:
             shutil.copyfile(links / name, folder / name)
 
 
-def _derive(
-    restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None
-) -> dict[str, Any] | None:
-    """Write the derived files, which the service shows and queries; returns the description of the index."""
+def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None) -> None:
+    """Write the derived files, which the service shows and queries."""
     for source, name in _FOUND_IN_RUN.items():
         if (restored.run.path / source).is_file():
             shutil.copyfile(restored.run.path / source, folder / name)
@@ -151,9 +142,6 @@ def _derive(
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     write_parquet(table_of(best_lists(restored)), folder / LISTS)
-    if wanted.index == "exact":
-        return None
-    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(aligned_file(folder)).vectors)), folder)
 
 
 def _read(path: Path) -> Any:

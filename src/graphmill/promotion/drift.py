@@ -142,9 +142,9 @@ def drift_of_run(
         raise InputError(f"{store.label} has no live version to compare with")
     run = Path(run_dir)
     report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds, outlets=outlets, stop=stop)
-    found = {"against": live.name, **report.to_dict()}
-    write_report(report, found, run / FOLDER)
-    return found
+    values = {"against": live.name, **report.to_dict()}
+    write_report(report, values, run / FOLDER)
+    return values
 
 
 def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path) -> None:

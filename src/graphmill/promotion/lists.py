@@ -34,7 +34,7 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
         asked.setdefault(relation, set()).add(head)
     graph = restored.graph
     ids = graph.node_table()["id"].to_numpy(zero_copy_only=False)
-    found: dict[tuple[str, str], list[str]] = {}
+    lists: dict[tuple[str, str], list[str]] = {}
     if isinstance(restored.system, Recommends):
         name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
         users, items, _ = restored.system.recommend(restored.model, BEST)
@@ -50,8 +50,8 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
         chosen = asked.get(name, set()) & local.keys() if asked else _smallest(each.source, list(local), most)
         best = best_tails(candidates, np.sort(np.array([local[node] for node in chosen], np.int64)), BEST)
         for head, tail in zip(best.heads.tolist(), best.tails.tolist(), strict=True):
-            found.setdefault((name, str(ids[first + head])), []).append(str(ids[second + tail]))
-    return found
+            lists.setdefault((name, str(ids[first + head])), []).append(str(ids[second + tail]))
+    return lists
 
 
 def table_of(lists: Lists) -> pa.Table:

@@ -43,24 +43,11 @@ class PromotionSettings(Settings):
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail without preventing a promotion")
-    copy_to: str = setting(
-        "", "Folder or URL (s3://BUCKET/FOLDER) to which live versions are copied, as D/M/VERSION, with current.json"
-    )
-    index: Literal["exact", "faiss"] = setting(
-        "exact",
-        "How `graphmill serve` finds neighbours: exact looks at every vector; faiss is an approximate index, "
-        'written into the version (pip install "graphmill[index]")',
-    )
     recommendations: int = setting(
         20,
         "Number of best items of each user that a recommender's version holds for `graphmill serve`; 0: none",
         ge=0,
         le=1000,
-    )
-    sinks: list[str] = setting(
-        [],
-        "Further places to which the vectors are written before a version goes live: files ending in .duckdb, "
-        ".parquet, .csv or .npy, or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
@@ -70,32 +57,19 @@ class PromotionSettings(Settings):
             raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")
         return read_question(self.question) if self.question else None
 
-    def require_vectors(self, system: str) -> None:
-        """Raise :class:`SettingsError` for a setting that only a system with vectors can follow; ``system`` has none."""
-        if self.sinks or self.index != "exact":
-            name = "sinks" if self.sinks else "index"
-            raise SettingsError(f"promote.{name} is for vectors of nodes, and {system} has none: remove it")
-
-    def made_with(self) -> dict[str, Any]:
-        """Return the non-default settings of a version's derived files."""
-        names = ("index", "recommendations")
-        fields = type(self).model_fields
-        return {name: value for name in names if (value := getattr(self, name)) != fields[name].default}
-
 
 @dataclass(frozen=True)
 class Facts:
     """The inputs of a decision. ``run``: the candidate, as a command names it. ``champion`` "": nothing is live.
     ``problem``: why there is no ``comparison``.
     ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
-    another seed; None if not known. ``remade``: if this run is the champion, the settings with which its version was
-    not made yet; "" for none. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is newer.
+    another seed; None if not known. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is
+    newer.
     """
 
     run: str = "RUN"
     champion: str = ""
     is_champion: bool = False
-    remade: str = ""
     rolled_back: str = ""
     failed_checks: Sequence[str] = ()
     comparison: Mapping[str, Any] | None = None
@@ -115,7 +89,7 @@ class Decision:
 
 def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     """Decide by the policy."""
-    if facts.is_champion and not facts.remade:
+    if facts.is_champion:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":
         return Decision(
@@ -130,8 +104,6 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if failed := [name for name in facts.failed_checks if name not in settings.except_checks]:
         many = "checks did" if len(failed) > 1 else "check did"
         return Decision("kept", f"{len(failed)} {many} not pass: {', '.join(failed)}")
-    if facts.is_champion:
-        return Decision("promoted", f"the run that is live, made again with {facts.remade}")
     if not facts.champion:
         return Decision("promoted", "every check passed, and there was no live version")
     if settings.max_drift:
@@ -150,11 +122,11 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     return Decision("kept", f"{gain}; the lower end had to be above {settings.min_gain:g}")
 
 
-def gain_sentence(found: Mapping[str, Any]) -> str:
+def gain_sentence(comparison: Mapping[str, Any]) -> str:
     """``mrr 0.31 against 0.30 of the live version on 812 validation queries: +0.01 (95% from +0.004 to +0.018)``."""
-    left = f" ({found['left_out']:,} left out)" if found["left_out"] else ""
+    left = f" ({comparison['left_out']:,} left out)" if comparison["left_out"] else ""
     return (
-        f"{found['metric']} {found['candidate']:.4f} against {found['champion']:.4f} of the live version on "
-        f"{found['queries']:,} validation queries{left}: {found['difference']:+.4f} "
-        f"({found['level']:.0%} from {found['low']:+.4f} to {found['high']:+.4f})"
+        f"{comparison['metric']} {comparison['candidate']:.4f} against {comparison['champion']:.4f} of the live version on "
+        f"{comparison['queries']:,} validation queries{left}: {comparison['difference']:+.4f} "
+        f"({comparison['level']:.0%} from {comparison['low']:+.4f} to {comparison['high']:+.4f})"
     )

@@ -9,25 +9,20 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
+from graphmill.errors import CheckFailedError, GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
-from graphmill.export.index import index_problem, require_index
 from graphmill.export.manifests import export_folder, read_manifest
-from graphmill.export.remote import require_target
-from graphmill.export.targets import check_target, write_to
 from graphmill.graph.graph_location import snapshot_of
 from graphmill.ingest.snapshots import order
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
-from graphmill.promotion.copies import copy_live, note_sinks, note_target, sinks_of
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric, check_question
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import validate
 from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
-from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.verified_files import MANIFEST as EXPORT
@@ -55,24 +50,15 @@ def promote_run(
     ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
-    (test metrics of both, which do not affect the decision), ``removed`` (older versions), ``index`` (of the candidate,
-    {} for exact search), ``tracker`` and ``copy`` (why the tracker was not told and the copy not made, or ""). A
-    version whose index finds too few neighbours never goes live.
+    (test metrics of both, which do not affect the decision), ``removed`` (older versions) and ``tracker`` (why the
+    tracker was not told, or "").
 
     Raises:
         InputError: not a finished run, or its graph or export has changed.
-        SettingsError: the index's package is not installed, or the settings need vectors and the system has none.
-        ResourceError: a sink could not be written.
         CheckFailedError: ``person``, and the embeddings fail their health checks.
     """
     settings = settings or PromotionSettings()
-    require_index(settings.index)
-    require_target(settings.copy_to, "promote.copy_to")
-    for target in settings.sinks:
-        check_target(target)
     restored = export_trial(run_dir)
-    if not restored.vectors:
-        settings.require_vectors(restored.system.name)
     exported = read_manifest(restored.export_folder)
     question = settings.asked()
     if question:
@@ -86,34 +72,21 @@ def promote_run(
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
-        if person and settings.sinks and decision.outcome == "kept":
-            raise InputError(
-                f"{decision.reason}, and sinks are written when one goes live; graphmill export writes now"
-            )
-        found = _told(decision, facts, champion, restored, why)
-        note_target(store, settings.copy_to)
+        outcome = _told(decision, facts, champion, restored, why)
         if decision.outcome != "promoted":
-            return {**found, "copy": copy_live(store)}
+            return outcome
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
             version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
-            if why_not := index_problem(version.about.get("index")):
-                kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
-                return {**found, **kept, "copy": copy_live(store)}
-            write_sinks(version, settings.sinks, champion)
-            note_sinks(store, settings.sinks)
-            store.switch(version, kind="promoted", by=by, why=found["reason"])
+            store.switch(version, kind="promoted", by=by, why=outcome["reason"])
             removed = store.prune(settings.keep)
-        copy_run(restored)
         return {
-            **found,
+            **outcome,
             "version": version.name,
             "path": str(version.path),
             "removed": removed,
-            "index": version.about.get("index") or {},
             "tracker": mirror_alias(version.path, version.about),
-            "copy": copy_live(store, removed),
         }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
@@ -130,11 +103,7 @@ def export_trial(run_dir: str | Path) -> Restored:
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
     """Make an older version live: ``wanted``, or the one before.
 
-    The sinks of the last promotion get its vectors. Sinks that only a version's own file names are not written, because
-    the version may come from someone else: they are in ``not_written``.
-
-    Returns ``version``, ``path``, ``before``, ``reason``, ``not_written``, ``tracker`` and ``copy`` (why the tracker was
-    not told and the copy not made, or "").
+    Returns ``version``, ``path``, ``before``, ``reason`` and ``tracker`` (why the tracker was not told, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is already live, or there is no earlier one.
@@ -148,56 +117,14 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
             raise InputError(f"{target.name} is the live version of {store.label} already")
         target.verify()
         reason = why or "rolled back by hand"
-        live, sinks = store.current(), sinks_of(store)
-        write_sinks(target, sinks, live)
         store.switch(target, kind="rolled back", by=by, why=reason)
     return {
         "version": target.name,
         "path": str(target.path),
         "before": before,
         "reason": reason,
-        "not_written": [each for each in (live.about["sinks"] if live else []) if each not in sinks],
         "tracker": mirror_alias(target.path, target.about),
-        "copy": copy_live(store),
     }
-
-
-def write_sinks(version: Version, sinks: Sequence[str], live: Version | None = None) -> None:
-    """Write a version's vectors to every sink. Paths of files are relative to the working directory.
-
-    ``live``: the version whose vectors the sinks hold now. If a sink cannot be written, the others get these vectors
-    back.
-
-    Raises:
-        ResourceError: a sink could not be written; the message names the sinks that still have the new vectors.
-    """
-    done: list[str] = []
-    found = read_embeddings(version.path) if sinks else None
-    for target in sinks:
-        try:
-            assert found is not None
-            write_to(target, found)
-        except GraphmillError as error:
-            left = _given_back(live, done)
-            also = f"; its vectors are already in {', '.join(left)}" if left else ""
-            raise ResourceError(
-                f"{version.name} did not go live, because of its sink {target}: {error}{also}"
-            ) from None
-        done.append(target)
-
-
-def _given_back(live: Version | None, sinks: Sequence[str]) -> list[str]:
-    """Write the live version's vectors to these sinks again; returns the sinks that failed, or all if there is no live
-    version."""
-    left = []
-    for target in sinks:
-        try:
-            if live is None:
-                raise ResourceError("nothing was live before")
-            write_to(target, read_embeddings(live.path))
-        except GraphmillError:
-            left.append(target)
-    return left
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
@@ -274,7 +201,6 @@ def _facts(
         "run": str(restored.run.path),
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
-        "remade": _remade(champion, settings) if champion else "",
         "rolled_back": _rolled_back(store, again),
         "failed_checks": failed_checks,
         "drift": drift,
@@ -301,14 +227,6 @@ def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> 
     )
 
 
-def _remade(champion: Version, settings: PromotionSettings) -> str:
-    """The settings of derived files that differ from those with which the champion was made, such as ``index faiss``."""
-    wanted = settings.made_with()
-    made = champion.about.get("made_with", {})
-    names = [name for name in (*wanted, *(n for n in made if n not in wanted)) if wanted.get(name) != made.get(name)]
-    return ", ".join(f"{name} {getattr(settings, name)}" for name in names)
-
-
 def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
     """When and by whom one of these versions was rolled back, if that was its last change."""
     names = {version.name for version in again}
@@ -321,10 +239,8 @@ def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
 
 
 def _by_hand(facts: Facts, why: str) -> Decision:
-    if facts.is_champion and not facts.remade:
-        return Decision("kept", f"{facts.champion} is this run already")
     if facts.is_champion:
-        return Decision("promoted", why or f"the run that is live, made again with {facts.remade}")
+        return Decision("kept", f"{facts.champion} is this run already")
     return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
 
 
@@ -349,7 +265,5 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
             for who, own in metrics.items()
         },
         "removed": [],
-        "index": (champion.about.get("index") or {}) if champion else {},
         "tracker": "",
-        "copy": "",
     }

@@ -71,13 +71,13 @@ def measured_noise(
     family, values, manifest = family_of(run), stored_settings(run).model_dump(), run.read_json("manifest.json")
     values["data"] = str(open_graph_of(run.path, manifest["data"]).path)
     root = _folder(run) / family
-    found: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]
+    embeddings: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]
     first = int(values["training"]["seed"])
-    for number in range(1, max(seeds, 2 - len(found)) + 1):
+    for number in range(1, max(seeds, 2 - len(embeddings)) + 1):
         for outlet in outlets:
             outlet.send({"kind": "note", "text": f"seed {first + number}: the unit of drift is measured, once"})
-        found.append(_another_seed(values, manifest, first + number, root, outlets, stop))
-    noise = seed_noise(found)
+        embeddings.append(_another_seed(values, manifest, first + number, root, outlets, stop))
+    noise = seed_noise(embeddings)
     about = {"family": family, "measured": now(), "data": manifest["data"]["content_hash"], "noise": noise.to_dict()}
     text = json.dumps(about, indent=2) + "\n"
     write_atomically(root.parent / f"{family}.json", text.encode())

@@ -69,8 +69,8 @@ class Version:
     def verify(self, verify: Verify = "always") -> None:
         """Compare every file with its hash. Raises :class:`InputError` for the first file that has changed, and names
         it."""
-        if found := damaged_file(self.path, self.about["files"], verify):
-            raise damaged(*found, REMEDIES[VERSION_FORMAT])
+        if damage := damaged_file(self.path, self.about["files"], verify):
+            raise damaged(*damage, REMEDIES[VERSION_FORMAT])
 
 
 @dataclass(frozen=True)
@@ -131,19 +131,19 @@ class Versions:
         """The names of all versions, the oldest first."""
         if not self.path.is_dir():
             return []
-        found = [path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name)]
-        return sorted(found, key=lambda name: int(name.split("-")[0]))
+        folders = [path.name for path in self.path.iterdir() if _NAME.fullmatch(path.name)]
+        return sorted(folders, key=lambda name: int(name.split("-")[0]))
 
     def all(self) -> list[Version]:
         """All versions, the oldest first."""
-        found = []
+        versions = []
         for name in self.names():
             try:
-                found.append(self.read(name))
+                versions.append(self.read(name))
             except InputError:
                 if (self.path / name).is_dir():  # else it was removed in the meantime
                     raise
-        return found
+        return versions
 
     def find(self, wanted: str) -> Version:
         """The version with this name, number or prefix of its hash. Up to six digits are a number.
@@ -153,13 +153,13 @@ class Versions:
         """
         known = self.all()
         number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
-        found = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
-        if not found and wanted and number < 0:
-            found = [v for v in known if v.name.split("-")[1].startswith(wanted)]
-        if len(found) == 1:
-            return found[0]
+        matching = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
+        if not matching and wanted and number < 0:
+            matching = [v for v in known if v.name.split("-")[1].startswith(wanted)]
+        if len(matching) == 1:
+            return matching[0]
         there = ", ".join(v.name for v in known) or "none"
-        what = "no version" if not found else "more than one version"
+        what = "no version" if not matching else "more than one version"
         raise InputError(f"{self.label} has {what} '{wanted}'; there are: {there}")
 
     def history(self) -> list[Switch]:
@@ -207,16 +207,15 @@ class Versions:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
         An existing version with the same content is returned instead of a copy. Files that ``fill`` names under
-        ``derived`` do not count as content, but the settings with which they were made (``made_with``) do. If ``fill``
-        raises, nothing is left. The version is not live yet (:meth:`switch`).
+        ``derived`` do not count as content. If ``fill`` raises, nothing is left. The version is not live yet
+        (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
         try:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            own: dict[str, Any] = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
-            own |= {"made_with": about["made_with"]} if about.get("made_with") else {}
+            own = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
             content = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:
@@ -312,9 +311,9 @@ def folder_of(what: str, folder: Path) -> Path:
     if len(parts) in (2, 3) and ".." not in parts:
         store = Versions(folder / parts[0] / parts[1])
         if store.path.is_dir():
-            found = store.find(parts[2]) if len(parts) == 3 else store.current()
-            if found is not None:
-                return found.path
+            version = store.find(parts[2]) if len(parts) == 3 else store.current()
+            if version is not None:
+                return version.path
     raise InputError(f"{what} is not a run directory, a version (DATASET/MODEL or DATASET/MODEL/VERSION) or a file")
 
 

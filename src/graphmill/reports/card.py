@@ -128,8 +128,8 @@ def _about(files: CardFiles) -> Section:
 
 
 def _against(files: CardFiles) -> str:
-    found = files.ranking.get("comparison", files.ranking)
-    sentence = (found.get("against") or {}).get("sentence") or files.ranking.get("advice") or ""
+    comparison = files.ranking.get("comparison", files.ranking)
+    sentence = (comparison.get("against") or {}).get("sentence") or files.ranking.get("advice") or ""
     return f"{str(sentence).rstrip('.')}." if sentence else ""
 
 
@@ -140,8 +140,8 @@ def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
     if files.ranking["kind"] == "items":
         figures = files.ranking["figures"]
         return {who: figures[who] for who in ("model", *SIMPLER) if who in figures}
-    found = files.ranking["comparison"]
-    return dict(found[found["against"]["average"]])
+    comparison = files.ranking["comparison"]
+    return dict(comparison[comparison["against"]["average"]])
 
 
 def _figures(files: CardFiles) -> Section:
@@ -170,13 +170,13 @@ def _figures(files: CardFiles) -> Section:
 
 def _parts(files: CardFiles) -> list[Section]:
     """The ranking by part, and the last question that was ranked; none of another epoch."""
-    found, epoch = [], files.export.get("epoch")
+    sections, epoch = [], files.export.get("epoch")
     if files.ranking and files.ranking["epoch"] == epoch:
-        found = [Section(t.name, t.title, (), [Table(t.head, t.rows)]) for t in ranking_tables(files.ranking)]
+        sections = [Section(t.name, t.title, (), [Table(t.head, t.rows)]) for t in ranking_tables(files.ranking)]
     if files.question and files.question["epoch"] == epoch:
         tables = [Table(t.head, t.rows) for t in ranking_tables(files.question)]
-        found.append(Section("question", "A question", [answer_sentence(files.question)], tables))
-    return found
+        sections.append(Section("question", "A question", [answer_sentence(files.question)], tables))
+    return sections
 
 
 def _by_split(files: CardFiles) -> list[list[str]]:
@@ -200,7 +200,7 @@ def _health(files: CardFiles) -> Section:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
     failure, verdicts = files.health.get("failure"), files.health["verdicts"]
     good = sum(verdict["status"] == "pass" for verdict in verdicts)
-    found = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
+    named = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -208,28 +208,28 @@ def _health(files: CardFiles) -> Section:
     return Section(
         "health",
         f"Health: {files.health['status']}",
-        [f"{found} {good} of {len(verdicts)} figures are within their bounds."],
+        [f"{named} {good} of {len(verdicts)} figures are within their bounds."],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
 
 
 def _labels(files: CardFiles) -> list[Section]:
     """What a probe for labels found; none without a probe of these vectors."""
-    found = files.probe
-    if not found or not files.is_of_export(found):
+    probe = files.probe
+    if not probe or not files.is_of_export(probe):
         return []
     between = lambda each: f"{each['low']:.3f} to {each['high']:.3f}"  # noqa: E731
     rows = [
-        [who, number(each["value"]), between(each), between(found["over"][who]) if who in found["over"] else ""]
-        for who, each in found["scores"].items()
+        [who, number(each["value"]), between(each), between(probe["over"][who]) if who in probe["over"] else ""]
+        for who, each in probe["scores"].items()
     ]
-    where = f"`{found['label']}` of `{found['file']}`, nodes of type `{found['node_type']}`."
+    where = f"`{probe['label']}` of `{probe['file']}`, nodes of type `{probe['node_type']}`."
     return [
         Section(
             "labels",
             "What the vectors know",
-            [f"{found['sentence']}.", where, *(f"{note}." for note in found["notes"])],
-            [Table([f"{found['metric']} from", "value", f"{found['level']:.0%} interval", "vectors minus it"], rows)],
+            [f"{probe['sentence']}.", where, *(f"{note}." for note in probe["notes"])],
+            [Table([f"{probe['metric']} from", "value", f"{probe['level']:.0%} interval", "vectors minus it"], rows)],
         )
     ]
 
@@ -338,7 +338,7 @@ def _made(files: CardFiles) -> Section:
             ["length", f"{report['epochs_done']} epochs, {report['steps_done']:,} steps ({report['reason']})"],
             ["time", f"{report['seconds']:.1f} s"],
             ["peak memory", f"{report['peak_memory_bytes'] / _GIB:.2f} GiB"],
-            *([found] if (found := device_memory_row(report)) else []),
+            *([memory] if (memory := device_memory_row(report)) else []),
         ]
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])

@@ -84,8 +84,8 @@ class CardFiles:
     @property
     def software(self) -> Mapping[str, str]:
         """Versions by package."""
-        found = self.export.get("versions") or self.version.get("software") or {}
-        return found if isinstance(found, Mapping) else {}
+        versions = self.export.get("versions") or self.version.get("software") or {}
+        return versions if isinstance(versions, Mapping) else {}
 
     @property
     def metrics(self) -> Mapping[str, Any]:
@@ -183,12 +183,12 @@ def read_card_files(path: str | Path) -> CardFiles:
     for name in version.get("files", ()):
         if name in (*names.values(), *(Path(each).name for each in (HEALTH, PROBE, DRIFT))):
             verified_file(folder, name)
-    found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
+    contents = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
     for part, places in others.items():
         for path in (folder / name for name in places):
-            if part not in found and path.is_file():
-                found[part] = read_json_file(path, "")
-    return CardFiles(folder, exported, read_manifest(exported), **found, version=version)
+            if part not in contents and path.is_file():
+                contents[part] = read_json_file(path, "")
+    return CardFiles(folder, exported, read_manifest(exported), **contents, version=version)
 
 
 def graph_facts(graph: TypedGraph) -> dict[str, Any]:

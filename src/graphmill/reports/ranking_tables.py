@@ -24,7 +24,7 @@ class RankingTable:
 
 def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
     """Those of a ``ranking.json`` or ``question.json`` of links or triples; items have none."""
-    found = []
+    tables = []
     if parts := report.get("parts"):
         scorers = list(parts[0]["mrr"])
         head = ["queries by", "part", "queries", *scorers]
@@ -32,7 +32,7 @@ def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
             [row["by"], row["part"], number(row["queries"]), *(number(row["mrr"][who]) for who in scorers)]
             for row in parts
         ]
-        found.append(RankingTable("by_part", "MRR by part of the queries", head, rows))
+        tables.append(RankingTable("by_part", "MRR by part of the queries", head, rows))
     if predicted := report.get("predicted"):
         figures = [name for name in predicted[0] if isinstance(predicted[0][name], Mapping)]
         head = ["relation", "heads", "held-out links", *(name.replace("_", " ") for name in figures), "hub share"]
@@ -46,10 +46,10 @@ def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
             ]
             for row in predicted
         ]
-        found.append(
+        tables.append(
             RankingTable("predicted", "Predicted links, over all pairs of these heads and all tails", head, rows)
         )
-    return [*found, *(_agreement(name, report[name]) for name in ("truth", "judgements") if name in report)]
+    return [*tables, *(_agreement(name, report[name]) for name in ("truth", "judgements") if name in report)]
 
 
 def answer_sentence(report: Mapping[str, Any]) -> str:
@@ -64,16 +64,17 @@ def answer_sentence(report: Mapping[str, Any]) -> str:
     return f"For the question ({asked}), {answer['metric']} of the model is {_interval(answer)}; {others}."
 
 
-def _agreement(name: str, found: Mapping[str, Any]) -> RankingTable:
+def _agreement(name: str, agreement: Mapping[str, Any]) -> RankingTable:
     rows = [
-        [word, number(found[word]["links"]), _interval(found[word]["hits"]), _interval(found[word]["rank"])]
+        [word, number(agreement[word]["links"]), _interval(agreement[word]["hits"]), _interval(agreement[word]["rank"])]
         for word in ("yes", "no")
     ]
-    if found["auc"]:
-        rows.append(["yes before no (AUC)", "", _interval(found["auc"]), ""])
-    title = f"Agreement with {found['file']}: {found['rows']:,} rows, {found['trained']:,} left out, which training has"
+    if agreement["auc"]:
+        rows.append(["yes before no (AUC)", "", _interval(agreement["auc"]), ""])
+    counts = f"{agreement['rows']:,} rows, {agreement['trained']:,} left out, which training has"
+    title = f"Agreement with {agreement['file']}: {counts}"
     return RankingTable(name, title, ["judged", "links", "among the ten best", "relative rank (0: best)"], rows)
 
 
-def _interval(found: Mapping[str, float] | None) -> str:
-    return f"{found['value']:.3f} ({found['low']:.3f} to {found['high']:.3f})" if found else ""
+def _interval(interval: Mapping[str, float] | None) -> str:
+    return f"{interval['value']:.3f} ({interval['low']:.3f} to {interval['high']:.3f})" if interval else ""

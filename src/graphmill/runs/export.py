@@ -20,7 +20,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
-from graphmill.runs.copies import copy_run
 from graphmill.runs.fallback import left_device, on_this_device
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
@@ -209,11 +208,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
-    """Renew the card, tell the tracker, and copy the run; returns the export's manifest."""
+    """Renew the card and tell the tracker; returns the export's manifest."""
     write_card(restored.run.path)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
-    copy_run(restored)
     return exported
 
 

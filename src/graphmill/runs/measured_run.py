@@ -1,4 +1,4 @@
-"""Runs one training in a fresh process, for a comparison or a search, and ends it on request."""
+"""Runs one training in a fresh process, for a search, and ends it on request."""
 
 from __future__ import annotations
 
@@ -21,25 +21,6 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 20.0
 
 
-def run_trial(
-    values: Mapping[str, Any],
-    where: str,
-    tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
-    stop: StopRequest | None = None,
-) -> tuple[dict[str, Any], str]:
-    """Train in a fresh process and delete the run directory. Returns the result message, or {} and an error message.
-
-    ``values``: settings that :func:`graphmill.runs.resolve.parse_settings` accepts; with several
-    ``acceleration.processes``, the process supervises as many workers. ``tell`` gets the record of each epoch as it
-    ends.
-
-    Raises:
-        StoppedError: ``stop`` was requested; the process has ended.
-    """
-    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
-        return run_process(values, where, Path(scratch) / "runs", tell, stop)
-
-
 def run_process(
     values: Mapping[str, Any],
     where: str,
@@ -48,10 +29,18 @@ def run_process(
     stop: StopRequest | None = None,
     **more: Any,
 ) -> tuple[dict[str, Any], str]:
-    """The same as :func:`run_trial`, but the run directory is kept in ``root``. The same settings resume or reuse it.
+    """Train in a fresh process, with a run directory in ``root``. The same settings resume or reuse it. Returns the result
+    message, or {} and an error message.
+
+    ``values``: settings that :func:`graphmill.runs.resolve.parse_settings` accepts; with several
+    ``acceleration.processes``, the process supervises as many workers. ``tell`` gets the record of each epoch as it
+    ends.
 
     An exception from ``tell`` ends the process and is raised to the caller. ``more``: further fields of the worker's
     job.
+
+    Raises:
+        StoppedError: ``stop`` was requested; the process has ended.
     """
     processes = int(values.get("acceleration", {}).get("processes", 1))
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:

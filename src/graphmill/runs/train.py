@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.export.remote import require_target
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.champion import champion_folder
@@ -81,7 +80,6 @@ def prepare(
     settings = job.settings
     require_processes(settings.acceleration.processes, where)
     require_tracker(settings.tracker)
-    require_target(settings.export.copy_to, f"{where}: export.copy_to")
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # The plan of another process may not be possible, or not be wanted, on this machine.

@@ -36,8 +36,7 @@ def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
 def _neighbors(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     row = opened.find(query["id"], query["name"], query["type"])
     result = opened.neighbors(row, query["offset"] + query["k"] + 1, query["among"])
-    kind = "exact" if query["among"] else opened.search_kind
-    return {"node": opened.node(row), "search": kind, **_paged("neighbors", result, query)}
+    return {"node": opened.node(row), **_paged("neighbors", result, query)}
 
 
 def _links(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -123,11 +122,10 @@ ENDPOINTS = (
     ),
     Endpoint(
         "neighbors",
-        "The nodes whose vectors have the highest cosine with the node's, nearest first. `search` says how they were found: "
-        "`exact`, or the name of the version's index.",
-        (*NODE, *page(), Parameter("among", "Only neighbours of this type. The search is then exact")),
+        "The nodes whose vectors have the highest cosine with the node's, nearest first.",
+        (*NODE, *page(), Parameter("among", "Only neighbours of this type")),
         _neighbors,
-        {"node": _NODE, "search": TEXT, "neighbors": _rows("Neighbor"), "next": _NEXT},
+        {"node": _NODE, "neighbors": _rows("Neighbor"), "next": _NEXT},
     ),
     Endpoint(
         "edges",
@@ -141,9 +139,9 @@ ENDPOINTS = (
         "Predicted links that begin at a node: the k likeliest targets in each relation, or in one relation. Links that the "
         "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
         "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
-        "usual ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link was "
-        "scored for this answer, because the table lacks this head or has too few of its links; by a system without vectors "
-        "only while the version's run is on this machine.",
+        "median ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link "
+        "was scored for this answer, because the table lacks this head or has too few of its links; by a system without "
+        "vectors only while the version's run is on this machine.",
         (
             *NODE,
             Parameter(

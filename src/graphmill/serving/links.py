@@ -1,6 +1,6 @@
 """Predicts links with a version: from the table that its run had at the promotion, or by scoring.
 
-The table has values that need a pass over all heads (usual ranks, calibrated probabilities) or over the graph (the
+The table has values that need a pass over all heads (median ranks, calibrated probabilities) or over the graph (the
 edges that explain a link). Scoring works for every head and relation, from the version's folder alone.
 """
 
@@ -33,7 +33,7 @@ Link = dict[str, Any]
 HELD_GROUPS = 4
 """Number of row groups of the table that stay in memory (a few MB each)."""
 _HEADS = ["head_type", "head_id", "relation", "tail_type"]
-_FROM_TABLE = ("usual_rank", "relative_rank", "probability")
+_FROM_TABLE = ("median_rank", "relative_rank", "probability")
 
 
 class LinkTable:

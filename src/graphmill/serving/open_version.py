@@ -21,7 +21,7 @@ from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
-from graphmill.export.index import Propose, Vectors, index_file, read_index
+from graphmill.export.nearest import Vectors
 from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
@@ -61,10 +61,8 @@ class OpenVersion:
         self.run = Run(version.path)
         self.nodes = self.run.nodes
         self._vectors: Vectors | None = None
-        self.propose, self.search_kind = None, ""
         if self.run.manifest["dim"]:
             self._vectors = self._shared_vectors()
-            self.propose, self.search_kind = self._index()
         self._no_links = ""
         self._predicted = self._links_of()
         training = self._predicted.training if self._predicted else None
@@ -116,18 +114,6 @@ class OpenVersion:
             return None if scorer is None else PredictedLinks(scorer, None)
         rows = {(self.run.type_of(row), str(node)): row for row, node in enumerate(self.nodes.ids)}
         return PredictedLinks(scorer, LinkTable(table, self.run.manifest["relations"], rows))
-
-    def _index(self) -> tuple[Propose | None, str]:
-        about = self.version.about.get("index")
-        if not about:
-            return None, "exact"
-        try:
-            path = verified_file(self.version.path, index_file(about["kind"]))
-            return read_index(about["kind"], path, self.vectors, about["breadth"]), about["kind"]
-        except GraphmillError as error:
-            self.problem = f"it is searched exactly: {error}"
-            log.warning("%s: %s", self.name, self.problem)
-        return None, "exact"
 
     def _recommendations(self) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:
         """The table of recommendations, and the range of each user's rows."""
@@ -202,17 +188,12 @@ class OpenVersion:
     # -- neighbours and predictions ------------------------------------------------------------------------------------
 
     def neighbors(self, row: int, k: int, among: str = "") -> list[dict[str, Any]]:
-        """The ``k`` nearest nodes by cosine. ``among``: only nodes of this type, by exact search."""
+        """The ``k`` nearest nodes by cosine. ``among``: only nodes of this type."""
         self._require_type(among)
         if not self.vectors.usable[row]:
             return []
-        if among:
-            of_type = self.nodes.types == self.nodes.type_names.index(among)
-            rows, cosines = self.vectors.nearest(row, k, of_type)
-        elif self.propose is not None:
-            rows, cosines = self.vectors.proposed(row, k, self.propose)
-        else:
-            rows, cosines = self.vectors.nearest(row, k)
+        of_type = self.nodes.types == self.nodes.type_names.index(among) if among else None
+        rows, cosines = self.vectors.nearest(row, k, of_type)
         return [{**self.node(int(r)), "cosine": round(float(c), 6)} for r, c in zip(rows, cosines, strict=True)]
 
     def links(self, row: int, relation: str, k: int, known: bool) -> list[dict[str, Any]]:

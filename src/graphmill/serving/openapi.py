@@ -24,7 +24,7 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "known": {"type": "boolean"},
         "from": {"enum": ["table", "scores"]},
         "rank": {"type": "integer"},
-        **{name: {"type": ["number", "null"]} for name in ("usual_rank", "relative_rank", "probability")},
+        **{name: {"type": ["number", "null"]} for name in ("median_rank", "relative_rank", "probability")},
         "because": {"type": "array", "items": TEXT},
         "paths": {"type": "array", "items": {"$ref": "#/components/schemas/Path"}},
     },

@@ -22,7 +22,7 @@ def report(opened: OpenVersion) -> dict[str, Any]:
     about = opened.version.about
     names = ("system", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
     return {
-        "about": {name: about.get(name) for name in names} | {"answers": opened.answers, "search": opened.search_kind},
+        "about": {name: about.get(name) for name in names} | {"answers": opened.answers},
         "health": _part(opened, HEALTH, _health),
         "ranking": _part(opened, RANKING, _ranking),
         "verdict": about.get("verdict"),

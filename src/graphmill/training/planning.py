@@ -137,13 +137,6 @@ def estimate_of(
     return Estimate(sum(sizes.values()), sizes, remedy)
 
 
-def sharded_bytes(ranks: int, nodes: int, widths: Sequence[int]) -> int:
-    """Bytes that a rank sends in a step when layers of these widths are sharded by rows (ADR 2).
-
-    Each layer gathers the features of all nodes and scatters their gradients."""
-    return sum(int(2 * (ranks - 1) / ranks * nodes * width * 4) for width in widths)
-
-
 def sharded(parts: Sequence[Part], ranks: int, nodes: int, widths: Sequence[int]) -> list[Part]:
     """One rank's parts in full-graph training that is sharded by rows.
 

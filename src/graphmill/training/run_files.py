@@ -139,14 +139,16 @@ def read_run_file(directory: Path, name: str) -> Any:
 def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = REMEDIES["graphmill-run"]) -> Any:
     """``value`` with the defaults of ``shape``. Raises :class:`InputError`, which names the first field that is wrong."""
     try:
-        found = shape.model_validate(value)
+        content = shape.model_validate(value)
     except ValidationError as error:
         problem = error.errors()[0]
         at = ".".join(map(str, problem["loc"]))
         raise damaged(path, f"{at + ': ' if at else ''}{problem['msg'].lower()}"[:200], remedy) from None
     except RecursionError:
         raise damaged(path, "it is nested too deeply", remedy) from None
-    return {**found.model_dump(), **value} if isinstance(value, dict) and not isinstance(found, RootModel) else value
+    return (
+        {**content.model_dump(), **value} if isinstance(value, dict) and not isinstance(content, RootModel) else value
+    )
 
 
 def _require_format(path: Path, value: Any) -> None:

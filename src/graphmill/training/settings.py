@@ -192,12 +192,6 @@ class ExportSettings(Settings):
     csv: bool = setting(
         True, "CSV with the vector as a JSON list: node_index, node_id, node_name, node_type, embedding", identity=False
     )
-    copy_to: str = setting(
-        "",
-        "Folder or URL (s3://BUCKET/FOLDER) to which the run directory is copied when it is exported, ranked or "
-        "promoted",
-        identity=False,
-    )
     align: Literal["champion", "none"] = setting(
         "champion",
         "Rotate the vectors onto those of the live version; if that would change scores, write a rotated copy",

@@ -22,7 +22,7 @@ from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.manifests import read_manifest
 from graphmill.export.writers import ParquetEmbeddings
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.graph.relations import INVERSE_PREFIX, Key
+from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
@@ -165,6 +165,7 @@ def _edges(
     keys = {relation.key: relation.index for relation in graph.relations}
     names = tables.edges["relation"].cast(pa.string()).to_pylist()
     heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
+    reverses = graph.manifest["settings"]["add_reverse"] == "missing"
     result: list[list[tuple[int, int]]] = [[] for _ in keys]
     for name, head, tail in zip(names, heads.tolist(), tails.tolist(), strict=True):
         key = (kinds[head], name, kinds[tail])
@@ -172,23 +173,14 @@ def _edges(
             has = ", ".join("|".join(each) for each in keys)
             raise InputError(f"{source}: the model has no relation {'|'.join(key)}; it has {has}")
         result[keys[key]].append((int(local[head]), int(local[tail])))
-        mirror = _mirror(key, keys, str(graph.manifest["settings"]["add_reverse"]))
-        if mirror is not None:
+        mirror = mirror_of(key)
+        if reverses and mirror in keys:
             result[keys[mirror]].append((int(local[tail]), int(local[head])))
     out = []
     for pairs in result:
         ends = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
         out.append((ends[:, 0], ends[:, 1]))
     return out
-
-
-def _mirror(key: Key, keys: dict[Key, int], add_reverse: str) -> Key | None:
-    """The relation that holds the reverses of a relation's edges, if there is one."""
-    source, name, target = key
-    turned = [(target, name, source)]
-    if add_reverse == "inverse":
-        turned = [(target, INVERSE_PREFIX + name, source), (target, name.removeprefix(INVERSE_PREFIX), source)]
-    return None if add_reverse == "never" else next((k for k in turned if k in keys), None)
 
 
 def _require_neighbours(

@@ -270,7 +270,7 @@ class Run:
 
         Returns:
             head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (compare it only within a
-            relation), rank, usual_rank, relative_rank, probability, known, path_length, paths. If the graph is not on
+            relation), rank, median_rank, relative_rank, probability, known, path_length, paths. If the graph is not on
             this machine, an export that can score gives the ``k`` best tails of one head in one relation. Then the last
             six columns except ``known`` are empty, and ``known`` marks only training links.
 

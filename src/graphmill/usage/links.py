@@ -32,12 +32,12 @@ from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import Calibration, calibrate
 from graphmill.predictions.diversity import diversity, tail_counts
 from graphmill.predictions.judgements import Judged, read_judgements
+from graphmill.predictions.median_ranks import median_ranks
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import JUDGED, LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
-from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
@@ -173,16 +173,16 @@ class Predictor:
         best = best_tails(candidates, asked.heads, settings.k)
         if overall:
             best = best.take(_by_score(best)[: settings.k])
-        usual = np.full(candidates.count, np.nan, np.float32)
-        if settings.usual_heads:
-            usual = usual_ranks(candidates, settings.usual_heads, settings.seed)
+        medians = np.full(candidates.count, np.nan, np.float32)
+        if settings.median_heads:
+            medians = median_ranks(candidates, settings.median_heads, settings.seed)
         calibration = calibrate(candidates, settings)
         evidence = self._evidence_of(asked, best)
         rows = LinkRows(
             graph,
             asked.relation,
             best,
-            usual[best.tails],
+            medians[best.tails],
             calibration.probabilities(best.scores),
             self.evidence_schema,
             evidence,
@@ -197,7 +197,7 @@ class Predictor:
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
-            "frequent_tails": self._frequent(asked, best, candidates, usual),
+            "frequent_tails": self._frequent(asked, best, candidates, medians),
         }
         return Predicted(asked, rows, calibration, counted)
 
@@ -215,7 +215,7 @@ class Predictor:
         return found
 
     def _frequent(
-        self, asked: SelectedLinks, best: BestTails, candidates: Candidates, usual: np.ndarray
+        self, asked: SelectedLinks, best: BestTails, candidates: Candidates, medians: np.ndarray
     ) -> list[dict[str, Any]]:
         counts = tail_counts(best, candidates.count, self.settings.k)
         most = np.argsort(-counts, kind="stable")[:FREQUENT]
@@ -225,7 +225,7 @@ class Predictor:
                 "tail": self._name_of(int(tail) + first),
                 "heads": int(counts[tail]),
                 "of_heads": float(counts[tail] / max(len(asked.heads), 1)),
-                "usual_rank": float(usual[tail]),
+                "median_rank": float(medians[tail]),
             }
             for tail in most
             if counts[tail]

@@ -22,7 +22,7 @@ SAMPLE = 32
 
 @dataclass(frozen=True)
 class RelationEstimate:
-    """``heads`` to predict tails for, ``others`` scored for usual ranks and probabilities, at most; ``seconds``."""
+    """``heads`` to predict tails for, ``others`` scored for median ranks and probabilities, at most; ``seconds``."""
 
     relation: str
     heads: int
@@ -64,7 +64,7 @@ def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, ro
         began = time.perf_counter()
         model.scorer.score_targets(asked.relation.index, heads)
         a_head = (time.perf_counter() - began) / len(heads)
-        others = settings.usual_heads + settings.probability_heads
+        others = settings.median_heads + settings.probability_heads
         every = len(asked.heads) + min(others, 2 * model.graph.node_type(asked.relation.source).count)
         found.append(RelationEstimate(" | ".join(asked.relation.key), len(asked.heads), others, a_head * every))
     return LinksEstimate(found, peak_bytes)

@@ -26,7 +26,6 @@ from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
-from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
@@ -84,7 +83,7 @@ def rank_any(
     or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
-    ``question.json``. ``stop`` ends a training of a baseline. If ``export.copy_to`` is set, the run is copied again.
+    ``question.json``. ``stop`` ends a training of a baseline.
 
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
@@ -100,7 +99,6 @@ def rank_any(
         found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
-    copy_run(restored)
     return found
 
 

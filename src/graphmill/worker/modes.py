@@ -46,18 +46,6 @@ def _train(job: Job, control: Control) -> Result:
     return train(job["settings"], _origin(job), root=root, outlets=control.outlets, stop=control.stop, splits=splits)
 
 
-def _acceleration_report(job: Job, control: Control) -> Result:
-    """``settings``, ``report``, ``out``."""
-    from graphmill.diagnostics.acceleration_report import AccelerationReportSettings, acceleration_report
-    from graphmill.settings import parse
-
-    settings = parse(AccelerationReportSettings, dict(job.get("report", {})), _origin(job))
-    report = acceleration_report(
-        job["settings"], _origin(job), settings, out=job["out"], outlets=control.outlets, stop=control.stop
-    )
-    return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
-
-
 def _export(job: Job, control: Control) -> Result:
     """``run_dir``, ``checkpoint``."""
     from graphmill.runs.export import export_run
@@ -164,8 +152,8 @@ def _choose(job: Job, control: Control) -> Result:
 
     asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
     how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
-    found = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
-    return {**RunDirectory(Path(found.run)).read_json("report.json"), "run_dir": found.run}
+    choice = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    return {**RunDirectory(Path(choice.run)).read_json("report.json"), "run_dir": choice.run}
 
 
 def _trial(job: Job, control: Control) -> Result:
@@ -205,7 +193,6 @@ def _leaderboard(job: Job, control: Control) -> Result:
 
 MODES: dict[str, Callable[[Job, Control], Result]] = {
     "train": _train,
-    "acceleration_report": _acceleration_report,
     "export": _export,
     "evaluate": _evaluate,
     "rank": _rank,
@@ -218,8 +205,6 @@ MODES: dict[str, Callable[[Job, Control], Result]] = {
     "trial": _trial,
     "leaderboard": _leaderboard,
 }
-TRAIN = {"train", "acceleration_report"}
-"""The modes that fall back to the CPU by themselves."""
 
 
 def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
@@ -233,8 +218,8 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     control = Control(outlets, stop)
     if name not in MODES:
         raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
-    if name in TRAIN:
-        return MODES[name](job, control)
+    if name == "train":  # it falls back to the CPU by itself
+        return _train(job, control)
     from graphmill.runs.compiling import say_compiling
     from graphmill.runs.fallback import left_device, with_cpu_fallback
 

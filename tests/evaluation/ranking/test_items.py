@@ -13,7 +13,6 @@ import torch
 from graphmill.errors import TrainingError
 from graphmill.evaluation.baselines import recommendation as recommendation_baselines
 from graphmill.evaluation.baselines.recommendation import ItemModels, take_out, tune_item_baselines
-from graphmill.evaluation.ranking import items as item_ranking
 from graphmill.evaluation.ranking import recommendation
 from graphmill.evaluation.ranking.items import METRICS, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
@@ -38,7 +37,7 @@ def by_hand(
 ) -> dict[str, float]:
     """One user at a time, as it is defined; ``order_of``: the place of each item among those of equal score."""
     order_of = order_of or range(scores.shape[1])
-    sums: dict[str, list[float]] = {name: [] for name in (*METRICS, "ndcg_kgat")}
+    sums: dict[str, list[float]] = {name: [] for name in METRICS}
     for user in range(len(scores)):
         positives = set(held.items[held.indptr[user] : held.indptr[user + 1]].tolist())
         if not positives:
@@ -54,10 +53,6 @@ def by_hand(
         sums["ndcg"].append(sum(h / math.log2(i + 2) for i, h in enumerate(hits)) / ideal)
         sums["map"].append(sum(h * sum(hits[: i + 1]) / (i + 1) for i, h in enumerate(hits)) / min(k, len(positives)))
         sums["hit"].append(float(any(hits)))
-        retrieved = sum(item in positives for item in order[: item_ranking.KGAT_LIST])
-        gain = sum(h / math.log2(i + 2) for i, h in enumerate(hits))
-        best = sum(1 / math.log2(i + 2) for i in range(min(k, retrieved)))
-        sums["ndcg_kgat"].append(gain / best if best else 0.0)
         sums["mrr"].append(next((1 / (i + 1) for i, h in enumerate(hits) if h), 0.0))
     return {f"{name}@{k}": float(np.mean(values)) for name, values in sums.items()}
 
@@ -71,22 +66,20 @@ def test_every_metric_equals_the_loop_over_users(seed: int, block: int, monkeypa
     found = lists.metrics(METRICS, [1, 5, 20])
     for k in (1, 5, 20):
         for name, value in by_hand(scores, seen, held, k).items():
-            if "kgat" not in name:
-                assert found[name] == pytest.approx(value, abs=1e-12), name
+            assert found[name] == pytest.approx(value, abs=1e-12), name
     assert lists.by_user("recall", 5).mean() == pytest.approx(found["recall@5"])
 
 
 @pytest.mark.parametrize("depth", [3, 4, 6])
-def test_ties_give_the_expectation_over_all_orders_of_equal_scores(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ties_give_the_expectation_over_all_orders_of_equal_scores(depth: int) -> None:
     """Groups inside the lists, and beyond their end; one user has all scores equal, one knows most of the last group."""
-    monkeypatch.setattr(item_ranking, "KGAT_LIST", depth)
     scores = torch.tensor(
         [[2.0, 2, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [0, 3, 3, 0, 0, 0], [5, 4, 3, 2, 1, 0], [1, 0, 0, 0, 1, 1]]
     )
     seen, held = known([], [5], [0, 3], [0], []), known([1, 3, 4], [0, 2], [1, 4], [2, 5], [0, 1])
     lists = rank_items(lambda u: scores[torch.from_numpy(u)], 6, seen, held, depth)
     ks = [k for k in (1, 2, 3, 5) if k <= depth]
-    found = lists.metrics([*METRICS, "ndcg_kgat"], ks)
+    found = lists.metrics(METRICS, ks)
     for k in ks:
         each = [by_hand(scores, seen, held, k, order) for order in itertools.permutations(range(6))]
         for name in each[0]:
@@ -148,13 +141,11 @@ def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
     assert figures(*turned) == pytest.approx(figures(train, held), rel=1e-5)
 
 
-def test_the_golden_user_and_kgats_ndcg() -> None:
+def test_the_golden_user() -> None:
     hit = np.array([[True, False, True, False, False]])
     lists = ItemLists(np.zeros(1, np.int64), np.arange(5)[None], hit, np.array([3]))
-    found = lists.metrics([*METRICS, "ndcg_kgat"], [1, 3, 5])
+    found = lists.metrics(METRICS, [1, 3, 5])
     assert [found[f"ndcg@{k}"] for k in (1, 3, 5)] == pytest.approx([1.0, 0.703918, 0.703918], abs=1e-6)
-    # The ideal order of what was retrieved: never lower, and not comparable.
-    assert [found[f"ndcg_kgat@{k}"] for k in (1, 3, 5)] == pytest.approx([1.0, 0.919721, 0.919721], abs=1e-6)
     assert found["mrr@5"] == found["hit@5"] == 1.0
 
 

@@ -31,20 +31,20 @@ class TestQueries:
 
 
 class TestSteps:
-    @pytest.mark.parametrize("loop", ["kvsall", "slcwa"])
-    def test_an_epoch_sees_every_row_once_in_steps_of_even_size(self, small: TypedGraph, loop) -> None:
-        system = system_on(small, objective={"loop": loop}, acceleration={"batch_size": 10})
+    @pytest.mark.parametrize("negatives", ["all", "sampled"])
+    def test_an_epoch_sees_every_row_once_in_steps_of_even_size(self, small: TypedGraph, negatives) -> None:
+        system = system_on(small, objective={"negatives": negatives}, acceleration={"batch_size": 10})
         phase = system.phases[0]
         batches = [system.step(phase, 0, i) for i in range(phase.steps_per_epoch)]
         sizes = [len(b.head) for b in batches]
         assert max(sizes) - min(sizes) <= 1
         assert max(sizes) <= 10
         assert sum(sizes) == system.rows
-        labels = sum(len(b.row) for b in batches) if loop == "kvsall" else sum(sizes)
+        labels = sum(len(b.row) for b in batches) if negatives == "all" else sum(sizes)
         assert labels == len(system.data.tails)
 
     def test_a_sampled_step_has_the_true_tail_first_and_no_known_one_after(self, small: TypedGraph) -> None:
-        system = system_on(small, objective={"loop": "slcwa", "negatives_per_positive": 6})
+        system = system_on(small, objective={"negatives": "sampled", "negatives_per_positive": 6})
         batch = system.step(system.phases[0], 0, 0)
         data = system.data
         known = set(

@@ -45,11 +45,11 @@ class TestRefusals:
         [
             {"negatives_per_positive": 4},
             {"loss": "softmax", "negatives_per_positive": 4},
-            {"loop": "slcwa", "label_smoothing": 0.2},
+            {"negatives": "sampled", "label_smoothing": 0.2},
         ],
     )
     def test_a_setting_of_the_other_loop(self, objective) -> None:
-        with pytest.raises(SettingsError, match=r"objective\.\w+ is not read with objective\.loop"):
+        with pytest.raises(SettingsError, match=r"objective\.\w+ is not read with objective\.negatives"):
             settings(objective=objective)
 
     @pytest.mark.parametrize(

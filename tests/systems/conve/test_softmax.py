@@ -37,7 +37,7 @@ class TestTheLoss:
         assert (term.name, batch.weights) == ("softmax", {"softmax": float(len(batch.row))})
 
     def test_slcwa_is_the_cross_entropy_among_the_drawn_tails_that_are_not_known(self, small: TypedGraph) -> None:
-        system, model, batch = made(small, loop="slcwa", negatives_per_positive=6)
+        system, model, batch = made(small, negatives="sampled", negatives_per_positive=6)
         (term,) = system.terms(model, batch, system.encode(model, batch))
         with torch.no_grad():
             scores = model.scores(model(torch.from_numpy(batch.head), torch.from_numpy(batch.relation)))
@@ -56,12 +56,12 @@ class TestTheLoss:
         assert abs(sum(sums).item()) < 1e-4
 
 
-@pytest.mark.parametrize("loop", ["kvsall", "slcwa"])
+@pytest.mark.parametrize("negatives", ["all", "sampled"])
 def test_a_training_ranks_held_out_triples_far_above_their_frequency(
-    sample: TypedGraph, tmp_path: Path, loop: str
+    sample: TypedGraph, tmp_path: Path, negatives: str
 ) -> None:
     few = {"training": {"epochs": 10}, "evaluation": {"eval_every": 10}, "data": str(sample.path)}
-    objective = {**(PLAIN if loop == "kvsall" else {}), "loss": "softmax", "loop": loop}
+    objective = {**(PLAIN if negatives == "all" else {}), "loss": "softmax", "negatives": negatives}
     report = train({**merge(LEARNS, few), "objective": objective}, "test", root=str(tmp_path))
     assert report["metrics"]["test_mrr"] > 3 * frequency_mrr(sample)
     assert np.isfinite(report["final_losses"]["softmax"])

@@ -1,6 +1,5 @@
 """ConvE through the worker: it learns the sample's rules, every ready settings file runs, and its files rebuild it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +11,11 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.systems.conve.interchange import write_torch_files
-from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.training import compiling
 from tests.systems.conve.graphs import frequency_mrr
 
 PLAIN = {"label_smoothing": 0.0}
-"""The objective of the learning tests; with ``loop: slcwa`` nothing reads it."""
+"""The objective of the learning tests; with ``negatives: sampled`` nothing reads it."""
 LEARNS = {
     "system": "conve",
     "preset": "none",
@@ -65,41 +62,10 @@ def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monke
     assert (found["functions"], found["graphs"]) == (1, 1)
 
 
-class TestTheOriginsFiles:
-    def test_they_rebuild_the_model_with_its_unusual_sizes(self, run, tmp_path: Path) -> None:
-        report, restored = run
-        written = write_torch_files(restored.system, restored.run, tmp_path)
-        names = {str(path.relative_to(tmp_path)) for path in written}
-        epoch = report["epochs_done"]
-        assert {"config.json", "best_model.pt", "final_model.pt", "training_history.json"} <= names
-        assert f"checkpoints/checkpoint_epoch_{epoch}.pt" in names
-        content = torch.load(tmp_path / "best_model.pt", map_location="cpu", weights_only=True)
-        again = ConvE(ConvEConfig(**content["model_config"]))
-        again.load_state_dict(content["model_state_dict"])
-        again.eval()
-        heads, relations = torch.arange(5), torch.arange(5)
-        torch.testing.assert_close(again(heads, relations), restored.model(heads, relations), rtol=0, atol=0)
-
-    def test_the_documented_keys_are_there(self, run, tmp_path: Path) -> None:
-        write_torch_files(run[1].system, run[1].run, tmp_path)
-        config = json.loads((tmp_path / "config.json").read_text())
-        assert set(config) == {"data", "model", "training", "optimizations"}
-        assert config["optimizations"] == {
-            "use_mixed_precision": False,
-            "use_gradient_checkpointing": False,
-            "enable_memory_cleanup": True,
-        }
-        content = torch.load(tmp_path / "final_model.pt", weights_only=True)
-        assert set(content) == {"epoch", "model_state_dict", "optimizer_state_dict", "model_config", "metrics"}
-        assert content["model_config"]["output_channels"] == 8
-        assert content["model_config"]["feature_map_dropout"] == 0.0
-        assert any(name.endswith("exp_avg") for name in content["optimizer_state_dict"])
-
-
 class TestSampledLoss:
     def test_slcwa_learns_too(self, sample: TypedGraph, tmp_path: Path) -> None:
         few = {"training": {"epochs": 10}, "data": str(sample.path)}
-        settings = {**merge(LEARNS, few), "objective": {"loop": "slcwa"}}
+        settings = {**merge(LEARNS, few), "objective": {"negatives": "sampled"}}
         report = train(settings, "test", root=str(tmp_path))
         assert report["metrics"]["test_mrr"] > 1.2 * frequency_mrr(sample)
 

@@ -24,7 +24,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
+from graphmill.evaluation.ranking.items import rank_items
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.graph.co_occurrence import row_blocks
 from graphmill.sampling.keyed import generator, sampled
@@ -215,13 +215,12 @@ def tune_item_baselines(
         train, held_out = take_out(train)
     name, _, cut = metric.partition("@")
     k = min(int(cut or 20), num_items)
-    depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
     requested = sampled(np.flatnonzero(np.diff(held_out.indptr) > 0), TUNING_USERS, _SEED, "tuning users")
     models = ItemModels(train, num_items, EASE_TUNING_ITEMS)
 
     def value(make: Callable[[ItemModels], ScoreBlock]) -> float:
         poll()
-        lists = rank_items(make(models), num_items, train, held_out, depth, users=requested, poll=poll)
+        lists = rank_items(make(models), num_items, train, held_out, k, users=requested, poll=poll)
         return lists.metrics([name], [k])[f"{name}@{k}"]
 
     out = {}

@@ -1,4 +1,4 @@
-"""Pictures that compare: loss curves of several runs, bars of several configurations, drift, and predicted probabilities
+"""Pictures that compare: loss curves of several runs, groups of bars, drift, and predicted probabilities
 with observed frequencies."""
 
 from __future__ import annotations
@@ -82,31 +82,6 @@ def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     return png(labelled(figure, axes, title, "seconds trained", "total loss"))
 
 
-def configuration_bars(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> bytes:
-    """One row of bars for each figure ("seconds per epoch" → one value per configuration), relative to the first
-    configuration.
-
-    A value that is not finite (the configuration failed) is drawn as a grey cross.
-    """
-    figure, axes = blank(height=1.0 + 0.28 * len(names) * max(len(figures), 1))
-    thickness = 0.8 / max(len(figures), 1)
-    for number, (figure_name, values) in enumerate(figures.items()):
-        base = values[0] if values and math.isfinite(values[0]) and values[0] else 1.0
-        for place, value in enumerate(values):
-            y = place + number * thickness
-            if not math.isfinite(value):
-                axes.plot([0.02], [y], marker="x", color=GREY)
-                continue
-            label = figure_name if place == 0 else None
-            axes.barh(y, value / base, height=thickness * 0.9, color=COLOURS[number % len(COLOURS)], label=label)
-            axes.text(value / base, y, f" {value:.3g}", va="center", fontsize="x-small")
-    axes.axvline(1.0, color=GREY, linewidth=0.8)
-    axes.set_yticks([place + 0.4 - thickness / 2 for place in range(len(names))], list(names))
-    axes.invert_yaxis()
-    scale = f"relative to {names[0]}" if names else ""
-    return png(labelled(figure, axes, _title(names, figures), scale, legend="right"))
-
-
 def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *, axis: str, title: str) -> bytes:
     """A group of bars for each name, with one bar per series ("tails" → one value per name). ``axis``: label of the
     values."""
@@ -118,12 +93,3 @@ def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *,
     axes.set_yticks(range(len(names)), list(names), fontsize="small")
     axes.invert_yaxis()
     return png(labelled(figure, axes, title, axis, legend="right"))
-
-
-def _title(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> str:
-    name, values = next(iter(figures.items()), ("", ()))
-    finite = [(value, place) for place, value in enumerate(values) if math.isfinite(value)]
-    if not finite:
-        return "No configuration could be measured"
-    value, place = min(finite)
-    return f"Least {name}: {names[place]} ({value:.3g})"

@@ -64,8 +64,8 @@ class AgainstBaselines:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, with the sentence."""
-        found: dict[str, Any] = plain(asdict(self) | {"sentence": self.sentence()})
-        return found
+        values: dict[str, Any] = plain(asdict(self) | {"sentence": self.sentence()})
+        return values
 
 
 def title(baseline: str) -> str:

@@ -194,7 +194,7 @@ def _share_above(model: LinkRanking, other: LinkRanking) -> float:
 
 def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines) -> list[Verdict]:
     about = {"sentence": against.sentence(), "best": title(against.best)}
-    found = []
+    rows = []
     for each in RATIO_CHECKS:
         value, bound = ratios.get(each.name, math.nan), getattr(thresholds, each.threshold.name)
         if math.isnan(value):
@@ -202,5 +202,5 @@ def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: 
         holds = value >= bound
         meaning, advice = (each.good, "") if holds else (each.bad, each.remedy)
         status: Status = "pass" if holds else "warn"
-        found.append(Verdict(each.name, value, bound, status, meaning.format(**about), advice.format(**about)))
-    return found
+        rows.append(Verdict(each.name, value, bound, status, meaning.format(**about), advice.format(**about)))
+    return rows

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     import torch
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
-KGAT_LIST = 100
-"""Length of the list from which KGAT's NDCG takes its ideal order."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +52,20 @@ class ItemLists:
     ties: Ties | None = None
 
     def metrics(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, float]:
-        """Means over the users of the metrics ``names`` (of :data:`METRICS`, and ``ndcg_kgat``) at each k."""
-        found = self._by_user(names, ks)
-        return {f"{name}@{k}": mean(found[f"{name}@{k}"]) for name in names for k in ks}
+        """Means over the users of the metrics ``names`` (of :data:`METRICS`) at each k."""
+        values = self._by_user(ks)
+        return {f"{name}@{k}": mean(values[f"{name}@{k}"]) for name in names for k in ks}
 
     def by_user(self, name: str, k: int) -> Float:
         """One metric for each user, float64 [Q], for paired comparisons."""
-        return self._by_user([name], [k])[f"{name}@{k}"]
+        return self._by_user([k])[f"{name}@{k}"]
 
-    def _by_user(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, Float]:
-        kgat = ks if "ndcg_kgat" in names else ()
-        depth = min(max(KGAT_LIST, *ks), self.hit.shape[1])
-        found = user_metrics(self.hit, self.positives, ks) | _kgat_ndcg(self.hit, kgat, depth)
+    def _by_user(self, ks: Sequence[int]) -> dict[str, Float]:
+        values = user_metrics(self.hit, self.positives, ks)
         if self.ties is not None and len(self.ties.rows):
-            expected = self.ties.metrics(self.positives[self.ties.rows], ks) | self.ties.kgat_ndcg(kgat, depth)
-            for name, values in expected.items():
-                found[name][self.ties.rows] = values
-        return found
+            for name, expected in self.ties.metrics(self.positives[self.ties.rows], ks).items():
+                values[name][self.ties.rows] = expected
+        return values
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
         """Metrics of the items in the lists (coverage, popularity).
@@ -123,11 +118,11 @@ def rank_items(
         part, own = slice(start, stop), asked[start:stop]
         scores = wide(score(own))
         # One more position than requested shows whether the last position ties with items outside of the list.
-        found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
-        items[part] = found[:, :k]
-        same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (found[:, 1:k] >= 0)
-        if found.shape[1] > k:
-            tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (found[:, k] >= 0))
+        places, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
+        items[part] = places[:, :k]
+        same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (places[:, 1:k] >= 0)
+        if places.shape[1] > k:
+            tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (places[:, k] >= 0))
             if len(tied):
                 sets = known.rows(own[tied]), held_out.rows(own[tied])
                 last[start + tied] = _tied_with(scores, best[tied, k - 1], tied, *sets)
@@ -162,19 +157,3 @@ def _tied_with(
     held = held[~in_sorted(held, left_out)]
     counts = [np.bincount(keys // own.shape[1], minlength=len(rows)) for keys in (left_out, held)]
     return np.column_stack((tied - counts[0], counts[1]))
-
-
-def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int], depth: int) -> dict[str, Float]:
-    """KGAT's NDCG (code of Wang et al. 2019): the ideal order is that of the *retrieved* hits in a list of 100.
-
-    It is never below the standard NDCG for lists of this length. Use it only for comparison with KGAT's publication.
-    """
-    discount = 1.0 / np.log2(np.arange(2, depth + 2))
-    ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    retrieved = hit[:, :depth].sum(1)
-    out = {}
-    for k in ks:
-        gain = (hit[:, :k] * discount[:k]).sum(1)
-        best = ideal[np.minimum(retrieved, k)]
-        out[f"ndcg_kgat@{k}"] = np.divide(gain, best, out=np.zeros(len(hit)), where=best > 0)
-    return out

@@ -74,10 +74,10 @@ class LinkRanking:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; undefined metrics are null."""
-        found = asdict(self) | {"queries": self.queries, "signal": self.signal}
-        for relation in found["relations"]:
+        values = asdict(self) | {"queries": self.queries, "signal": self.signal}
+        for relation in values["relations"]:
             del relation["reciprocal"]
-        return plain(found)
+        return plain(values)
 
 
 def rank_links(
@@ -102,10 +102,10 @@ def rank_links(
         if not len(relation.heads):
             continue
         negatives = {k: draw_negatives(relation, weights(relation), auc_negatives, seed, k) for k, weights in kinds}
-        found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
-        table = np.stack([found.above, found.tied, found.options])
+        ranks = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
+        table = np.stack([ranks.above, ranks.tied, ranks.options])
         tables.append(table)
-        areas = {kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()}
+        areas = {kind: auc(ranks.scores, scores[~np.isnan(scores)]) for kind, scores in ranks.negatives.items()}
         metrics = _rank_metrics(table, ks) | areas
         relations.append(
             RelationRanking(
@@ -114,7 +114,7 @@ def rank_links(
                 len(relation.heads),
                 relation.candidates,
                 metrics,
-                1.0 / found.realistic,
+                1.0 / ranks.realistic,
             )
         )
     whole = np.concatenate(tables, axis=1)

@@ -15,7 +15,7 @@ SIMPLER = {
 }
 """Names for people of the simpler systems with which recommenders are compared."""
 _METRIC = re.compile(
-    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
+    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )
 
 

@@ -51,7 +51,7 @@ def parts(
     rows: list[dict[str, Any]] = []
 
     def add(by: str, named: Iterable[tuple[str, NDArray[np.bool_]]], most: int = 0) -> None:
-        found: list[dict[str, Any]] = [
+        part_rows: list[dict[str, Any]] = [
             {
                 "by": by,
                 "part": part,
@@ -61,7 +61,7 @@ def parts(
             for part, mask in named
             if mask.any()
         ]
-        rows.extend(sorted(found, key=lambda row: -row["queries"])[:most] if most else found)
+        rows.extend(sorted(part_rows, key=lambda row: -row["queries"])[:most] if most else part_rows)
 
     if not asked:
         return rows

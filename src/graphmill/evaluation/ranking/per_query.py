@@ -57,8 +57,8 @@ def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
 
     Raises :class:`InputError` for an unknown metric.
     """
-    found = _METRIC.fullmatch(metric)
-    name, k = (found[1], int(found[2] or 0)) if found else (metric, 0)
+    match = _METRIC.fullmatch(metric)
+    name, k = (match[1], int(match[2] or 0)) if match else (metric, 0)
     if name not in known or (k > 0) != known[name]:
         examples = ", ".join(f"{each}@10" if cut else each for each, cut in known.items())
         raise InputError(f"metric '{metric}' is not measured for each query; {examples} are")

@@ -102,7 +102,7 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
     if split not in SPLIT_NAMES:
         raise InputError(f"there is no split '{split}'; known are {', '.join(SPLIT_NAMES)}")
     counts = {node_type.name: node_type.count for node_type in graph.node_types}
-    found = []
+    relations = []
     for relation in graph.relations:
         edges = graph.edges(relation.index)
         heads, candidates = counts[relation.source], counts[relation.target]
@@ -113,8 +113,8 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
             asked = sampled(asked, max_per_relation, "link-queries", seed, split, relation.index)
         train = sorted_unique(keys[part == TRAIN])
         name = f"{relation.source} · {relation.name} · {relation.target}"
-        found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
-    queries = LinkQueries(split, tuple(found))
+        relations.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
+    queries = LinkQueries(split, tuple(relations))
     if not queries.total:
         raise _nothing_to_rank(graph, split)
     return queries

@@ -30,8 +30,8 @@ def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
             reciprocal = np.asarray(arrays["reciprocal"], np.float64)
     except BROKEN as error:
         raise ValueError(str(error)) from None
-    found = report["ranking"]
-    bounds = np.cumsum([0, *(row["queries"] for row in found["relations"])])
+    ranking = report["ranking"]
+    bounds = np.cumsum([0, *(row["queries"] for row in ranking["relations"])])
     if bounds[-1] != len(reciprocal):
         raise ValueError("the ranks do not fit the report")
     relations = tuple(
@@ -43,10 +43,10 @@ def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
             _numbers(row["metrics"]),
             reciprocal[bounds[place] : bounds[place + 1]],
         )
-        for place, row in enumerate(found["relations"])
+        for place, row in enumerate(ranking["relations"])
     )
-    means = _numbers(found["macro"]), _numbers(found["micro"])
-    return LinkRanking(found["split"], tuple(found["ks"]), relations, *means), report["about"]
+    means = _numbers(ranking["macro"]), _numbers(ranking["micro"])
+    return LinkRanking(ranking["split"], tuple(ranking["ks"]), relations, *means), report["about"]
 
 
 def _numbers(values: dict[str, float | None]) -> dict[str, float]:

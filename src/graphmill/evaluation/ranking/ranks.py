@@ -80,7 +80,7 @@ def ranks_of(
     above, tied = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
     scores = np.zeros(total)
     asked = negatives or {}
-    found = {kind: np.zeros(tails.shape) for kind, tails in asked.items()}
+    scores_of_negatives = {kind: np.zeros(tails.shape) for kind, tails in asked.items()}
     heads, first = np.unique(queries.heads, return_index=True)
     bounds = np.append(first, total)
 
@@ -97,13 +97,13 @@ def ranks_of(
             above[part], tied[part], scores[part] = count_rivals(own, queries, part)
             for kind, tails in asked.items():
                 wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
-                found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
+                scores_of_negatives[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
 
     blocks = [(start, min(start + rows, len(heads))) for start in range(0, len(heads), rows)]
     with torch.no_grad():
-        merged = fill_shared([above, tied, scores, *found.values()], blocks, fill)
+        merged = fill_shared([above, tied, scores, *scores_of_negatives.values()], blocks, fill)
     known = np.diff(queries.known_indptr)[queries.heads]
-    of_negatives = dict(zip(found, merged[3:], strict=True))
+    of_negatives = dict(zip(scores_of_negatives, merged[3:], strict=True))
     return QueryRanks(merged[0], merged[1], queries.candidates - known + 1, merged[2], of_negatives)
 
 

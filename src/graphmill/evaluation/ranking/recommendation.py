@@ -82,16 +82,16 @@ def top_k(
 
         chosen = torch.from_numpy(candidates)
         some, best = top_k(
-            lambda asked: (found := score(asked)).index_select(1, chosen.to(found.device)),
+            lambda asked: (scores := score(asked)).index_select(1, chosen.to(scores.device)),
             *(users, len(candidates), known.among(candidates, num_items), k),
         )
         return np.where(some >= 0, np.append(candidates, -1)[some], -1), best
     k = min(k, num_items)
-    found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
+    items, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
         asked = users[start:stop]
-        found[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
-    return found, best
+        items[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
+    return items, best
 
 
 def of_all(count: int, users: Int64, items: Int64, scores: Float) -> tuple[Int64, Float]:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaln
 
 Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
@@ -90,42 +89,7 @@ class Ties:
             out[f"mrr@{k}"] = (first / place)[:, :k].sum(1)
         return out
 
-    def kgat_ndcg(self, ks: Sequence[int], depth: int) -> dict[str, Float]:
-        """The expected KGAT NDCG at each k, for each list, float64 [T].
-
-        Its ideal order is that of the hits within ``depth``. Their number is random if a group of equal scores extends
-        beyond it."""
-        discount = 1.0 / np.log2(np.arange(2, self.size.shape[1] + 2))
-        ideal = np.concatenate(([0.0], np.cumsum(discount)))
-        share = self.held / self.size
-        gains, before = _sums(share * discount), _sums(share)
-        size, held, inside = self.size[:, depth - 1], self.held[:, depth - 1], self.within[:, depth - 1] + 1
-        start, rows = depth - inside, np.arange(len(size))
-        sure = np.rint(before[rows, start]).astype(np.int64)
-        out = {f"ndcg_kgat@{k}": np.zeros(len(size)) for k in ks}
-        for hits in range(int(np.minimum(held, inside).max(initial=0)) + 1):
-            probability = _hypergeometric(hits, size, held, inside)
-            for k in ks:
-                surely = gains[rows, np.minimum(start, k)]
-                tied = np.maximum(ideal[k] - ideal[np.minimum(start, k)], 0.0) * hits / inside
-                best = ideal[np.minimum(sure + hits, k)]
-                gain = np.divide(surely + tied, best, out=np.zeros(len(size)), where=best > 0)
-                out[f"ndcg_kgat@{k}"] += probability * gain
-        return out
-
 
 def _sums(values: Float) -> Float:
     """[T, K] → [T, K + 1]: the sum of the columns before each column."""
     return np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)
-
-
-def _hypergeometric(hits: int, size: Int64, held: Int64, drawn: Int64) -> Float:
-    """P(``hits`` of the ``drawn`` items are held out), for ``size`` items of which ``held`` are held out."""
-    possible = (hits <= held) & (hits <= drawn) & (drawn - hits <= size - held)
-    size, held, drawn = (np.where(possible, own, max(hits, 1)) for own in (size, held, drawn))
-    log = _log_choose(held, hits) + _log_choose(size - held, drawn - hits) - _log_choose(size, drawn)
-    return np.where(possible, np.exp(log), 0.0)
-
-
-def _log_choose(n: Int64, k: Int64 | int) -> Float:
-    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0), np.float64)

@@ -320,7 +320,7 @@ async function showNode({ id, type }, turn) {
   const parts = [
     make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
   ];
-  if (vectors) parts.push(make("h3", {}, `Neighbours (${found.search} search)`), nearest(found));
+  if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
   if (turn !== state.turn) return;
@@ -338,14 +338,14 @@ async function links(node) {
     const found = (await of("links", { id: node.id, type: node.type, k: 3 })).links;
     if (!found.length) return where.append(nothing("No relation begins at this type of node."));
     const some = (name) => found.some((row) => typeof row[name] === "number");
-    const optional = [["probability", "probability"], ["usual_rank", "usual rank"]].filter(([name]) => some(name));
+    const optional = [["probability", "probability"], ["median_rank", "median rank"]].filter(([name]) => some(name));
     where.append(table("Predicted links", [
       ["relation", (row) => words(row.relation)], ["to", nodeButton], ["score", (row) => number(row.score), true],
       ...optional.map(([name, title]) => [title, (row) => number(row[name]), true]),
       ["because of", (row) => why(node, row)],
     ], found, "stacked"));
     if (found.every((row) => row.from === "scores")) {
-      where.append(nothing("Scored for this page. A version that is promoted after graphmill links RUN also has probabilities and usual ranks."));
+      where.append(nothing("Scored for this page. A version that is promoted after graphmill links RUN also has probabilities and median ranks."));
     }
   }, where);
   return where;

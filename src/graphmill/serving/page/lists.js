@@ -60,7 +60,7 @@ const cell = (value) => (/[",\n\r]/.test(String(value)) ? `"${String(value).repl
 export async function csvOfLinks(text, k, of, say) {
   const heads = text.split("\n").map((line) => line.trim()).filter(Boolean);
   if (heads.length > MOST_HEADS) return say(`${heads.length} heads; at most ${MOST_HEADS} at once: graphmill links RUN --heads-file FILE has no bound`);
-  const columns = ["relation", "id", "name", "type", "score", "probability", "usual_rank"];
+  const columns = ["relation", "id", "name", "type", "score", "probability", "median_rank"];
   const lines = [["head", ...columns].join(",")];
   const unknown = [];
   for (const [i, head] of heads.entries()) {

@@ -91,7 +91,7 @@ def both_directions(triples: np.ndarray, num_relations: int) -> np.ndarray:
 class ConveBatch(RowBatch):
     """Queries ``head``, ``relation`` int64 [B], and their candidates.
 
-    kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
+    all: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. sampled: ``candidates`` int64
     [B, 1 + k], the true tail first, −1 for none. ``loss``: "bce" or "softmax". ``parts``: the number of blocks of the loss.
     """
 

@@ -24,7 +24,7 @@ def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> li
     block = part_bytes(setup.device, full_softmax.BLOCK_BYTES if o.loss == "softmax" else one_to_n.BLOCK_BYTES)
     # Scores of a block, what the loss makes of them and the products' copies.
     scores = Part("scores of a block of entities", "loss", 4 * batch * entities, at_most=max(block, 64 * entities))
-    if o.loop == "slcwa":
+    if o.negatives == "sampled":
         scores = Part("vectors of the negatives", "loss", 4 * batch * (1 + o.negatives_per_positive) * d)
     return [
         Part(

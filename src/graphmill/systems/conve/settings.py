@@ -57,24 +57,24 @@ class ConveObjective(Settings):
         "bce",
         "bce: each score by itself, as published; softmax: rank each known tail among all entities",
     )
-    loop: Literal["kvsall", "slcwa"] = setting(
-        "kvsall",
-        "kvsall: score a query (head, relation) with all its known tails against every entity; slcwa: score a triple "
+    negatives: Literal["all", "sampled"] = setting(
+        "all",
+        "all: score a query (head, relation) with all its known tails against every entity; sampled: score a triple "
         "against negatives_per_positive random tails, for very many entities",
     )
     label_smoothing: float = setting(
         0.1,
-        "kvsall only: ε of the targets. bce: known tails get 1 − ε, the others ε/(N − 1), 0 = ones and zeros; softmax: a "
-        "known tail gets 1 − ε, and all entities share ε",
+        "With negatives: all. ε of the targets. bce: known tails get 1 − ε, the others ε/(N − 1), 0 = ones and zeros; "
+        "softmax: a known tail gets 1 − ε, and all entities share ε",
         ge=0.0,
         lt=1.0,
     )
-    negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
+    negatives_per_positive: int = setting(32, "With negatives: sampled. Random tails per triple", ge=1, le=10_000)
 
     @model_validator(mode="after")
     def _read(self) -> "ConveObjective":
-        other = "label_smoothing" if self.loop == "slcwa" else "negatives_per_positive"
-        require_unset(self, [other], "objective", f"objective.loop: {self.loop}")
+        other = "label_smoothing" if self.negatives == "sampled" else "negatives_per_positive"
+        require_unset(self, [other], "objective", f"objective.negatives: {self.negatives}")
         return self
 
 
@@ -91,8 +91,8 @@ class ConveAcceleration(AccelerationSettings):
 
     micro_batches: int = setting(
         1,
-        "kvsall only: number of parts of the loss, divided over entities (bce) or queries (softmax); the network takes the "
-        "step's whole batch, because batch norm needs it",
+        "With negatives: all. Number of parts of the loss, divided over entities (bce) or queries (softmax); the network "
+        "takes the step's whole batch, because batch norm needs it",
         identity=False,
         ge=1,
     )

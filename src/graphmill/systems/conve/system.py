@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -18,14 +16,12 @@ from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_system import TableSystem
 from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
-from graphmill.systems.conve.interchange import write_torch_files
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, StepSizes, Term
-from graphmill.training.run_directory import RunDirectory
 
 FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
@@ -63,7 +59,7 @@ class ConveSystem(TableSystem[ConvE]):
     @property
     def sampled(self) -> bool:
         """Whether the loss uses a few random tails instead of all entities."""
-        return self.settings.objective.loop == "slcwa"
+        return self.settings.objective.negatives == "sampled"
 
     # ---------------------------------------------------------------- model
 
@@ -155,10 +151,6 @@ class ConveSystem(TableSystem[ConvE]):
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
-    def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
-        """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
-        return write_torch_files(self, run, out)
-
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)
 
     def tracer(self, model: ConvE, precision: str) -> ConveTracer:
@@ -179,5 +171,5 @@ class ConveSystem(TableSystem[ConvE]):
         return [Compilable(model, "hidden")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """The number of queries per step (triples, with slcwa)."""
+        """The number of queries per step (triples, with sampled negatives)."""
         return ("triples" if self.sampled else "queries"), self.rows / self.steps_of_rows

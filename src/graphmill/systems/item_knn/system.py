@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from graphmill.evaluation.baselines.recommendation import ItemModels, take_out
-from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
+from graphmill.evaluation.ranking.items import rank_items
 from graphmill.graph.features import comparable
 from graphmill.systems.closed_form import scores_of
 from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
@@ -76,7 +76,7 @@ class ItemKnnSystem(ItemClosedForm):
         def value(case: tuple[float, sp.csr_matrix]) -> float:
             poll()
             scores = lambda part: scores_of(met[part], case[1])  # noqa: E731
-            lists = rank_items(scores, self.view.num_items, train, valid, max(k, KGAT_LIST), users=users, poll=poll)
+            lists = rank_items(scores, self.view.num_items, train, valid, k, users=users, poll=poll)
             return lists.metrics([name], [k])[f"{name}@{k}"]
 
         values = {name: value(case) for name, case in cases.items()}

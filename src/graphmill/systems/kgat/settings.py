@@ -82,7 +82,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation": {
             "eval_every": 10,
             "selection_split": "test",
-            "metrics": ["recall", "precision", "hit", "ndcg", "ndcg_kgat"],
+            "metrics": ["recall", "precision", "hit", "ndcg"],
             "top_k": [20, 40, 60, 80, 100],
         },
     },

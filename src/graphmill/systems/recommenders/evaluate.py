@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 
 from graphmill.evaluation.baselines.recommendation import FAMILIES, ItemBaseline, ItemModels, tune_item_baselines
-from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
+from graphmill.evaluation.ranking.items import ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.sampling.keyed import sampled
@@ -41,7 +41,7 @@ class RecommenderEvaluator:
             return {}
         names = METRICS if final else tuple(evaluation.metrics)
         ks = [k for k in evaluation.top_k if k <= self.view.num_items]
-        lists = self.lists(score, split, final=final, names=names)
+        lists = self.lists(score, split, final=final)
         out = lists.metrics(names, ks)
         if not final:
             return out
@@ -53,21 +53,21 @@ class RecommenderEvaluator:
             out |= {f"{name}_{metric}": value for metric, value in found.items()}
         return out
 
-    def lists(self, score: ScoreBlock, split: str, *, final: bool = True, names: tuple[str, ...] = ()) -> ItemLists:
-        """The best items of each user of the split: enough for the largest ``top_k`` and for the metrics ``names``."""
+    def lists(self, score: ScoreBlock, split: str, *, final: bool = True) -> ItemLists:
+        """The best items of each user of the split: enough for the largest ``top_k``."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
         if not final and evaluation.max_queries:
             users = sampled(users, evaluation.max_queries, QUERY_SEED, "users", split)
-        depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
         masked = known(self.view.train)
+        depth = max(evaluation.top_k)
         return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=self._poll)
 
     def baseline_lists(self, name: str, split: str) -> ItemLists:
         """A baseline's lists on the split, computed once."""
         if (split, name) not in self._baselines:
             score = self.baselines[name].scores(self._models)
-            self._baselines[split, name] = self.lists(score, split, names=METRICS)
+            self._baselines[split, name] = self.lists(score, split)
         return self._baselines[split, name]
 
     @cached_property

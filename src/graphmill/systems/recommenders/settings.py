@@ -11,7 +11,7 @@ LOSS = (
     "sampled_softmax: −log of the item's share in a softmax over itself and the negatives. With one negative the "
     "two are the same"
 )
-METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr", "ndcg_kgat")
+METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
 
 
 class RecommenderEvaluation(EvaluationSettings):
