@@ -215,7 +215,7 @@ def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path,
     stormy = merge(
         values,
         {
-            "training": {"epochs": 15 * kills, "patience_epochs": 0},
+            "training": {"epochs": 6 * kills, "patience_epochs": 0},
             "evaluation": {"eval_every": 40},
             "acceleration": {"checkpoint_every_epochs": 2, "keep_influence": 2},
         },
