@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
@@ -22,8 +23,9 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
-from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
+from graphmill.systems.blend.memory import chosen_parts
 from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_values
@@ -32,6 +34,7 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.closed_form import OldRows
 from graphmill.systems.neighbours.system import SpectralSystem
 from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
 
@@ -50,7 +53,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
         self.phases = [Phase("blend", 1, closed_form=True)]
-        self.names = [POPULARITY, *(n for n in settings.model.parts if n != FEATURES or has_features(graph))]
+        self.names = [POPULARITY, *chosen_parts(graph, settings.model)]
         self.links = TrainingLinks.of_graph(graph)
         self.trained = {name: self._system(name, values) for name, values in self.part_runs().items()}
         shared = {"data": str(graph.path), "training": {"seed": settings.training.seed}}
@@ -102,6 +105,18 @@ class BlendSystem(BaseSystem[BlendModule]):
             own = system.row_keys(model.parts[name])
             keys |= {f"parts.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
         return keys
+
+    def carry_over(self, model: BlendModule, tensors: Mapping[str, Tensor], old: OldRows) -> int:
+        """Put the spectral vectors of a blend of another graph into ``model``; returns the number of nodes that it lacks.
+
+        Raises:
+            InputError: its amounts are of other relations.
+        """
+        if not old.same_relations:
+            raise InputError("a blend weighs its parts by relation, and the live version's graph has other relations")
+        prefix = f"parts.{SPECTRAL}."
+        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        return self.vectors.carry_over(model.parts[SPECTRAL], own, old)
 
     # ---------------------------------------------------------------- fitting
 
