@@ -5,7 +5,7 @@ on ``kg_5k`` with splits 0 and 1, on the whole Hetionet (one seed), FB15k-237, U
 them, and the rows of others stay. The epoch is chosen on validation links and the test split is read once a run. Rows:
 macro MRR over the best baseline's with the 95 % interval of the ratio (queries resampled within each relation), over that of
 spectral vectors, each baseline, health checks, time. ``ablation`` as the first word: forms of HGT by validation links
-(``parts/link_ablation.py``).
+(``parts/link_ablation.py``); ``parts``: what each part of a blend adds (``parts/blend_parts.py``).
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _measured(
 
 def main() -> None:
     """Run and write results/link_quality.json."""
-    if card.handed_over({"baselines": "link_baselines", "ablation": "link_ablation"}):
+    if card.handed_over({"baselines": "link_baselines", "ablation": "link_ablation", "parts": "blend_parts"}):
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))

@@ -301,7 +301,11 @@ CASES = {
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
-    "blend": Case("blend", {"model": {"embedding_dim": 16}}, steps=False),
+    "blend": Case(
+        "blend",
+        {"model": {"embedding_dim": 16, "parts": ["spectral", "knn", "paths", "features", "complex"]}},
+        steps=False,
+    ),
     "blend-untrained": Case(
         "blend", {"model": {"embedding_dim": 16, "parts": ["spectral", "knn", "paths"]}}, steps=False
     ),

@@ -15,8 +15,10 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.train import train
 from graphmill.usage.embed import NEW
 from graphmill.usage.exported import Run
+from graphmill.usage.grown_graph import grown_link_model
+from graphmill.usage.links import link_model
 from tests.ingest.kg_text import COLUMNS
-from tests.training.cases import CASES, typed_graph
+from tests.training.cases import CASES, CLOSED_LINKS, typed_graph
 
 HEADER = "head,head_type,relation,tail,tail_type\n"
 
@@ -143,6 +145,43 @@ def test_a_system_of_tables_says_what_to_do_instead(graph: TypedGraph, tmp_path:
     run = trained(graph, tmp_path, "complex")
     with pytest.raises(SettingsError, match="train it again on the grown graph"):
         run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), columns=COLUMNS)
+
+
+@pytest.mark.parametrize("case", ["blend", "hgt-full", "spectral", "knn", "nbfnet"])
+def test_links_of_later_edges_are_predicted_untrained(
+    graph: TypedGraph, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``graphmill links --edges``: a new node's links exclude its edges, and are those of its vector where it has one."""
+    from graphmill.cli import app
+
+    values = (CASES | CLOSED_LINKS)[case].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+    run = train(values, "test", root=str(tmp_path / "runs"))["run_dir"]
+    file = written(tmp_path, edges_of(graph, "n90", "twin"))
+    columns = [part for name in COLUMNS for part in ("--read", f"columns.{name}={COLUMNS[name]}")]
+    command = ["links", run, "--edges", str(file), *columns, "--head", "twin", "--relation", "drug_protein", "--json"]
+    app(command, standalone_mode=False)
+    found = json.loads(capsys.readouterr().out)["links"]
+    tails = [row["tail_id"] for row in found]
+    assert len(tails) == 10
+    assert not {line.split(",")[3] for line in edges_of(graph, "n90", "twin").splitlines()} & set(tails)
+    if case in ("blend", "spectral"):
+        _exported(run)
+        of_vectors = graphmill.load(run).embed(file, tmp_path / "out", columns=COLUMNS)
+        rows = of_vectors.links("twin", "drug_protein", 10)
+        assert [row["score"] for row in found] == pytest.approx(rows.score.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["blend", "hgt-full"])
+def test_a_later_edge_between_known_nodes_changes_links(graph: TypedGraph, case: str, tmp_path: Path) -> None:
+    values = CASES[case].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+    run = train(values, "test", root=str(tmp_path / "runs"))["run_dir"]
+    relation = graph.relation("drug", "drug_protein", "gene/protein").index
+    before = link_model(run).scorer.score_targets(relation, np.array([3]))[0]
+    tail = graph.node_table()["id"].to_pylist()[graph.node_type("gene/protein").offset + int(before.argmin())]
+    file = written(tmp_path, f"n93,drug,drug_protein,{tail},gene/protein\n")
+    model = grown_link_model(run, str(file), settings={"columns": COLUMNS})
+    assert model.graph.num_nodes == graph.num_nodes
+    assert not np.allclose(model.scorer.score_targets(relation, np.array([3]))[0], before)
 
 
 def test_on_the_command_line(graph: TypedGraph, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -204,7 +204,7 @@ def links(
     judged: Annotated[str, typer.Option(help="mark judged links in a column, or leave_out")] = "mark",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     edges: Annotated[
-        str, typer.Option(help="nbfnet: file of later edges, new nodes too; links are scored with them, untrained")
+        str, typer.Option(help="File of later edges, new nodes too; links are scored with them, untrained")
     ] = "",
     format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,

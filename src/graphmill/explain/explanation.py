@@ -88,13 +88,6 @@ class Explanation:
             for e in self.evidence
         ]
 
-    def path_lines(self, names: Sequence[str]) -> list[str]:
-        """``a –r– b –s– c (0.0456)`` of each path."""
-        return [
-            f"{joined([names[n] for n in path.nodes], relations)} ({path.strength:.3g})"
-            for path, relations in self.paths
-        ]
-
 
 class LinkExplainer(ABC):
     """Explains links of one restored model. Data that all explanations need are computed once."""

@@ -5,7 +5,6 @@ The result is an export of known and new nodes. It can be read, compared and sco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast, runtime_checkable
@@ -26,8 +25,8 @@ from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
+from graphmill.systems.base_system import blocks_of
 from graphmill.systems.registry import entry
-from graphmill.training.contract import EmbeddingBlock
 from graphmill.usage.joining_nodes import FeatureFiles, with_told
 from graphmill.verified_files import MANIFEST, describe_file
 
@@ -230,12 +229,10 @@ def _write(
     new = tables.nodes.select(["index", "id", "name", "type"]).take(pa.array(np.concatenate(joined.rows)))
     numbers = np.arange(len(new)) + int(np.max(table["index"].to_numpy(), initial=-1)) + 1
     new = new.set_column(0, "index", pa.array(numbers)).set_column(3, "type", new["type"].cast(pa.string()))
-    parts, blocks = [], []
-    first = joined.later.first
+    parts, first = [], joined.later.first
     for number, t in enumerate(graph.node_types):
         mine = slice(first[number], first[number + 1])
         parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]
-        blocks += [known[t.offset : t.offset + t.count], vectors[mine]]
     about = {
         "fingerprint": restored.fingerprint,
         "system": restored.manifest["system"],
@@ -264,16 +261,21 @@ def _write(
     extra = {SCORING: scoring} if scoring else {}
     formats = restored.job.settings.export
     return export_embeddings(
-        _numbered(blocks), pa.concat_tables(parts), vectors.shape[1], folder, formats, about, extra
+        blocks_of(by_type(graph, known, vectors, joined.later)),
+        pa.concat_tables(parts),
+        vectors.shape[1],
+        folder,
+        formats,
+        about,
+        extra,
     )
 
 
-def _numbered(blocks: list[np.ndarray]) -> Iterator[EmbeddingBlock]:
-    start = 0
-    for block in blocks:
-        if len(block):
-            yield EmbeddingBlock(start, block)
-        start += len(block)
+def by_type(graph: TypedGraph, known: np.ndarray, new: np.ndarray, later: LaterNodes) -> np.ndarray:
+    """Rows of known nodes [nodes, d] and of new ones [new nodes, d], in the order of the grown graph: each type's new nodes
+    after its known ones."""
+    blocks = zip(np.split(known, [t.offset for t in graph.node_types]), np.split(new, later.first[:-1]), strict=True)
+    return np.concatenate([rows for block in blocks for rows in block])
 
 
 def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:

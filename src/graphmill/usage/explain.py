@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import EdgeShare, ExplainSettings, LinkExplainer
+from graphmill.explain.explanation import ExplainSettings
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
@@ -116,15 +116,12 @@ def explain_link(
     [why] = explainer.named([explainer.explain(result.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
     reported = [*why.evidence, *reversed(why.against)]
-    paths = [
-        {
-            "path": text,
-            "nodes": [names[node] for node in path.nodes],
-            "relations": list(relations),
-            "strength": path.strength,
-        }
-        for text, (path, relations) in zip(why.path_lines(names), why.paths, strict=True)
-    ]
+    paths = [_path([names[node] for node in path.nodes], relations, path.strength) for path, relations in why.paths]
+    deletion = {}
+    if verify:
+        listed = np.array([e.pair for e in why.evidence], np.int64)
+        others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
+        deletion = _deletion(listed, others, lambda gone: explainer.score_without(result.index, h, t, gone))
     return ExplainedLink(
         names[h],
         result.name,
@@ -139,7 +136,7 @@ def explain_link(
         paths,
         why.parts,
         why.whole,
-        _deletion(explainer, result, h, t, why.evidence) if verify else {},
+        deletion,
     )
 
 
@@ -162,22 +159,14 @@ def _propagated(
         }
         for n in (*speaking, *against[::-1])
     ]
-    paths = []
-    for each in why.paths:
-        nodes, relations = [names[node] for node in each.nodes], [kinds[kind] for kind in each.relations]
-        paths.append(
-            {"path": f"{joined(nodes, relations)} ({each.strength:.3g})", "nodes": nodes, "relations": relations}
-            | {"strength": each.strength}
-        )
+    paths = [
+        _path([names[n] for n in path.nodes], [kinds[k] for k in path.relations], path.strength) for path in why.paths
+    ]
     deletion = {}
     if verify:
-        listed = np.stack([why.source[speaking], why.target[speaking]], 1)
-        others = np.flatnonzero(~np.isin(np.arange(len(why.share)), speaking))
-        drawn = generator(0, "explain", "deletion").choice(others, min(len(speaking), len(others)), replace=False)
-        pairs = np.stack([why.source[drawn], why.target[drawn]], 1)
-        sets = {"without_the_listed_edges": listed, "without_as_many_others": pairs}
-        link = system, model, relation.index, h, t
-        deletion = {"edges": len(listed)} | {name: score_without_pairs(*link, one) for name, one in sets.items()}
+        ends, link = np.stack([why.source, why.target], 1), (system, model, relation.index, h, t)
+        others = np.delete(ends, speaking, 0)
+        deletion = _deletion(ends[speaking], others, lambda gone: score_without_pairs(*link, gone))
     parts = {"popularity of the target": why.popularity, "paths": why.score - why.popularity}
     return ExplainedLink(names[h], relation.name, names[t], why.score, PROPAGATION, edges, paths, parts, True, deletion)
 
@@ -219,18 +208,14 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     return float(scores[0, t - target.offset])
 
 
-def _deletion(
-    explainer: LinkExplainer, relation: Relation, h: int, t: int, evidence: Sequence[EdgeShare]
-) -> dict[str, float]:
-    """The score without the listed edges, and without equally many random edges of the two nodes and their neighbours."""
-    listed = np.array([e.pair for e in evidence], np.int64)
-    others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
-    rng = generator(0, "explain", "deletion")
-    drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
+def _path(nodes: Sequence[str], relations: Sequence[str], strength: float) -> dict[str, Any]:
+    text = f"{joined(nodes, relations)} ({strength:.3g})"
+    return {"path": text, "nodes": list(nodes), "relations": list(relations), "strength": strength}
 
-    def score(pairs: np.ndarray) -> float:
-        return explainer.score_without(relation.index, h, t, pairs)
 
+def _deletion(listed: np.ndarray, others: np.ndarray, score: Callable[[np.ndarray], float]) -> dict[str, float]:
+    """The score without the listed edges, and without equally many random ones of the others."""
+    drawn = generator(0, "explain", "deletion").choice(others, min(len(listed), len(others)), replace=False)
     return {
         "edges": len(listed),
         "without_the_listed_edges": score(listed),

@@ -1,4 +1,4 @@
-"""A run's graph with the nodes and edges of a file that came after the training, for systems that score them untrained."""
+"""A run's graph with the nodes and edges of a file that came after the training, and its model on it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_edges
+from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import restore
 from graphmill.systems import registry
-from graphmill.usage.embed import join
+from graphmill.usage.embed import EmbedsLater, Joined, by_type, join
 from graphmill.usage.links import LinkModel
 
 FOLDER = "grown_graph"
@@ -27,37 +28,40 @@ FOLDER = "grown_graph"
 def grown_link_model(
     run: str | Path, edges: str, format: str = "", settings: Mapping[str, Any] | None = None
 ) -> LinkModel:
-    """The model of a run on its graph and the edges of the file ``edges``, new nodes included. Nothing is trained.
+    """The model of a run on its graph and the edges of the file ``edges``, new nodes included. Nothing is trained: vectors
+    of known nodes stay, and those of new ones are what ``graphmill embed`` computes.
 
     Raises:
-        SettingsError: the system has vectors of the nodes it was trained with, and cannot score others.
+        SettingsError: the system cannot score links of nodes that it was not trained with.
         InputError: the file cannot be used, or has a type or relation that the model does not have, or a new node
             without an edge to a known one.
     """
     restored = restore(run)
-    name = restored.system.name
-    if registry.entry(name).vectors:
+    system, model, entry = restored.system, restored.model, registry.entry(restored.system.name)
+    if entry.recommends or (entry.vectors and not isinstance(system, EmbedsLater)):
         raise SettingsError(
-            f"--edges: {name} scores the nodes and edges that it was trained with; train nbfnet or knn, which score new "
-            "ones without training, or embed new nodes (graphmill embed)"
+            f"--edges: {system.name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
+            "spectral can"
         )
-    graph = grown_graph(restored.graph, edges, restored.run.path / FOLDER, format, settings)
-    system = registry.create(name, graph, restored.job.settings, restored.job.batching)
-    system.to(restored.job.device)
-    return LinkModel(restored.run.path, graph, system.scorer(restored.model), restored.used)
+    tables = read_edges(edges, format, **(settings or {}))
+    joined = join(restored.graph, tables, edges, edges_alone=True)
+    graph = grown_graph(restored.graph, tables, joined, restored.run.path / FOLDER)
+    if isinstance(system, EmbedsLater):
+        new, arrays = system.embed_later(model, joined.later)
+        known = np.concatenate([block.vectors for block in system.embeddings(model)])
+        vectors = by_type(restored.graph, known, new, joined.later)
+        return LinkModel(
+            restored.run.path, graph, registry.exported_scorer(system.name, arrays, vectors), restored.used
+        )
+    grown = registry.create(system.name, graph, restored.job.settings, restored.job.batching)
+    grown.to(restored.job.device)
+    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used)
 
 
-def grown_graph(
-    graph: TypedGraph, edges: str, folder: Path, format: str = "", settings: Mapping[str, Any] | None = None
-) -> TypedGraph:
+def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder: Path) -> TypedGraph:
     """Write the graph with the nodes and edges of a file into ``folder``, and open it. Splits stay; the file's edges are
     for training, that is, messages may use them. Relations keep their numbers, and a type's new nodes come last.
-
-    Raises:
-        InputError: as :func:`grown_link_model`.
     """
-    tables = read_edges(edges, format, **(settings or {}))
-    joined = join(graph, tables, edges, edges_alone=True)
     known, first = [t.count for t in graph.node_types], joined.later.first
     offsets = np.cumsum([0, *(n + more for n, more in zip(known, joined.later.counts, strict=True))])
     types = {t.name: number for number, t in enumerate(graph.node_types)}

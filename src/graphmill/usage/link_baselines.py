@@ -39,7 +39,7 @@ from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
-VERSION = 3
+VERSION = 4
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""

@@ -20,15 +20,17 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions
 from graphmill.runs.export import Restored, export_run, restore
-from graphmill.runs.planning import estimate_run
-from graphmill.runs.resolve import merge
+from graphmill.runs.planning import estimate_run, parts_of
+from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.train import train
 from graphmill.serving.application import application
 from graphmill.systems import registry
 from graphmill.systems.blend import nbfnet_part
+from graphmill.systems.blend.memory import chosen_parts
 from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_scorer
+from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.usage.explain import explain_link
-from graphmill.usage.grown_graph import grown_graph
+from graphmill.usage.grown_graph import grown_link_model
 from tests.systems.nbfnet.test_later_edges import COLUMNS, written
 from tests.training.cases import CASES, typed_graph
 
@@ -124,7 +126,7 @@ def test_a_new_node_is_scored_as_nbfnet_scores_it(blend: Restored, tmp_path: Pat
     file = written(tmp_path, *(f"new,drug,drug_protein,{ids[genes + n]},gene/protein" for n in (0, 6, 12)))
     joined: Any = graphmill.load(blend.run.path).embed(file, tmp_path / "later", columns=COLUMNS)
     assert len(joined.links("new", "drug_protein", k=3)) == 3
-    grown = grown_graph(blend.graph, file, tmp_path / "grown", settings={"columns": COLUMNS})
+    grown = grown_link_model(blend.run.path, file, settings={"columns": COLUMNS}).graph
     part = blend.system.trained[NBFNET]  # type: ignore[attr-defined]
     system: Any = registry.create(NBFNET, grown, part.settings, "full")
     relation = blend.graph.relation("drug", "drug_protein", "gene/protein").index
@@ -140,3 +142,24 @@ def test_arrays_of_another_graph_are_refused(blend: Restored, name: str, value: 
     changed = arrays[name][:-1] if value != value else np.full_like(arrays[name], value)
     with pytest.raises(InputError):
         nbfnet_scorer(arrays | {name: changed}, links)
+
+
+def test_by_default_it_is_a_part_where_its_training_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = typed_graph(tmp_path / "graph")
+    values = {"system": "blend", "data": str(graph.path), "acceleration": {"device": "cpu"}}
+    job = resolve(values, "test")
+    assert chosen_parts(graph, job.settings.model) == ["spectral", "knn", "paths", "complex", NBFNET]
+    training = NbfnetSettings.model_validate(nbfnet_part.nbfnet_values(graph, 0, "cpu")).training
+    links = nbfnet_part.degrees_of(graph).edges
+    queries = training.epochs * training.steps_per_epoch * NbfnetSettings.base_batch
+    assert queries <= (nbfnet_part.MOST_PASSES + 1) * links
+    assert training.steps_per_epoch < NbfnetSettings().training.steps_per_epoch
+    assert any(part.name.startswith("NBFNet") for part in parts_of(job, graph, "full"))
+    run = Path(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
+    assert {path.name for path in (run / "parts").iterdir()} == {"complex", NBFNET}
+
+    monkeypatch.setattr(nbfnet_part, "MOST_EDGES", 10)
+    assert NBFNET not in chosen_parts(graph, job.settings.model)
+    assert not any(part.name.startswith("NBFNet") for part in parts_of(job, graph, "full"))
+    named = job.settings.model.model_copy(update={"parts": ["spectral", NBFNET]})
+    assert chosen_parts(graph, named) == ["spectral", NBFNET]

@@ -30,7 +30,7 @@ from graphmill.systems.blend.exported import scorer_of
 from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
-from tests.training.cases import typed_graph
+from tests.training.cases import CASES, typed_graph
 from tests.training.runs import Kept, assert_same, outcome
 
 BASELINES = ("knn", "spectral", "complex")
@@ -42,8 +42,9 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 def values_of(graph: TypedGraph, **sections: Any) -> dict[str, Any]:
-    device = {"acceleration": {"device": "cpu"}}
-    return {"system": "blend", "data": str(graph.path), "model": {"embedding_dim": 16}, **device, **sections}
+    """Without NBFNet, which has a file of its own (``test_nbfnet_part.py``)."""
+    shared = CASES["blend"].settings | {"acceleration": {"device": "cpu"}}
+    return {"system": "blend", "data": str(graph.path), **shared, **sections}
 
 
 @pytest.fixture(scope="module")

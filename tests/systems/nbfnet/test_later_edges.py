@@ -91,9 +91,9 @@ def test_what_the_model_does_not_know_is_refused(trained: Path, tmp_path: Path, 
         grown_link_model(trained, written(tmp_path, line), settings={"columns": COLUMNS})
 
 
-def test_a_system_of_vectors_refuses_later_edges(graph: TypedGraph, tmp_path: Path) -> None:
+def test_a_system_of_tables_refuses_later_edges(graph: TypedGraph, tmp_path: Path) -> None:
     found = run(settings_of(CASES["complex"], graph, {"training": {"epochs": 1}}), tmp_path / "runs")
-    with pytest.raises(SettingsError, match="nbfnet"):
+    with pytest.raises(SettingsError, match="blend, hgt, knn, nbfnet and spectral"):
         grown_link_model(found["run_dir"], written(tmp_path, "n1,disease,disease_protein,n31,gene/protein"))
 
 

@@ -7,6 +7,6 @@ ENTRIES = {
         __name__,
         "BlendSettings",
         "BlendSystem",
-        "Blend of spectral vectors, kNN, paths and ComplEx, weighed on validation links by relation",
+        "Blend of spectral vectors, kNN, paths, ComplEx and NBFNet, weighed on validation links by relation",
     ),
 }

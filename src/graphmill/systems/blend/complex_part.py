@@ -31,7 +31,7 @@ def complex_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
         "system": "complex",
         "data": str(graph.path),
         "preset": "none",
-        "objective": {"n3": n3_of(links, graph.num_nodes)},
+        "objective": {"n3": n3_of(links, graph.num_nodes), "relation_weight": 0.0},
         "training": {"seed": seed, "epochs": EPOCHS, "patience_epochs": 0},
         "acceleration": {"device": device, "precision": "fp32"},
         "evaluation": {"eval_every": 2, "max_queries": QUERIES},

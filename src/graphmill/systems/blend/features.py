@@ -37,11 +37,6 @@ class FeatureSimilarity(Part):
         return torch.from_numpy(similarity * (FEW / (FEW + self.links.degrees(relation))).astype(np.float32))
 
 
-def has_features(graph: TypedGraph) -> bool:
-    """Whether nodes of any type have features."""
-    return any(graph.feature_sets(t.name) for t in graph.node_types)
-
-
 def comparable_rows(graph: TypedGraph, later: LaterNodes | None = None) -> np.ndarray:
     """float32 [nodes, width of the widest type]: features, of which two nodes of a type have a cosine as their product.
 

@@ -1,4 +1,4 @@
-"""NBFNet as a part of a blend: the settings of its training, which are its defaults, and its arrays in an export."""
+"""NBFNet as a part of a blend: where it is one, the settings of its training, and its arrays in an export."""
 
 from __future__ import annotations
 
@@ -14,19 +14,35 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.graph import MessageGraph
+from graphmill.systems.nbfnet.memory import degrees_of, reach
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.scorer import NbfnetScorer
+from graphmill.systems.nbfnet.settings import NbfnetSettings, NbfnetTraining
 from graphmill.systems.nbfnet.system import NbfnetSystem
 
 NBFNET = "nbfnet"
+MOST_EDGES = 80_000
+"""Most edges that messages of a training query run over, about, for which a blend has an NBFNet by default: up to ten
+minutes of a CPU core."""
+MOST_PASSES = 7
+"""Most passes over the links of a graph so small that the default number of steps would make more."""
+
+
+def trains_quickly(graph: TypedGraph) -> bool:
+    """Whether a blend has an NBFNet by default."""
+    settings, largest = NbfnetSettings(), max(t.count for t in graph.node_types)
+    targets = min(settings.objective.candidates, largest)
+    return reach(degrees_of(graph), settings.model, targets, targets / largest)[1] <= MOST_EDGES
 
 
 def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
-    """The settings of the training."""
+    """The settings of the training: the defaults, with fewer steps on a small graph."""
+    epochs, steps = (NbfnetTraining.model_fields[name].default for name in ("epochs", "steps_per_epoch"))
+    most = MOST_PASSES * degrees_of(graph).edges / (NbfnetSettings.base_batch * epochs)
     return {
         "system": NBFNET,
         "data": str(graph.path),
-        "training": {"seed": seed},
+        "training": {"seed": seed, "steps_per_epoch": max(1, min(steps, round(most)))},
         "acceleration": {"device": device},
         "export": {"csv": False},
     }

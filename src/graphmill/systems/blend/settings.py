@@ -1,6 +1,6 @@
 """The settings of a blend. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import model_validator
 
@@ -9,6 +9,7 @@ from graphmill.systems.base import PRESET, ClosedFormSettings
 from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
 
 PartName = Literal["spectral", "knn", "paths", "features", "complex", "nbfnet"]
+PARTS: tuple[PartName, ...] = get_args(PartName)
 
 
 class BlendModel(Settings):
@@ -16,16 +17,16 @@ class BlendModel(Settings):
 
     embedding_dim: int = setting(512, "Width of the spectral vectors, which are the exported embedding", ge=1)
     parts: list[PartName] = setting(
-        ["spectral", "knn", "paths", "features", "complex"],
+        [],
         "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
         "paths: counted paths of one or two edges; features: similarity of nodes' features, for candidates with few "
-        "links, left out where the graph has none; complex: a trained ComplEx; nbfnet: a trained NBFNet, minutes to hours "
-        "more, for a better ranking. An export has what the others need in relations.safetensors",
+        "links, left out where the graph has none; complex: a trained ComplEx; nbfnet: a trained NBFNet. Empty: all of "
+        "them, but nbfnet only where its training takes about ten minutes of a CPU core or less",
     )
 
     @model_validator(mode="after")
     def _possible(self) -> "BlendModel":
-        if "spectral" not in self.parts:
+        if self.parts and "spectral" not in self.parts:
             raise ValueError("model.parts lacks spectral, whose vectors are the embedding; add it")
         if len(set(self.parts)) < len(self.parts):
             raise ValueError("model.parts names a part twice; name each once")
@@ -34,7 +35,7 @@ class BlendModel(Settings):
 
 class BlendSettings(ClosedFormSettings):
     """One blend: the shape of ``settings.yaml``. ComplEx is trained with the settings of a baseline, NBFNet by its
-    defaults."""
+    defaults, and on small graphs for fewer steps."""
 
     system: Literal["blend"] = setting("blend", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)

@@ -22,8 +22,9 @@ from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
-from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows, has_features
+from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
+from graphmill.systems.blend.memory import chosen_parts
 from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
 from graphmill.systems.blend.model import BlendModule
 from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_values
@@ -50,7 +51,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         super().__init__(graph, settings)
         self.settings: BlendSettings = settings
         self.phases = [Phase("blend", 1, closed_form=True)]
-        self.names = [POPULARITY, *(n for n in settings.model.parts if n != FEATURES or has_features(graph))]
+        self.names = [POPULARITY, *chosen_parts(graph, settings.model)]
         self.links = TrainingLinks.of_graph(graph)
         self.trained = {name: self._system(name, values) for name, values in self.part_runs().items()}
         shared = {"data": str(graph.path), "training": {"seed": settings.training.seed}}

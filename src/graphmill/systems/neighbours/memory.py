@@ -9,6 +9,9 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
+NEIGHBOURHOODS = "neighbourhoods"
+"""The name of a part."""
+
 
 def memory_parts(graph: TypedGraph, settings: SpectralSettings | KnnSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
@@ -18,7 +21,7 @@ def memory_parts(graph: TypedGraph, settings: SpectralSettings | KnnSettings, se
     if isinstance(settings, KnnSettings):
         # Sparse neighbourhoods, and blocks of their products.
         compared = 50 * edges + 3 * min(BLOCK_BYTES, 12_000 * largest)
-        return [*parts, Part("neighbourhoods", "evaluation", compared, 1)]
+        return [*parts, Part(NEIGHBOURHOODS, "evaluation", compared, 1)]
     # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
     # as much again as table and columns.
     columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))

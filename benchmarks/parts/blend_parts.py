@@ -1,0 +1,95 @@
+"""What each part of a blend is worth: ``python -m benchmarks.link_quality parts [--json]``.
+
+A blend by its defaults; then each part is left out, and the weights of the others are chosen again. Weights are chosen on
+one half of the validation links and the macro MRR is that of the other half, in turn. The test split is not read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.parts import card
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.part import POPULARITY, Part
+from graphmill.systems.blend.scorer import BlendScorer
+
+
+def halves(queries: LinkQueries, most: int) -> Iterator[tuple[LinkQueries, LinkQueries]]:
+    """Two disjoint sets of up to ``most`` / 2 queries of each relation, in both orders."""
+    parts: tuple[list[Any], list[Any]] = [], []
+    for relation in queries.relations:
+        chosen = np.random.default_rng(relation.relation).permutation(len(relation.heads))[:most]
+        for part, rows in zip(parts, (chosen[::2], chosen[1::2]), strict=True):
+            rows = np.sort(rows)
+            part.append(replace(relation, heads=relation.heads[rows], tails=relation.tails[rows]))
+    first, second = (replace(queries, relations=tuple(part)) for part in parts)
+    yield first, second
+    yield second, first
+
+
+def mrr_of(links: TrainingLinks, parts: dict[str, Part], queries: LinkQueries, most: int, seed: int) -> float:
+    """Two-fold macro MRR of these parts on up to ``most`` queries of each relation."""
+    reached = []
+    for chosen_on, ranked in halves(queries, most):
+        empty = BlendScorer(links, parts, np.zeros((len(queries.relations), len(parts)), np.float32))
+        mix = fitted_mix(empty, chosen_on, seed)
+        reached.append(rank_links(BlendScorer(links, parts, mix), ranked, auc_negatives=0).macro["mrr"])
+    return float(np.mean(reached))
+
+
+def _same(workload: str, row: card.Row) -> bool:
+    return row.workload == workload
+
+
+def main() -> None:
+    """Run and write results/blend_parts.json."""
+    from benchmarks.link_quality import GRAPHS, graph_of, trained
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=["kg_5k", "UMLS"])
+    parser.add_argument("--splits", type=int, nargs="+", default=[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--queries", type=int, default=100, help="validation links of a relation, at most")
+    parser.add_argument("--work", default="", help="keep graphs and runs here, as the benchmark of links does")
+    parser.add_argument("--json", action="store_true", help="write the results file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.work or temporary)
+        for name, split in ((n, s) for n in options.graphs for s in (options.splits if n == "kg_5k" else GRAPHS[n])):
+            graph = graph_of(name, split, folder)
+            found: dict[str, list[float]] = {}
+            for seed in options.seeds:
+                restored, _ = trained(graph, folder / f"{name}-{split}-runs" / "blend", seed, system="blend")
+                system: Any = restored.system
+                parts, queries = system.parts_of(restored.model), link_queries(graph, "valid")
+                for left_out in ("", *(part for part in parts if part != POPULARITY)):
+                    kept = {part: each for part, each in parts.items() if part != left_out}
+                    reached = mrr_of(system.links, kept, queries, options.queries, seed)
+                    found.setdefault(left_out, []).append(reached)
+                    print(name, split, seed, f"without {left_out or 'none'}: {reached:.4f}", flush=True)
+            whole = float(np.mean(found.pop("")))
+            workload = f"{name} split {split}" if name == "kg_5k" else name
+            note = f"{len(options.seeds)} seeds, two-fold on up to {options.queries} validation links a relation"
+            rows = [
+                card.row(workload, f"blend beside the blend without {left_out}", "", whole, rival=f"without {left_out}",
+                         theirs=float(np.mean(values)), note=note)
+                for left_out, values in found.items()
+            ]  # fmt: skip
+            if options.json:
+                command = "python -m benchmarks.link_quality parts --json"
+                card.replace_rows("blend_parts", rows, command, partial(_same, workload))
+
+
+if __name__ == "__main__":
+    main()
