@@ -58,6 +58,7 @@ PAPER: dict[str, Any] = {
     "model": {"max_length": 50},
     "training": {"epochs": 200, "patience_epochs": 40},
 }
+SIMPLE = "simple"
 FORMS = {"own": "", "default": ", plain defaults", "gbce": ", gSASRec's loss", "paper": ", papers training"}
 """What a row's name says of each form."""
 BASELINES = ("popularity", "markov", "session_knn")
@@ -67,7 +68,7 @@ def settings_of(data: str, form: str) -> dict[str, Any]:
     """What a form sets on a data set."""
     from graphmill.runs.resolve import merge
 
-    if form == "default":
+    if form in ("default", SIMPLE):
         return {}
     if form == "gbce":
         return merge(SETTINGS[data], {"objective": {"loss": "gbce", "negatives": 256}})
@@ -92,7 +93,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
             "data": str(graph.path),
             "training": {"seed": seed},
             "acceleration": {"device": "cpu"},
-            "evaluation": {} if seed == 0 and form == "own" else {"baselines": []},
+            "evaluation": {} if (seed == 0 and form == "own") or form == SIMPLE else {"baselines": []},
         }
         with contextlib.redirect_stdout(sys.stderr):
             report = train(merge(settings_of(data, form), own), "benchmark", root=str(Path(folder) / "runs"))
@@ -151,6 +152,13 @@ def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> li
     return found
 
 
+def simple_rows(data: str, found: dict[str, Any]) -> list[Row]:
+    """Those of the predictors in closed form: popularity of the best number of days, Markov, item-kNN."""
+    names = [(family, metric) for family in BASELINES for metric in PLANS[data]["targets"]]
+    figures = {n: found.get(f"test_{n[0]}_{n[1]}", found[f"test_{n[1]}"]) for n in names}  # the run is Markov's
+    return [row(f"{data}, closed forms, test", " ".join(name), "", value) for name, value in figures.items()]
+
+
 def main() -> None:
     """Command line."""
     if handed_over({"recbole": "sequence_reach"}):
@@ -162,6 +170,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="a folder for finished trainings: what is there is not trained again")
+    parser.add_argument("--simple", action="store_true", help="the predictors in closed form alone")
     parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "FORM", "SEED"), help="one training in this process")
     arguments = parser.parse_args()
     if arguments.one:
@@ -169,6 +178,13 @@ def main() -> None:
         print(json.dumps(train_once(arguments.data[0], system, form, int(seed), arguments.threads)))
         return
     for data in arguments.data:
+        if arguments.simple:
+            found = kept_or_trained(arguments.keep, data, "markov", SIMPLE, 0, arguments.threads)
+            for one in simple_rows(data, found):
+                print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
+                if arguments.json:
+                    store("sequence_quality", one, "python -m benchmarks.sequence_quality --json")
+            continue
         means: dict[tuple[str, str], float] = {}
         for system, form in PLANS[data]["runs"]:
             if form not in arguments.forms:

@@ -1,8 +1,10 @@
 """``system: auto`` beside each system that it chooses among, on test: ``python -m benchmarks.recommenders auto --json``.
 
-``choose`` takes one of popularity, item-kNN, EASE and ``mf`` by validation, with ``mf``'s λ; one seed, one thread. Here all
-are read on test: the chosen one over the best of the four by their defaults, and ``mf`` over the best closed form.
-Data: the given splits of tiktok and baby, a tenth of last-fm's training held out, and a random split of ml-latest-small.
+``choose`` takes one of popularity, item-kNN, EASE and ``mf`` by validation, with ``mf``'s λ. Here all are read on test:
+the chosen one over the best of the four by their defaults, and ``mf`` over the best closed form; means over ``--seeds``.
+``--lightgcn``: LightGCN by its defaults over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
+the library implicit. Data: the given splits of tiktok and baby, a tenth of last-fm's
+training held out, and a random split of ml-latest-small. One process at a time, one thread.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import contextlib
 import json
 import sys
 import tempfile
+import time
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
 from benchmarks.parts.card import DATASETS, Row, fresh, row, store
@@ -22,6 +26,8 @@ DATA = ("last-fm valid", "tiktok", "baby", "ml-latest-small")
 METRIC, BUDGET = "recall@20", "2h"
 COMMAND = "python -m benchmarks.recommenders auto --json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+MF, LIGHTGCN, SOFTMAX = "mf", "lightgcn", "lightgcn, preset: softmax"
+Runs = list[dict[str, Any]]
 
 
 def graph_of(data: str, folder: Path) -> Path:
@@ -39,16 +45,16 @@ def graph_of(data: str, folder: Path) -> Path:
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph").path
 
 
-def measure(data: str, folder: Path) -> dict[str, Any]:
+def measure(data: str, seed: int, folder: Path) -> dict[str, Any]:
     """The choice, and the figures of each candidate on validation and test; its runs are in ``folder``."""
     from graphmill.runs.export import evaluate_run, restore
     from graphmill.usage.choose import choose
 
-    how = {"acceleration": {"device": "cpu"}, "evaluation": {"baselines": []}}
+    how = {"acceleration": {"device": "cpu"}, "evaluation": {"baselines": []}, "training": {"seed": seed}}
     with contextlib.redirect_stdout(sys.stderr):
         graph = graph_of(data, folder)
         found = choose(graph, BUDGET, systems=SYSTEMS, overrides=how, tell=lambda line: print(line, file=sys.stderr))
-        figures = {
+        return {
             each.name: {
                 "valid": each.figure,
                 "test": evaluate_run(restore(each.run))["test"][METRIC],
@@ -58,53 +64,118 @@ def measure(data: str, folder: Path) -> dict[str, Any]:
             for each in found.candidates
             if each.run
         }
-    return {"figures": figures, "sentence": found.sentence}
 
 
-def rows_of(data: str, found: dict[str, Any]) -> list[Row]:
-    """``auto`` over the best of the four, and ``mf`` over the best closed form."""
-    figures = found["figures"]
-    chosen = next(name for name, each in figures.items() if each["chosen"])
-    best = max(SYSTEMS, key=lambda name: figures[name]["test"])
-    closed = max(SYSTEMS[:3], key=lambda name: figures[name]["test"])
-    factors = {name: each for name, each in figures.items() if name.startswith("mf")}
-    tuned = max(factors, key=lambda name: factors[name]["valid"])
-    every = "; ".join(f"{name} {each['valid']:.4f} / {each['test']:.4f}, {each['seconds']:.0f} s"
-                      for name, each in figures.items())  # fmt: skip
-    compared = (
-        ("auto", chosen, best, "ratio >= 0.98"),
-        ("mf by defaults", "mf", closed, "ratio >= 1"),
-        ("mf, λ by validation", tuned, closed, "ratio >= 1"),
+def lightgcn(data: str, seed: int, folder: Path) -> dict[str, Any]:
+    """The figures of LightGCN by its defaults and by the preset of the softmax, and of ``mf`` by its defaults."""
+    from benchmarks.recommenders import train_one
+
+    graph, figures = graph_of(data, folder), {}
+    for name, preset in ((MF, "none"), (SOFTMAX, "softmax"), (LIGHTGCN, "none")):
+        how = {"training": {"seed": seed}, "evaluation": {"baselines": []}, "preset": preset}
+        report = train_one(folder, name.split(",")[0], graph, **how)
+        metrics, seconds = report["metrics"], report["seconds"]
+        figures[name] = {"valid": metrics[f"valid_{METRIC}"], "test": metrics[f"test_{METRIC}"], "seconds": seconds}
+        print(name, figures[name], file=sys.stderr, flush=True)
+    return figures
+
+
+def knn_row(data: str) -> Row:
+    """The 100 nearest items of each item by ours and by implicit, in turn on one thread: the least of seven."""
+    from implicit.nearest_neighbours import CosineRecommender
+
+    from graphmill.evaluation.baselines.recommendation import ItemModels
+    from graphmill.graph.interactions import interaction_view
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.recommenders.evaluate import known
+
+    with tempfile.TemporaryDirectory() as name:
+        view = interaction_view(TypedGraph.open(graph_of(data, Path(name))))
+        train, rival = known(view.train), CosineRecommender(K=100, num_threads=1)
+        rows = ItemModels(train, view.num_items).rows
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for _ in range(7):
+            began = time.process_time()
+            ItemModels(train, view.num_items).knn_weights(100, 0.0)
+            between = time.process_time()
+            rival.fit(rows, show_progress=False)
+            seconds[0].append(between - began)
+            seconds[1].append(time.process_time() - between)
+    ours, theirs = (min(each) for each in seconds)
+    about = f"{len(train.items):,} interactions, {view.num_items:,} items; medians {median(seconds[0]):.3f}, "
+    about += f"{median(seconds[1]):.3f}"
+    return row(
+        f"{data}, item-kNN",
+        "processor time",
+        "s",
+        ours,
+        rival="implicit",
+        theirs=theirs,
+        target="ratio <= 1.5",
+        note=about,
     )
+
+
+def compared(data: str, what: str, runs: Runs, ours: list[str], theirs: str, target: str) -> Row:
+    """The mean over seeds of the test figures of ``ours``, one a seed, over that of ``theirs``."""
+    names = list(dict.fromkeys(name for run in runs for name in run))
+    every = "; ".join(
+        f"{name} {_mean(runs, name, 'valid'):.4f} / {_mean(runs, name, 'test'):.4f}, {_mean(runs, name, 'seconds'):.0f} s"
+        for name in names
+    )
+    figures = [run[name]["test"] for run, name in zip(runs, ours, strict=True)]
+    note = f"{len(runs)} seeds: " + ", ".join(f"{name} {value:.4f}" for name, value in zip(ours, figures, strict=True))
+    note += f"; validation / test and seconds: {every}"
+    other = _mean(runs, theirs, "test")
+    return row(data + what, f"test {METRIC}", "", mean(figures), rival=theirs, theirs=other, target=target, note=note)
+
+
+def rows_of(data: str, runs: Runs) -> list[Row]:
+    """``auto`` over the best of the four, and ``mf`` over the best closed form."""
+    chosen = [next(name for name, each in run.items() if each["chosen"]) for run in runs]
+    tuned = [max((name for name in run if name.startswith("mf")), key=lambda name: run[name]["valid"]) for run in runs]
+    best, closed = (max(names, key=lambda name: _mean(runs, name, "test")) for names in (SYSTEMS, SYSTEMS[:3]))
     return [
-        row(
-            f"{data}, {what}",
-            f"test {METRIC}",
-            "",
-            figures[ours]["test"],
-            rival=theirs,
-            theirs=figures[theirs]["test"],
-            target=target,
-            note=f"{ours}; validation / test and seconds: {every}",
-        )
-        for what, ours, theirs, target in compared
+        compared(data, ", auto", runs, chosen, best, "ratio >= 0.98"),
+        compared(data, ", mf by defaults", runs, ["mf"] * len(runs), closed, "ratio >= 1"),
+        compared(data, ", mf, λ by validation", runs, tuned, closed, "ratio >= 1"),
     ]
+
+
+def _mean(runs: Runs, name: str, figure: str) -> float:
+    return mean(run[name][figure] for run in runs if name in run)
 
 
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=DATA, action="append", help="data; without it, all")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--lightgcn", action="store_true", help="LightGCN beside mf instead")
+    parser.add_argument("--knn", action="store_true", help="item-kNN's time beside that of implicit instead")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/auto.json")
-    parser.add_argument("--one", choices=DATA, help="one measurement, in this process")
-    parser.add_argument("--folder", default="", help="of the runs, with which a killed measurement goes on")
+    parser.add_argument("--one", choices=DATA, help="one measurement, in this process, by the first of the seeds")
+    parser.add_argument("--work", default="", help="keep the runs here, so that a killed measurement goes on")
     args = parser.parse_args()
     if args.one:
+        once = lightgcn if args.lightgcn else measure
         with tempfile.TemporaryDirectory() as name:
-            print(json.dumps(measure(args.one, Path(args.folder or name))))
+            print(json.dumps(once(args.one, args.seeds[0], Path(args.work or name))))
         return
     for data in args.only or DATA:
-        for found in rows_of(data, fresh("benchmarks.parts.auto", ["--one", data], ONE_THREAD)):
+        runs: Runs = []
+        for seed in [] if args.knn else args.seeds:
+            arguments = ["--one", data, "--seeds", str(seed), *(["--lightgcn"] if args.lightgcn else [])]
+            arguments += ["--work", str(Path(args.work) / data / str(seed))] if args.work else []
+            runs.append(fresh("benchmarks.parts.auto", arguments, ONE_THREAD))
+        if args.knn:
+            rows = [knn_row(data)]
+        elif args.lightgcn:
+            names = (LIGHTGCN, SOFTMAX)
+            rows = [compared(data, f", {name}", runs, [name] * len(runs), MF, "ratio >= 1") for name in names]
+        else:
+            rows = rows_of(data, runs)
+        for found in rows:
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
                 store("auto", found, COMMAND)

@@ -194,3 +194,22 @@ def test_item_knn_ranks_an_item_that_nobody_took_by_its_features(tmp_path: Path)
         assert sorted(listed) == list(range(12))
         own, other = (10, 11) if user % 2 == 0 else (11, 10)
         assert listed.index(own) < listed.index(other)
+
+
+def test_ease_above_the_memory_names_the_sparse_system(tmp_path: Path) -> None:
+    graph = built(tmp_path / "graph", [(item % 40, item, 0) for item in range(14_000)], 40, 14_000)
+    values = {"system": "ease", "data": str(graph.path), "preset": "none", "acceleration": {"memory_budget": "1GiB"}}
+    with pytest.raises(SettingsError, match=r"nothing fits .*take the system item_knn, whose weights are sparse"):
+        train(values, "test", root=str(tmp_path / "runs"))
+    assert not list((tmp_path / "runs").rglob("report.json"))
+
+
+@pytest.mark.parametrize("name", ["ease", "item_knn", "popularity"])
+@pytest.mark.parametrize("items", [1, 3])
+def test_a_catalogue_too_small_for_its_lists_is_a_sentence_before_anything_starts(
+    name: str, items: int, tmp_path: Path
+) -> None:
+    graph = built(tmp_path / "graph", [(user, user % items, 0) for user in range(12)], 13, items)  # one user has none
+    values = {"system": name, "data": str(graph.path), "preset": "none"}
+    with pytest.raises(InputError, match=f"recall@20 looks at more items than the {items} of .*; take a cut-off of"):
+        train(values, "test", root=str(tmp_path / "runs"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -22,8 +23,9 @@ from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import write_parquet
-from graphmill.promotion.departures import departures
+from graphmill.promotion.departures import departures, nodes_of
 from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
@@ -35,9 +37,10 @@ from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
+from graphmill.systems.blend.system import BlendSystem
+from graphmill.systems.closed_form import ClosedFormSystem, OldRows
 from graphmill.training.contract import StepSizes, System
 from graphmill.training.run_files import RunSettings, shaped
-from graphmill.training.solved import SolvedArrays
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
@@ -215,20 +218,27 @@ def load_champion(version: Version, like: Restored) -> Champion:
             model.load_state_dict(tensors)
         except RuntimeError as error:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
-    elif isinstance(model, SolvedArrays):
-        raise InputError(
-            f"{version.name} was computed in closed form on another graph, which it cannot rank: compare the metrics of the "
-            "two by hand"
-        )
     else:
-        start = read_champion(version.path)
-        start.applied_to(system)(model)
-        new = start.total - start.copied
+        if system.row_keys(model):
+            start = read_champion(version.path)
+            start.applied_to(system)(model)
+            new = start.total - start.copied
         with torch.no_grad():
             for name, buffer in model.named_buffers():
                 if name in tensors and tensors[name].shape == buffer.shape:
                     buffer.copy_(tensors[name])
+            if isinstance(system, ClosedFormSystem | BlendSystem):
+                new += system.carry_over(model, tensors, _old_rows(version, summary, like.graph))
             # Update what the system derives from its vectors for this graph (KGAT's attention).
             system.begin_epoch(model, max(int(version.about["epoch"]), 1))
     model.to(like.job.device).eval()
     return Champion(version, system, model, summary, new)
+
+
+def _old_rows(version: Version, summary: GraphSummary, graph: TypedGraph) -> OldRows:
+    """Where the nodes of ``graph`` are in the graph of a version."""
+    before, here = nodes_of(version), graph.node_table()
+    rows = before.rows_of(here["type"].to_pylist(), here["id"].to_pylist())
+    first = np.unique(before.types, return_index=True)[1]
+    of_type = np.where(rows < 0, rows, rows - first[before.types[rows]])
+    return OldRows(rows, of_type, [" | ".join(each.key) for each in graph.relations] == list(summary.relations))

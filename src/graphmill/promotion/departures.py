@@ -29,7 +29,7 @@ def departures(before: Version, graph: TypedGraph, summary: GraphSummary) -> dic
     table = graph.node_table()
     here = set(zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True))
     try:
-        nodes, lost = _nodes(before), graph_difference(GraphSummary.load(before.path), summary).lost
+        nodes, lost = nodes_of(before), graph_difference(GraphSummary.load(before.path), summary).lost
     except InputError:
         return {}
     kinds = (nodes.type_names[code] for code in nodes.types)
@@ -38,7 +38,8 @@ def departures(before: Version, graph: TypedGraph, summary: GraphSummary) -> dic
     return {"nodes": len(gone), "edges": lost, "node_sample": gone[:SAMPLE], "edge_sample": edges}
 
 
-def _nodes(version: Version) -> ExportedNodes:
+def nodes_of(version: Version) -> ExportedNodes:
+    """The nodes of the version's graph, in its order."""
     return read_embeddings(version.path) if version.about["dim"] else read_nodes(version.path / NODES)
 
 

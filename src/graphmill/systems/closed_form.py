@@ -5,19 +5,29 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from graphmill.errors import TrainingError
+from graphmill.errors import InputError, TrainingError
 from graphmill.systems.base_system import BaseSystem
 from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepBatch, StepSizes, Term
 from graphmill.training.solved import SolvedArrays
 
 SOLVE = "solve"
 """The name of the only phase."""
+
+
+class OldRows(NamedTuple):
+    """The rows of a graph's nodes in another graph, int64 [nodes], −1 for a node that it lacks: among all of its nodes,
+    and among those of the node's type. ``same_relations``: both graphs have the same ones, in the same order."""
+
+    of_all: np.ndarray
+    of_type: np.ndarray
+    same_relations: bool
 
 
 class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
@@ -57,6 +67,23 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
                 )
         model.put(arrays)
 
+    def carry_over(self, model: SolvedArrays, tensors: Mapping[str, Tensor], old: OldRows) -> int:
+        """Put :meth:`carried_over` of a model of another graph into ``model``; returns the number of rows that it lacks."""
+        arrays, new = self.carried_over({name: tensor.numpy() for name, tensor in tensors.items()}, old)
+        model.put(arrays)
+        return new
+
+    def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:
+        """The ``arrays`` of a model of another graph, as they answer on this one, and the number of rows that they lack.
+
+        Raises:
+            InputError: the answers are those of the graph's own links.
+        """
+        raise InputError(
+            f"{self.name} answers by the links of its own graph, so a version of another graph cannot be ranked on this "
+            "one: take promote.when: checks_pass"
+        )
+
     # ---------------------------------------------------------------- the contract with the engine
 
     def build(self, step_sizes: StepSizes) -> SolvedArrays:
@@ -94,6 +121,41 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """One model."""
         return "models", 1.0
+
+
+def of_items(arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """``arrays`` with other items: ``rows`` int64 [items], the row of each in the arrays; 0 where it is −1.
+
+    Weights between items are square, or the rows of :func:`arrays_of`; ``counts``, ``popularity`` and ``item`` have a row
+    for each item.
+    """
+    here, out = np.flatnonzero(rows >= 0), dict(arrays)
+    kept = rows[here]
+    if "indptr" in arrays:
+        pick = sp.csr_matrix((np.ones(len(here), np.float32), (here, kept)), (len(rows), len(arrays["indptr"]) - 1))
+        out |= arrays_of(sp.csr_matrix(pick @ matrix_of(arrays) @ pick.T))
+    elif "weights" in arrays:
+        out["weights"] = np.zeros((len(rows), len(rows)), np.float32)
+        out["weights"][np.ix_(here, here)] = arrays["weights"][np.ix_(kept, kept)]
+    for name in out.keys() & {"counts", "popularity", "item"}:
+        out[name] = np.zeros((len(rows), *arrays[name].shape[1:]), np.float32)
+        out[name][here] = arrays[name][kept]
+    return out
+
+
+def arrays_of(weights: sp.csr_matrix) -> dict[str, np.ndarray]:
+    """The rows of weights [I, I]: ``indptr`` int64 [I + 1], ``items`` int32 and ``weights`` float32 [nnz]."""
+    return {
+        "indptr": weights.indptr.astype(np.int64),
+        "items": weights.indices.astype(np.int32),
+        "weights": weights.data.astype(np.float32),
+    }
+
+
+def matrix_of(arrays: Mapping[str, np.ndarray]) -> sp.csr_matrix:
+    """The inverse of :func:`arrays_of`."""
+    indptr = arrays["indptr"]
+    return sp.csr_matrix((arrays["weights"], arrays["items"], indptr), (len(indptr) - 1,) * 2)
 
 
 def scores_of(rows: Any, weights: Any) -> Tensor:

@@ -36,6 +36,11 @@ class SolvedArrays(nn.Module):
         self.put({name: tensor.clone() for name, tensor in state_dict.items()})
         return nn.modules.module._IncompatibleKeys([], [])
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays, which share their memory."""
+        return {name: self.array(name) for name in self._buffers}
+
     def array(self, name: str) -> np.ndarray:
         """One array, which shares its memory."""
         result = self._buffers[name]

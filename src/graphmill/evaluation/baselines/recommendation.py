@@ -13,7 +13,7 @@ The validation split chooses their settings. If there is none, a tenth of the tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -119,10 +119,12 @@ class ItemModels:
         """The similarity of the :attr:`paired` items [n, n]; with ``neighbours``, the nearest of each column's item."""
         result, count = self.together, self.popularity[self.paired]
         cosine = np.empty_like(result.data)
-        for part in _parts(result.indptr):
-            row, col = _rows_of(result.indptr, part), result.indices[part]
-            norm = np.sqrt(count[row] * count[col]) + np.float32(shrink)
-            cosine[part] = np.where(row == col, 0.0, result.data[part] / norm)
+        for first, end in row_blocks(np.diff(result.indptr), _BLOCK_NUMBERS):
+            part, lengths = slice(result.indptr[first], result.indptr[end]), np.diff(result.indptr[first : end + 1])
+            col = result.indices[part]
+            norm = np.sqrt(np.repeat(count[first:end], lengths) * count[col]) + np.float32(shrink)
+            np.divide(result.data[part], norm, out=cosine[part])
+            cosine[part][col == np.repeat(np.arange(first, end, dtype=col.dtype), lengths)] = 0.0
         similarity = sp.csr_matrix((cosine, result.indices, result.indptr), result.shape)
         return nearest_items(similarity, neighbours) if neighbours else similarity
 
@@ -256,27 +258,17 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
 
 
 def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
-    """Keep the ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item to score."""
-    kept, columns = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for part in _parts(matrix.indptr):
-        item = _rows_of(matrix.indptr, part)
-        order = np.lexsort((-matrix.data[part], item))
-        first = order[np.arange(len(order)) - np.searchsorted(item, item) < k]
-        kept.append(part.start + first)
-        columns.append(item[first])
-    chosen = np.concatenate(kept)
-    return sp.csr_matrix((matrix.data[chosen], (matrix.indices[chosen], np.concatenate(columns))), matrix.shape)
-
-
-def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
-    """Ranges of rows of a sparse matrix with a few million numbers each, or a single row."""
-    for first, end in row_blocks(np.diff(indptr), _BLOCK_NUMBERS):
-        yield slice(int(indptr[first]), int(indptr[end]))
-
-
-def _rows_of(indptr: NDArray[Any], part: slice) -> NDArray[Any]:
-    """The row of each number in ``part``."""
-    return np.searchsorted(indptr, np.arange(part.start, part.stop), side="right") - 1
+    """Keep the ``k`` largest numbers of each column of a symmetric matrix, of equal ones the first: the neighbours of the
+    item to score."""
+    kept = np.ones(matrix.nnz, bool)
+    for row in np.flatnonzero(np.diff(matrix.indptr) > k).tolist():
+        own = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        values = matrix.data[own]
+        least = np.partition(values, -k)[-k]
+        kept[own] = values > least
+        kept[own.start + np.flatnonzero(values == least)[: k - int(kept[own].sum())]] = True
+    column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[kept]
+    return sp.csr_matrix((matrix.data[kept], (matrix.indices[kept], column)), matrix.shape)
 
 
 def _dense(matrix: Any) -> NDArray[np.float32]:

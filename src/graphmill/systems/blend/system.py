@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
@@ -33,6 +34,7 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.closed_form import OldRows
 from graphmill.systems.neighbours.system import SpectralSystem
 from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
 
@@ -103,6 +105,18 @@ class BlendSystem(BaseSystem[BlendModule]):
             own = system.row_keys(model.parts[name])
             keys |= {f"parts.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
         return keys
+
+    def carry_over(self, model: BlendModule, tensors: Mapping[str, Tensor], old: OldRows) -> int:
+        """Put the spectral vectors of a blend of another graph into ``model``; returns the number of nodes that it lacks.
+
+        Raises:
+            InputError: its amounts are of other relations.
+        """
+        if not old.same_relations:
+            raise InputError("a blend weighs its parts by relation, and the live version's graph has other relations")
+        prefix = f"parts.{SPECTRAL}."
+        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        return self.vectors.carry_over(model.parts[SPECTRAL], own, old)
 
     # ---------------------------------------------------------------- fitting
 

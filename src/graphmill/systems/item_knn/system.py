@@ -11,7 +11,8 @@ from torch import Tensor
 from graphmill.evaluation.baselines.recommendation import ItemModels, take_out
 from graphmill.evaluation.ranking.items import rank_items
 from graphmill.graph.features import comparable
-from graphmill.systems.closed_form import scores_of
+from graphmill.systems.closed_form import arrays_of, scores_of
+from graphmill.systems.closed_form import matrix_of as weights_of
 from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm, matrix_of
 from graphmill.systems.recommenders.evaluate import known
@@ -51,14 +52,8 @@ class ItemKnnSystem(ItemClosedForm):
         row, column = models.paired[found.row], models.paired[found.col]
         whole = sp.csr_matrix((found.data, (row, column)), (self.view.num_items,) * 2)
         alike, whole = self._with_features(whole, poll) if self.view.features else (0.0, whole)
-        return {
-            "indptr": whole.indptr.astype(np.int64),
-            "items": whole.indices.astype(np.int32),
-            "weights": whole.data.astype(np.float32),
-            "neighbours": np.array([neighbours]),
-            "shrink": np.array([shrink], np.float32),
-            "alike": np.array([alike], np.float32),
-        }
+        chosen = {"neighbours": np.array([neighbours]), "shrink": np.array([shrink], np.float32)}
+        return arrays_of(whole) | chosen | {"alike": np.array([alike], np.float32)}
 
     def _with_features(self, whole: sp.csr_matrix, poll: Callable[[], None]) -> tuple[float, sp.csr_matrix]:
         """The best of :data:`ALIKE` on the validation split, and the similarities with as much of those by features."""
@@ -94,8 +89,7 @@ class ItemKnnSystem(ItemClosedForm):
 
     def scores(self, model: SolvedArrays, met: sp.csr_matrix) -> Tensor:
         """The sum of the similarities of the items met."""
-        parts = model.array("weights"), model.array("items"), model.array("indptr")
-        return scores_of(met, sp.csr_matrix(parts, (met.shape[1],) * 2))
+        return scores_of(met, weights_of(model.arrays))
 
 
 def alike_items(rows: np.ndarray, counts: np.ndarray) -> sp.csr_matrix:

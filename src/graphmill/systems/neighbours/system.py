@@ -27,7 +27,7 @@ from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
-from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.closed_form import ClosedFormSystem, OldRows
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.training.contract import EmbeddingBlock, StepSizes
 from graphmill.training.solved import SolvedArrays
@@ -130,6 +130,12 @@ class SpectralSystem(NeighboursSystem):
         vectors = found.all()
         arrays = {"left": found.left.astype(np.float32), "values": found.values.astype(np.float32)}
         return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}
+
+    def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:
+        """The basis of the nodes that both graphs have; every node's vector is the sum over its neighbours of today."""
+        new = old.of_all < 0
+        left = np.where(new[:, None], np.float32(0), arrays["left"][old.of_all])
+        return {**arrays, "left": left}, int(new.sum())
 
     def spectral(self, model: SolvedArrays) -> SpectralVectors:
         """The vectors, and the basis for those of new nodes."""

@@ -24,7 +24,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.closed_form import ClosedFormSystem, OldRows, arrays_of, matrix_of, of_items
 from graphmill.systems.next_item.settings import MarkovSettings, NextItemSettings, RepeatsSettings, SessionKnnSettings
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.solved import SolvedArrays
@@ -43,6 +43,11 @@ class NextItemSystem(ClosedFormSystem):
     @abstractmethod
     def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
         """Numbers of queries of ``split``, whose histories are in ``items`` → scores of all items."""
+
+    def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:
+        """By item."""
+        rows = old.of_type[self.sequences.item_offset :][: self.sequences.num_items]
+        return of_items(arrays, rows), int((rows < 0).sum())
 
     @property
     def predictors(self) -> NextItemBaselines:
@@ -125,12 +130,12 @@ class MarkovSystem(NextItemSystem):
         """The transitions, and the back-off by validation if the setting is 0."""
         back_off = self.settings.model.back_off or self.chosen()["back_off"]
         rest = {"popularity": self.predictors.popularity, "back_off": np.array([back_off], np.float32)}
-        return _rows(self.predictors.transitions) | rest
+        return arrays_of(self.predictors.transitions) | rest
 
     def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
         """P(next | last item) + back-off · P(item)."""
         back_off = float(model.array("back_off")[0])
-        return markov_scores(_matrix(model), model.array("popularity"), split, items, back_off)
+        return markov_scores(matrix_of(model.arrays), model.array("popularity"), split, items, back_off)
 
 
 class SessionKnnSystem(NextItemSystem):
@@ -148,11 +153,11 @@ class SessionKnnSystem(NextItemSystem):
             best = self.chosen()
             neighbours, history = neighbours or int(best["neighbours"]), history or int(best["history"])
         weights = sp.csr_matrix(self.predictors.neighbours(neighbours))
-        return _rows(weights) | {"neighbours": np.array([neighbours]), "history": np.array([history])}
+        return arrays_of(weights) | {"neighbours": np.array([neighbours]), "history": np.array([history])}
 
     def scores(self, model: SolvedArrays, split: NextItemSplit, items: np.ndarray) -> ScoreBlock:
         """The sum of the cosines to the last items."""
-        return recent_scores(compact(_matrix(model)), split, items, int(model.array("history")[0]))
+        return recent_scores(compact(matrix_of(model.arrays)), split, items, int(model.array("history")[0]))
 
 
 class RepeatsSystem(NextItemSystem):
@@ -190,16 +195,3 @@ class NextItemScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
         return self.score(heads, self.indptr[heads + 1])
-
-
-def _rows(matrix: sp.csr_matrix) -> dict[str, np.ndarray]:
-    return {
-        "indptr": matrix.indptr.astype(np.int64),
-        "items": matrix.indices.astype(np.int32),
-        "weights": matrix.data.astype(np.float32),
-    }
-
-
-def _matrix(model: SolvedArrays) -> sp.csr_matrix:
-    indptr = model.array("indptr")
-    return sp.csr_matrix((model.array("weights"), model.array("items"), indptr), (len(indptr) - 1,) * 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.closed_form import ClosedFormSystem, OldRows, of_items
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import ClosedFormRecommenderSettings
 from graphmill.systems.recommenders.system import recommended, require_cut_off
@@ -35,6 +35,11 @@ class ItemClosedForm(ClosedFormSystem):
     @abstractmethod
     def scores(self, model: SolvedArrays, met: sp.csr_matrix) -> Tensor:
         """``met`` [B, I], ones: the items that users have met → scores fp32 [B, I]."""
+
+    def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:
+        """By item."""
+        rows = old.of_type[self.view.item_offset :][: self.view.num_items]
+        return of_items(arrays, rows), int((rows < 0).sum())
 
     def chosen(self, name: str, poll: Callable[[], None]) -> ItemBaseline:
         """The setting of the predictor ``name`` that is best on validation, by the metric that chooses epochs."""
