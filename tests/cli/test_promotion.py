@@ -62,6 +62,7 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert all(row["by"] and row["when"] and row["why"] for row in rows)
     shown = run("versions", "toy/hgt", "--folder", str(folder)).stdout
     assert f"→ {second['version']}" in shown
+    assert second["version"] in run("versions", "--folder", str(folder)).stdout
 
     back = json.loads(run("rollback", "toy/hgt", "--folder", str(folder), "--why", "complaints", "--json").stdout)
     assert (back["version"], back["before"], back["reason"]) == (first["version"], second["version"], "complaints")

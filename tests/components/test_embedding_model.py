@@ -166,7 +166,7 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     assert (settings.preset, settings.training.epochs) == (preset, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(system="conve", settings=written).assets if a.key.path[-1] == "conve_model"]
-    assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
+    assert (f"the preset `{preset}` (" in model.descriptions_by_key[model.key]) == (preset != "none")
 
 
 def test_what_auto_stood_for_is_recorded(built: Project) -> None:
@@ -456,7 +456,7 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     assert shown["mrr"] == mrr
     assert "optimistic_mrr" not in shown
     word = "Worse" if failing else "Better"
-    assert shown["summary"].startswith(f"**{word}.** macro MRR {mrr:g} against 0.2 of kNN")
+    assert shown["summary"].startswith(f"**{word}.** Its macro MRR is {mrr:g}, against 0.2 of kNN")
     instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None

@@ -185,7 +185,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     assert shown["sampled_ndcg@10"] == 0.9
     assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
     word, share = ("Better", "+60 %") if passed else ("Worse", "-20 %")
-    assert shown["summary"].startswith(f"**{word}.** ndcg@10 {model} against 0.25 of a Markov chain")
+    assert shown["summary"].startswith(f"**{word}.** Its ndcg@10 is {model}, against 0.25 of a Markov chain")
     assert share in shown["summary"]
     assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
@@ -217,7 +217,7 @@ def test_the_advice_of_a_ranking_is_on_the_asset_and_in_the_check(project: Proje
     )
     summary = project.metadata("toy/mf_ranking")["summary"]
     assert summary.startswith(
-        "**Worse.** recall@20 0.25 against 0.3 of matrix factorisation, the best simple way: -17 %"
+        "**Worse.** Its recall@20 is 0.25, against 0.3 of matrix factorisation, the best simple way: -17 %"
     )
     assert f"{advice}." in summary
     assert "runs/mf" not in summary

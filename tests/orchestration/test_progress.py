@@ -22,6 +22,12 @@ def test_a_line_says_how_the_training_goes() -> None:
     assert progress_line(message) == "link: 0.5123  total: 1.5000  12,346 edges/s  mrr 0.2500  2 min left"
 
 
+def test_a_closed_form_has_no_rate() -> None:
+    message = {"epoch": 1, "epochs": 1, "losses": {}, "per_second": {}, "valid": {"mrr": 0.25}}
+    assert progress_line(message) == "mrr 0.2500"
+    assert progress_line({**message, "valid": {}})
+
+
 def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:
     message = {"epoch": 3, "valid": {"mrr": 0.25}}
     assert progress_metadata(message)["valid_mrr"] == 0.25

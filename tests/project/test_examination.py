@@ -55,7 +55,7 @@ def test_a_whole_project_has_no_problem_and_the_command_says_so(project: Path) -
     assert problems(project) == []
     done = CliRunner().invoke(app, ["doctor", str(project), "--json"])
     assert done.exit_code == 0
-    assert [each["what"] for each in json.loads(done.output)] == [
+    assert [each["what"] for each in json.loads(done.stdout)] == [
         "processes",
         "locks",
         "files",

@@ -1,6 +1,7 @@
 """``graphmill init``: a project from templates, with a sample or with what its files are; nothing of others is changed."""
 
 import json
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -280,6 +281,14 @@ def test_in_a_project_only_what_is_missing_is_added(theirs: Path, tmp_path: Path
     assert "src/theirs/defs/watch/defs.yaml" in again.written
 
 
+def test_a_projects_make_has_the_curves_of_all_runs(tmp_path: Path) -> None:
+    init(tmp_path / "mine", sample="none")
+    done = subprocess.run(
+        ["make", "-n", "tensorboard"], cwd=tmp_path / "mine", capture_output=True, text=True, check=True
+    )
+    assert done.stdout.endswith("-m tensorboard.main --logdir data/06_models\n")
+
+
 def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:
     with pytest.raises(InputError, match=r"is inside the Dagster project .*theirs"):
         init(theirs / "mine")
@@ -299,6 +308,6 @@ def test_the_command_says_what_is_there_and_what_comes_next(tmp_path: Path) -> N
     told = CliRunner().invoke(app, ["init", str(root), "--data", file]).output
     assert "read as interactions_csv; 30 rows, 30 interactions" in " ".join(told.split())
     assert f"next: cd {root} && dg check defs && make demo" in told
-    made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).output)
+    made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).stdout)
     assert made["dataset"] == "watch"
     assert "mine/defs/watch/defs.yaml" in made["written"]

@@ -53,10 +53,14 @@ def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Environment:
-    """An environment with the wheel, made with pip or with uv."""
+    """An environment with the wheel, made with pip or with uv; its commands also get ``variables``.
 
-    def __init__(self, root: Path, wheel: Path, tool: str) -> None:
-        self.bin = root / "bin"
+    Without ``compiled`` it has no numba: compiling it all for one place takes a minute.
+    """
+
+    def __init__(self, root: Path, wheel: Path, tool: str, *, compiled: bool = False) -> None:
+        self.bin, self.variables = root / "bin", dict[str, str]()
+        left_out = ("graphmill", "__", *(() if compiled else ("numba", "llvmlite")))
         if tool == "uv":
             uv = str(SCRIPTS / "uv")
             self._do([uv, "venv", "-q", "--python", sys.executable, str(root)])
@@ -67,8 +71,7 @@ class Environment:
             self._do([sys.executable, "-m", "pip", *at, "install", "-q", "--no-deps", "--no-index", str(wheel)])
         (purelib,) = root.glob("lib/python*/site-packages")
         for package in PACKAGES.iterdir():
-            # Without numba: compiling it all for this one place would take minutes. graphmill is the wheel's alone.
-            if not package.name.startswith(("numba", "llvmlite", "graphmill", "__")) and package.suffix != ".pth":
+            if not package.name.startswith(left_out) and package.suffix != ".pth":  # graphmill is the wheel's alone
                 (purelib / package.name).exists() or (purelib / package.name).symlink_to(package)
         shutil.copy(SCRIPTS / "dg", self.bin / "dg")
         script = (self.bin / "dg").read_text().splitlines()
@@ -82,16 +85,20 @@ class Environment:
     def run(self, *command: str, cwd: Path) -> str:
         return self._do([str(self.bin / command[0]), *command[1:]], cwd)
 
-    def _do(self, command: list[str], cwd: Path | None = None) -> str:
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables of its commands."""
         kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        return {**kept, "PATH": f"{self.bin}:{kept['PATH']}", **self.variables}
+
+    def _do(self, command: list[str], cwd: Path | None = None) -> str:
         home = {"DAGSTER_HOME": str(cwd / ".dagster_home")} if cwd else {}
         if cwd and (cwd / "dagster.yaml").exists():
             (cwd / ".dagster_home").mkdir(exist_ok=True)
             shutil.copy(cwd / "dagster.yaml", cwd / ".dagster_home")
         done = subprocess.run(
-            command, cwd=cwd, env={**kept, **home, "PATH": f"{self.bin}:{kept['PATH']}"}, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+            command, cwd=cwd, env={**self.environ, **home}, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
         return done.stdout + done.stderr
 

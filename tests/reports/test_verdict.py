@@ -61,7 +61,7 @@ def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
 def test_without_a_ranking_nothing_is_claimed() -> None:
     found = model_verdict({}, {"verdicts": [{"name": "norm_spread", "status": "warn"}]}, {})
     assert (found.word, found.passed) == ("unranked", True)
-    assert "1 of 1 health figures are out of bounds (norm spread)" in found.sentence
+    assert "1 of 1 health figures is out of bounds (norm spread)" in found.sentence
 
 
 def test_a_rival_with_nothing_right_is_beaten() -> None:

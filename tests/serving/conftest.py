@@ -71,11 +71,19 @@ HEALTH = {
         {
             "name": "mean_cosine",
             "value": 0.1,
+            "threshold": 0.5,
             "status": "pass",
             "meaning": "Two random rows point apart.",
             "remedy": "",
         },
-        {"name": "effective_rank", "value": 3.0, "status": "warn", "meaning": "Few directions are used.", "remedy": ""},
+        {
+            "name": "effective_rank",
+            "value": 3.0,
+            "threshold": 8.0,
+            "status": "warn",
+            "meaning": "Few directions are used.",
+            "remedy": "Train longer.",
+        },
     ],
 }
 RANKING = {

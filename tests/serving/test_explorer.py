@@ -65,7 +65,8 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
         expect(page.locator("#summary")).to_have_text(f"hgt, 90 vectors of 16, {second.name}")
-        expect(page.locator("#health")).to_contain_text("Few directions are used.")
+        expect(page.locator("#health p")).to_have_text("! warn Out of bounds: effective rank.")
+        expect(page.locator("#health tbody tr").first).to_contain_text("Few directions are used. Train longer.")
         expect(page.locator("#health .warn").first).to_be_visible()
         expect(page.locator("#ranking tbody tr")).to_have_text([r"model0.30000.5000", "degree0.1000"])
         expect(page.locator("#curves svg")).to_have_count(2)

@@ -243,6 +243,14 @@ def finished_run(server: Server) -> str:
     return run
 
 
+@pytest.fixture
+def model_again(server: Server, finished_run: str) -> Iterator[None]:
+    """For a test that leaves a cancelled training behind: the finished one is the model's last again."""
+    yield
+    again = server.launch("biomed_hgt_retrain", {}, assets=["biomed/hgt_model"])["run"]["runId"]
+    assert server.wait(again) == "SUCCESS", failures(server, again)
+
+
 def failures(server: Server, run: str) -> str:
     """What the steps of a run failed of."""
     text = """query ($id: ID!) { logsForRun(runId: $id) { ... on EventConnection { events {

@@ -156,7 +156,7 @@ def test_the_same_training_is_reused_and_shown_as_such(server: Server, finished_
     assert materializations(server, "hgt_model")[answer["run"]["runId"]]["reused"] is True
 
 
-def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, finished_run: str) -> None:
+def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, model_again: None) -> None:
     """A training that would take hours is cancelled in the UI's way as soon as it shows its first figures."""
     config = {"ops": {"biomed__hgt_model": {"config": {"training": {"epochs": 100_000, "seed": 7}}}}}
     run = server.launch("biomed_hgt_retrain", config, assets=["biomed/hgt_model"])["run"]["runId"]

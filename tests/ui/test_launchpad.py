@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from dagster_shared.yaml_utils import load_run_config_yaml
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Response, expect
 
 from tests.ui.conftest import SAMPLE, Server, failures
 
@@ -97,6 +97,9 @@ def test_every_asset_and_job_accepts_the_text_that_the_server_proposes(
     assert not refused
 
 
+SAID = "button => button.closest('[role=dialog]')?.textContent"
+
+
 def open_launchpad(page: Page, address: str) -> tuple[Locator, Locator]:
     """The editor, and the button that starts the run. Confirms what the UI asks before."""
     page.goto(address)
@@ -108,8 +111,12 @@ def open_launchpad(page: Page, address: str) -> tuple[Locator, Locator]:
         expect(editor.or_(confirm).first).to_be_visible()
         if editor.is_visible():
             break
+        asked = confirm.element_handle()
+        said = asked.evaluate(SAID)
         confirm.click()
-        page.wait_for_timeout(300)
+        page.wait_for_function(
+            f"([button, said]) => !button.isConnected || ({SAID})(button) !== said", arg=[asked, said]
+        )
     return editor, page.get_by_role("dialog").get_by_role("button", name="Materialize")
 
 
@@ -141,9 +148,9 @@ def stop(server: Server) -> Iterator[list[str]]:
         server.wait(run)
 
 
-@pytest.mark.parametrize(("place", "value"), zip(PLACES, (5, 6, 7), strict=True))
+@pytest.mark.parametrize(("place", "value"), [*zip(PLACES, (5, 6, 7), strict=True)])
 def test_a_changed_value_is_that_of_the_run(
-    page: Page, server: Server, finished_run: str, stop: list[str], place: str, value: int
+    page: Page, server: Server, model_again: None, stop: list[str], place: str, value: int
 ) -> None:
     editor, start = open_launchpad(page, server.address + PLACES[place])
     expect(start).to_be_enabled()
@@ -152,12 +159,17 @@ def test_a_changed_value_is_that_of_the_run(
         editor.focus();
         editor.setSelection(editor.posFromIndex(at), editor.posFromIndex(at + length));
     }"""
-    line = "steps_per_epoch: 3"
-    editor.evaluate(select, [line, len(line)])
-    page.keyboard.insert_text(f"steps_per_epoch: {value}")
-    editor.evaluate(select, ["ops:", 0])
-    page.keyboard.insert_text("execution: {config: {in_process: {}}}\n")  # saves a spawn a step
-    page.wait_for_timeout(500)  # the editor's text is checked anew after a pause in the typing
+    line, changed, quick = "steps_per_epoch: 3", f"steps_per_epoch: {value}", "execution: {config: {in_process: {}}}"
+
+    def checked(answer: Response) -> bool:
+        sent = answer.request.post_data or ""
+        return changed in sent and quick in sent
+
+    with page.expect_response(checked):  # the text is checked anew after a pause in the typing
+        editor.evaluate(select, [line, len(line)])
+        page.keyboard.insert_text(changed)
+        editor.evaluate(select, ["ops:", 0])
+        page.keyboard.insert_text(f"{quick}\n")  # saves a spawn a step
     expect(start).to_be_enabled()
     start.click()
     page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}"))

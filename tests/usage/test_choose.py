@@ -55,7 +55,7 @@ def by_system(choice: Choice) -> dict[str, str]:
 def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "mf", "ease", "popularity", "markov", "dragon", "complex")
     lines: list[str] = []
-    found = choose(interactions.path, "2min", overrides=CPU, tell=lines.append)
+    found = choose(interactions.path, "10min", overrides=CPU, tell=lines.append)
     assert by_system(found) == {
         "ease": "finished",
         "mf": "finished",

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from graphmill.cli import waiting
 from graphmill.cli.entry import DATA, Json, app, overrides
 from graphmill.cli.output import print_json
 from graphmill.errors import EXIT_USER_ERROR, SettingsError
@@ -37,9 +38,10 @@ def _ask(question: str, answers: Sequence[str]) -> str:
     """Ask for one of the answers by its number."""
     import click
 
-    for number, answer in enumerate(answers, 1):
-        typer.echo(f"  {number}  {answer}", err=True)
-    return answers[int(typer.prompt(question, type=click.IntRange(1, len(answers)), err=True)) - 1]
+    with waiting.question():
+        for number, answer in enumerate(answers, 1):
+            typer.echo(f"  {number}  {answer}", err=True)
+        return answers[int(typer.prompt(question, type=click.IntRange(1, len(answers)), err=True)) - 1]
 
 
 @app.command("ingest-report", rich_help_panel=DATA)

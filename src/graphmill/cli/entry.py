@@ -22,6 +22,8 @@ app = typer.Typer(
 DATA, TRAIN, JUDGE, USE = "Data", "Train", "Judge a run", "Use a run"
 RELEASE, PROJECT = "Release", "Projects and this machine"
 """The tasks by which ``--help`` groups the commands."""
+WITHOUT_PROGRESS = ("train", "serve")
+"""Commands that print the figures of a training, or run until they are stopped."""
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 
 
@@ -35,11 +37,16 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Turn knowledge graphs and interactions into validated, versioned embeddings."""
+    if context.invoked_subcommand not in WITHOUT_PROGRESS:
+        from graphmill.cli.waiting import progress
+
+        context.with_resource(progress(f"graphmill {context.invoked_subcommand}"))
 
 
 def main() -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphmill.cli.waiting import progress
-
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
 
@@ -29,13 +27,9 @@ def on_its_device(work: Callable[[], T]) -> T:
     """Calls ``work``, which restores finished runs, and calls it again on the CPU if the device fails. The reason and the
     time that it takes are printed on stderr.
     """
-    import click
-
     from graphmill.runs.fallback import with_cpu_fallback
 
-    command = click.get_current_context(silent=True)
-    with progress(f"graphmill {command.info_name if command else ''}".strip()):
-        return with_cpu_fallback(work, lambda text: print(f"note: {text}", file=sys.stderr))
+    return with_cpu_fallback(work, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def say_when_compiling() -> None:

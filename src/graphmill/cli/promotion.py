@@ -11,7 +11,6 @@ import typer
 
 from graphmill.cli.entry import JUDGE, RELEASE, USE, Json, app
 from graphmill.cli.output import number, on_its_device, print_json, print_table
-from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -94,8 +93,7 @@ def export(
 
     check_target(target)
     path = folder_of(what, folder)
-    with progress(f"graphmill export to {target}"):
-        written = write_to(target, read_embeddings(path))
+    written = write_to(target, read_embeddings(path))
     if as_json:
         print_json(written)
     else:
@@ -114,8 +112,7 @@ def rollback(
     from graphmill.promotion.promote import roll_back, somebody
 
     store = _versions(model, folder)
-    with progress("graphmill rollback"):
-        outcome = roll_back(store, version, by=somebody(), why=why)
+    outcome = roll_back(store, version, by=somebody(), why=why)
     _record(store, {**outcome, "outcome": "rolled back", "champion": outcome["before"]})
     if as_json:
         print_json(outcome)

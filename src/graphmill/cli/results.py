@@ -21,7 +21,6 @@ from graphmill.cli.output import (
     show_links,
     show_ranking,
 )
-from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
 
 if TYPE_CHECKING:
@@ -264,8 +263,7 @@ def validate(
     """
     from graphmill.reports.validation import validate_file
 
-    with progress(f"graphmill validate {embeddings}"):
-        report = validate_file(embeddings, graph)
+    report = validate_file(embeddings, graph)
     if (embeddings / "report.json").is_file():
         _keep_health(embeddings, report)
     if as_json:
@@ -276,7 +274,9 @@ def validate(
             for v in report.verdicts
         ]
         print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
-        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
+        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
+        outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
+        print(f"out of bounds: {', '.join(outside) or 'nothing'}")
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -323,8 +323,7 @@ def probe(
     from graphmill.usage.probe import probe_run
 
     given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases, "kind": kind}
-    with progress(f"graphmill probe {run}"):
-        probed = probe_run(run, parse(LabelSettings, given, "--labels"))
+    probed = probe_run(run, parse(LabelSettings, given, "--labels"))
     if (run / "report.json").is_file():
         write_card(run)
     if as_json:

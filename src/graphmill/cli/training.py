@@ -10,6 +10,7 @@ import typer
 
 from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
+from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
 from graphmill.systems.auto import AUTO, AutoSettings
 
@@ -113,7 +114,7 @@ def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    with StopRequest() as stop:
+    with progress("graphmill train auto"), StopRequest() as stop:
         result = on_its_device(lambda: work(tell=tell, stop=stop))
     if as_json:
         print_json(result.to_json())
@@ -151,5 +152,6 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
                 terminal.close()
     if not result:
         return {}
-    manifest = on_its_device(lambda: export_run(restore(result["run_dir"])))
+    with progress("graphmill train, export"):
+        manifest = on_its_device(lambda: export_run(restore(result["run_dir"])))
     return {**result, "exported": sorted(manifest["files"])}

@@ -56,8 +56,11 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
     """The training asset. Its value is a small reference to the run directory."""
     about = (
         f"Trains {plan.system}; the run's page shows live figures. Shift-click Materialize for other settings: a "
-        f"finished run is reused, and more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
+        "finished run is reused, and more epochs continue it."
     )
+    if plan.preset != "none":
+        reason = plan.preset_reason.removeprefix("auto: ")
+        about += f" Its defaults are those of the preset `{plan.preset}` ({reason})."
     if plan.predicts:
         about = (
             "Trains all systems that suit the data within a budget of time, and takes one by validation. The test split is "
@@ -165,13 +168,12 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
-    if verdict.word == "unranked":
-        text = f"The verdict is the check of this name: {plan.name}_ranking makes it.\n\n{text}"
-    else:
-        text = f"{verdict.text}\n\n{text}"
+    end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
+    if verdict.word != "unranked":
+        text, end = f"{verdict.text}\n\n{text}", ""
     if len(losses) < FEWEST_DRAWN:
-        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}." if losses else text
-    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}"
+        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}.{end}" if losses else text + end
+    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}{end}"
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:

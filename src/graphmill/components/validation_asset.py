@@ -1,6 +1,7 @@
 """The asset ``<dataset>/<model>_validation``: the health report of the embeddings, with figures, checks and pictures."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
@@ -15,7 +16,7 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.health.check import Group, Verdict, setting_names
+from graphmill.evaluation.health.check import Group, Verdict, bounds_sentence, setting_names
 from graphmill.evaluation.health.checks import CHECKS, GROUPS, HealthThresholds
 from graphmill.evaluation.health.figures import TypeFigures
 from graphmill.evaluation.health.report import HealthReport, health_report
@@ -142,15 +143,14 @@ PLOTTED = (
 
 
 def _summary(report: HealthReport) -> str:
-    figures, judged = report.numbers(), report.verdicts
-    good = sum(verdict.status == "pass" for verdict in judged)
-    count = f"{good} of {len(judged)} figures are within their bounds"
+    figures, bounds = report.numbers(), bounds_sentence([asdict(verdict) for verdict in report.verdicts])
     vectors = f"{int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers"
     variance = f"{int(figures['components_90'])} components carry 90 % of the variance"
     if report.failure:
-        return f"**Not healthy** ({report.failure}). {report.detail} {count}. {vectors}; {variance}."
-    begin = "**Healthy**" if report.status == "pass" else "**Not healthy**"
-    return f"{begin}: {count}. {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}."
+        failure = report.failure.replace("_", " ")
+        return f"**Not healthy** ({failure}). {report.detail} {vectors}; {variance}.\n\n{bounds}"
+    begin = "**Healthy.**" if report.status == "pass" else "**Not healthy.**"
+    return f"{begin} {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}.\n\n{bounds}"
 
 
 def _check_result(step: Step, each: Group, verdicts: Sequence[Verdict]) -> dg.AssetCheckResult:

@@ -14,6 +14,8 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.tables import IngestResult
 
 FIRST_REJECTS = 10
+SMALL = 50_000
+"""With as many edges or fewer, the choice of a system that `init` writes has a minute, else ten."""
 _MOST_KINDS = 30
 
 
@@ -98,11 +100,19 @@ def dataset_name(path: str) -> str:
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
-def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any]) -> str:
-    """A defs.yaml with a dataset and a model on it. ``predicts``: the section of its predictions."""
+def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any], edges: int) -> str:
+    """A defs.yaml with a dataset of so many ``edges`` and a model on it. ``predicts``: the section of its predictions.
+
+    A small table has its first result within two minutes.
+    """
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
-    model = {"dataset": name, "system": "auto", "settings": {"budget": "10min"}, predicts: {}}
+    model = {
+        "dataset": name,
+        "system": "auto",
+        "settings": {"budget": "1min" if edges <= SMALL else "10min"},
+        predicts: {},
+    }
     model["checks"] = {"severity": "warn"}
     documents = [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}

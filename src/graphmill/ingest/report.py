@@ -137,5 +137,5 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
         node_types=counted(result.nodes["type"]),
         relations=counted(result.edges["relation"]),
         rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
-        defs=defs_yaml(dataset_name(path), source, predicts, each.suited(result)),
+        defs=defs_yaml(dataset_name(path), source, predicts, each.suited(result), result.edges.num_rows),
     )

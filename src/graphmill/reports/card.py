@@ -13,6 +13,7 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
+from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
@@ -118,11 +119,11 @@ def markdown(sections: Iterable[Section]) -> str:
 def _about(files: CardFiles) -> Section:
     rows, dim = files.export["rows"], files.export["dim"]
     epoch = files.export.get("epoch")
-    system = SYSTEMS[files.system].about if files.system in SYSTEMS else "a system that is not recorded"
-    exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`, made by {system}"
+    system = SYSTEMS[files.system].about if files.system in SYSTEMS else NOT_KNOWN
+    exported = f"{rows:,} vectors of {dim} numbers, one for each node of `{files.dataset}`"
     if not files.vectors:
-        exported = f"The weights of {system}, for the {rows:,} nodes of `{files.dataset}`; there are no vectors"
-    sentence = f"{exported}{f'; from epoch {epoch}' if epoch is not None else ''}."
+        exported = f"Weights for the {rows:,} nodes of `{files.dataset}`, there are no vectors"
+    sentence = f"{exported}{f', from epoch {epoch}' if epoch is not None else ''}. System: {system}."
     title = f"{files.system or 'Embeddings'} on {files.dataset}"
     return Section("about", title, [card_verdict(files).text, sentence])
 
@@ -199,8 +200,9 @@ def _health(files: CardFiles) -> Section:
     if not files.health_is_of_export:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
     failure, verdicts = files.health.get("failure"), files.health["verdicts"]
-    good = sum(verdict["status"] == "pass" for verdict in verdicts)
-    named = f"**{failure}**: {files.health['detail']}" if failure else "No named failure was found."
+    named = (
+        f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
+    )
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -208,7 +210,7 @@ def _health(files: CardFiles) -> Section:
     return Section(
         "health",
         f"Health: {files.health['status']}",
-        [f"{named} {good} of {len(verdicts)} figures are within their bounds."],
+        [f"{named} {bounds_sentence(verdicts)}"],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
 
@@ -278,7 +280,7 @@ def _settings(files: CardFiles) -> Section:
     resolved = files.run.get("resolved", {})
     text = []
     if resolved.get("preset"):
-        text.append(f"Preset `{resolved['preset']}`: {resolved.get('preset_reason') or 'no reason recorded'}.")
+        text.append(f"Preset `{resolved['preset']}` ({resolved.get('preset_reason') or 'no reason recorded'}).")
     if not files.settings:
         text.append("The settings are not known.")
     elif not files.differences:

@@ -87,8 +87,9 @@ def report_html(files: CardFiles) -> str:
     curves = Section(
         "curves", "Training", [] if files.report else ["How the training went is not known: no report is here."]
     )
-    sections = [rest[0], curves, *rest[1:]]
     pictures = list(_pictures(files))
+    trained = curves.text or any(picture.section == curves.name for picture in pictures)
+    sections = [rest[0], *([curves] if trained else []), *rest[1:]]
     anchors = "".join(f'<a href="#{s.name}">{html.escape(s.title.partition(":")[0])}</a>' for s in sections)
     body = "".join(_section(section, pictures, files) for section in sections)
     title = html.escape(first.title)
@@ -225,9 +226,9 @@ th{color:var(--soft);font-weight:600}
 td{overflow-wrap:break-word}
 td.number{font-variant-numeric:tabular-nums;white-space:nowrap}
 td.pass{color:var(--good)}td.warn{color:var(--odd);font-weight:600}td.fail{color:var(--bad);font-weight:600}
-.pictures{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,20rem),1fr));gap:1rem;margin:1rem 0}
-figure{margin:0;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
-figure img{width:100%;height:auto;display:block}
+.pictures{display:grid;grid-template-columns:minmax(0,58rem);gap:1rem;margin:1rem 0}
+figure{margin:0;overflow-x:auto;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
+figure img{width:100%;min-width:36rem;height:auto;display:block}
 figcaption{color:#5c6a70;font-size:.85rem;padding-top:.25rem}
 .caption{color:var(--soft);margin:.75rem 0 .25rem}
 .bars{display:grid;grid-template-columns:max-content minmax(4rem,1fr) max-content;gap:.25rem .75rem;max-width:40rem;
@@ -239,5 +240,6 @@ align-items:center}
 .value{font-variant-numeric:tabular-nums}
 @media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2;--other:#9fb0b8}
 body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr,pre{break-inside:avoid}h2{break-after:avoid}
-.table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}}
+.table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}
+figure img{min-width:0}}
 """

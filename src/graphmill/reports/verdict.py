@@ -154,7 +154,7 @@ def _of_links(against: Mapping[str, Any]) -> _Compared:
 def _comparison(word: Word, rival: str, metric: str, ours: float, theirs: float, ratio: float, rest: str) -> _Compared:
     by = f" ({_share(ratio)})" if math.isfinite(ratio) else ""
     preposition = "with" if word == "level" else "than"
-    detail = f"{metric} {number(float(ours))} against {number(float(theirs))} of {rival}, the best simple way"
+    detail = f"Its {metric} is {number(float(ours))}, against {number(float(theirs))} of {rival}, the best simple way"
     detail += f": {_share(ratio)}" if by else ""
     return _Compared(word, f"{word} {preposition} {rival} by {metric}{by}", f"{detail} ({rest}).")
 
@@ -165,13 +165,15 @@ def _share(ratio: float) -> str:
 
 def _health(health: Mapping[str, Any]) -> str:
     if not health:
-        return "Its vectors have not been validated."
+        return ""
     if health.get("failure"):
         return (
             f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
         )
     judged = health.get("verdicts", ())
-    outside = [str(each["name"]).replace("_", " ") for each in judged if each["status"] != "pass"]
+    outside = [each for each in judged if each["status"] != "pass"]
     if not outside:
         return "Its vectors are healthy."
-    return f"{len(outside)} of {len(judged)} health figures are out of bounds ({', '.join(outside[:3])})."
+    names = ", ".join(str(each["name"]).replace("_", " ") for each in outside[:3])
+    count = f"{len(outside)} of {len(judged)} health figures {'is' if len(outside) == 1 else 'are'} out of bounds ({names})."
+    return f"{count} {outside[0].get('meaning') or ''}".strip()

@@ -129,14 +129,14 @@ def progress_outlet() -> Outlet:
 
 
 def progress_line(message: Message) -> str:
-    """``link: 0.4521  contr: 0.3245  total: 0.3883  …``, with throughput and time left."""
+    """``link: 0.4521  contr: 0.3245  total: 0.3883  …``, with throughput and time left; closed forms have neither."""
     short = {"contrastive": "contr"}
     parts = [f"{short.get(name, name)}: {value:.4f}" for name, value in (message.get("losses") or {}).items()]
     parts += [f"{amount:,.0f} {unit}/s" for unit, amount in (message.get("per_second") or {}).items()]
     parts += [f"{name} {value:.4f}" for name, value in (message.get("valid") or {}).items() if "@" not in name]
     if message.get("seconds_left"):
         parts.append(f"{duration(message['seconds_left'])} left")
-    return "  ".join(parts)
+    return "  ".join(parts or ["computed in closed form"])
 
 
 def duration(seconds: float) -> str:

@@ -41,7 +41,10 @@ def _part(opened: OpenVersion, name: str, take: Callable[[Any], dict[str, Any] |
 
 
 def _health(found: Mapping[str, Any]) -> dict[str, Any]:
-    verdicts = [{n: v.get(n) for n in ("name", "value", "status", "meaning")} for v in found["verdicts"]]
+    """Status, named failure and figures, those out of bounds first."""
+    names = ("name", "value", "threshold", "status", "meaning", "remedy")
+    verdicts = [{n: v.get(n) for n in names} for v in found["verdicts"]]
+    verdicts.sort(key=lambda v: {"fail": 0, "warn": 1}.get(v["status"], 2))
     return {name: found[name] for name in ("status", "failure", "detail")} | {"verdicts": verdicts}
 
 

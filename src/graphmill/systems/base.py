@@ -125,4 +125,4 @@ def low_memory_below_2_gib(device: str, memory_bytes: int) -> tuple[str, str]:
     gib = memory_bytes / 2**30
     if gib < 2:
         return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"
+    return "none", f"{gib:.0f} GiB of memory for {device} is enough"

@@ -117,6 +117,10 @@ class BaseSystem(Generic[M]):
     def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""
 
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """One step. Systems with batches say what is in them."""
+        return "steps", 1.0
+
     def compilables(self, model: M) -> list[Compilable]:
         """By default, nothing."""
         return []

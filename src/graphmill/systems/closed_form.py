@@ -118,10 +118,6 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
         """None by default: a system with vectors yields them."""
         return iter(())
 
-    def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """One model."""
-        return "models", 1.0
-
 
 def of_items(arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
     """``arrays`` with other items: ``rows`` int64 [items], the row of each in the arrays; 0 where it is −1.

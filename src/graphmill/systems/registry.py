@@ -84,7 +84,7 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
     Little device memory takes precedence over the size of the graph.
     """
     module = import_module(f"{entry(name).module}.settings")
-    chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} need no preset")
+    chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} is enough")
     if hasattr(module, "choose_preset"):
         chosen = module.choose_preset(device, memory_bytes)
     if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):

@@ -42,8 +42,9 @@ def epoch_record(system: System, state: TrainState, rate: float) -> dict[str, An
                 losses[name] = value / state.counts[phase.name]
                 if key in state.coefficients:
                     coefficients[name] = state.coefficients[key]
-        unit, amount = system.units_per_step(phase)
-        units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
+        if not phase.closed_form:  # one solution has no rate
+            unit, amount = system.units_per_step(phase)
+            units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
     seconds = max(state.epoch_seconds, 1e-9)
     return {
         "epoch": state.epoch,

@@ -15,7 +15,7 @@ import gc
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -89,10 +89,11 @@ def choose(
     if kept is not None and kept.made_of == made_of and (Path(kept.run) / "report.json").is_file():
         tell(f"{kept.system}: the data have not changed since it was chosen")
         return kept
-    waiting, done = _candidates(opened, asked, systems, given, limit, tell)
+    done: list[Candidate] = []
     measured: dict[str, QueryValues] = {}
-    for planned in waiting:
+    for planned in _candidates(opened, asked, systems, given, limit, tell, done):
         limit.poll()
+        limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in done), default=0.0)
         found, values = _tried(planned, asked, best, folder, limit)
         gc.collect()
@@ -112,15 +113,18 @@ def choose(
 
 
 class _Limit:
-    """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others."""
+    """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others.
+
+    ``patient``: the budget does not count, for the first closed form, so that there always is a choice.
+    """
 
     def __init__(self, user: StopRequest, until: float) -> None:
-        self.user, self.until, self.hopeless = user, until, ""
+        self.user, self.until, self.hopeless, self.patient = user, until, "", False
 
     @property
     def left(self) -> float:
         """Seconds left of the budget."""
-        return max(self.until - time.monotonic(), 0.0)
+        return math.inf if self.patient else max(self.until - time.monotonic(), 0.0)
 
     @property
     def requested(self) -> bool:
@@ -176,47 +180,59 @@ def _candidates(
     given: Mapping[str, Any],
     limit: _Limit,
     tell: Tell,
-) -> tuple[list[Planned], list[Candidate]]:
-    """The systems that can be tried, cheapest first, and the others with the reason."""
-    found: list[Planned] = []
-    others: list[Candidate] = []
+    others: list[Candidate],
+) -> Iterator[Planned]:
+    """The systems that can be tried, cheapest first; the others go with their reasons into ``others``.
+
+    Closed forms come first: to estimate the rest takes a part of the budget, so that something is there when it ends.
+    """
     refused: list[SettingsError] = []
     names = [name for name, entry in registry.SYSTEMS.items() if entry.recommends == asked.recommends]
     for name in systems:
         if registry.entry(name).recommends != asked.recommends:
             raise SettingsError(f"systems: {name} has no answer for these data; choose among {', '.join(names)}")
     names = list(systems) or names
-    for name in names:
-        limit.poll()
-        values = {**given, "system": name}
-        kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
-        if asked.cut and "recall" in kind.AT_K:
-            values = merge(values, {"evaluation": {"selection_metric": asked.metric, "top_k": [asked.cut]}})
-        try:
-            job, seconds = resolve(values, AUTO), 0.0
-            if registry.entry(name).closed_form:
-                plan = plan_run(job, graph, AUTO)
-                registry.create(name, graph, job.settings, plan.batching)
-                option = plan.option
-            else:
-                run = estimate_run(job, graph, AUTO)
-                if run.chosen is None:
-                    raise ResourceError(run.sentence)
-                option, seconds = run.chosen, run.steps * run.seconds_per_step
-            found.append(Planned(values, job.settings, seconds, option.estimate.peak))
-            for tried in registry.tries(name):
-                other = merge(values, tried)
-                differs = ", ".join(f"{part}.{key}={value}" for part in tried for key, value in tried[part].items())
-                settings = resolve(other, AUTO).settings
-                found.append(Planned(other, settings, seconds, option.estimate.peak, differs))
-        except GraphmillError as error:
-            state = "too large" if isinstance(error, ResourceError) else "does not suit"
-            tell(f"{name} {state}: {error}")
-            others.append(Candidate(name, state, str(error)))
-            refused += [error] if isinstance(error, SettingsError) else []
-    if len(refused) == len(names):
-        raise refused[0]
-    return sorted(found, key=lambda each: (each.seconds, each.memory)), others
+    for closed_form in (True, False):
+        found: list[Planned] = []
+        for name in (each for each in names if registry.entry(each).closed_form is closed_form):
+            limit.poll()
+            try:
+                found += _planned(name, graph, asked, given)
+            except GraphmillError as error:
+                state = "too large" if isinstance(error, ResourceError) else "does not suit"
+                tell(f"{name} {state}: {error}")
+                others.append(Candidate(name, state, str(error)))
+                refused += [error] if isinstance(error, SettingsError) else []
+        if len(refused) == len(names):
+            raise refused[0]
+        yield from sorted(found, key=lambda each: (each.seconds, each.memory))
+
+
+def _planned(name: str, graph: TypedGraph, asked: SharedQueries, given: Mapping[str, Any]) -> Iterator[Planned]:
+    """The system by its defaults, then by the other settings that are tried.
+
+    Raises:
+        GraphmillError: it does not suit the graph, or does not fit into memory.
+    """
+    values = {**given, "system": name}
+    kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
+    if asked.cut and "recall" in kind.AT_K:
+        values = merge(values, {"evaluation": {"selection_metric": asked.metric, "top_k": [asked.cut]}})
+    job, seconds = resolve(values, AUTO), 0.0
+    if registry.entry(name).closed_form:
+        plan = plan_run(job, graph, AUTO)
+        registry.create(name, graph, job.settings, plan.batching)
+        option = plan.option
+    else:
+        run = estimate_run(job, graph, AUTO)
+        if run.chosen is None:
+            raise ResourceError(run.sentence)
+        option, seconds = run.chosen, run.steps * run.seconds_per_step
+    yield Planned(values, job.settings, seconds, option.estimate.peak)
+    for tried in registry.tries(name):
+        other = merge(values, tried)
+        differs = ", ".join(f"{part}.{key}={value}" for part in tried for key, value in tried[part].items())
+        yield Planned(other, resolve(other, AUTO).settings, seconds, option.estimate.peak, differs)
 
 
 def _tried(

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.diagnosis import FAILURES
 from graphmill.evaluation.health.direction_bounds import components_90_needed, participation_needed
@@ -241,3 +242,16 @@ def test_health_needs_no_torch() -> None:
         "import sys, graphmill.evaluation.health.report; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_summary_names_the_figures_out_of_bounds_the_worst_first() -> None:
+    def verdict(name: str, status: str) -> dict[str, object]:
+        about = {"meaning": f"It is {status}.", "remedy": "Train longer." if status != "pass" else ""}
+        return {"name": name, "value": 0.5, "threshold": 0.1, "status": status, **about}
+
+    assert bounds_sentence([verdict("rank", "pass")] * 3) == "3 of 3 figures are within their bounds."
+    text = bounds_sentence([verdict("mean_cosine", "warn"), verdict("norm_spread", "pass"), verdict("rank", "fail")])
+    assert text.startswith("1 of 3 figures are within their bounds.")
+    assert text.index("rank") < text.index("mean cosine")
+    assert text.count("0.5; bound 0.1") == text.count("Train longer.") == 2
+    assert "And 1 more" in bounds_sentence([verdict(name, "warn") for name in "abcd"])

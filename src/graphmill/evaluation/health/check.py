@@ -6,13 +6,14 @@ docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
 from pydantic import create_model
 
+from graphmill.evaluation.markdown import number
 from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
@@ -64,6 +65,28 @@ class Verdict:
     status: Status
     meaning: str
     remedy: str
+
+
+NAMED_FIGURES = 3
+"""Figures out of bounds that a summary explains; it counts the others."""
+
+
+def bounds_sentence(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """How many figures are within their bounds; the worst of the others by name, each with its meaning and remedy.
+
+    ``verdicts``: fields of :class:`Verdict`. The text is Markdown.
+    """
+    bad = sorted((each for each in verdicts if each["status"] != "pass"), key=lambda each: each["status"] != "fail")
+    text = f"{len(verdicts) - len(bad)} of {len(verdicts)} figures are within their bounds"
+    if not bad:
+        return f"{text}."
+    named = (
+        f"**{each['name'].replace('_', ' ')}** ({number(each['value'])}; bound {number(each['threshold'])}): "
+        f"{each['meaning']} {each['remedy']}".strip()
+        for each in bad[:NAMED_FIGURES]
+    )
+    more = f" And {len(bad) - NAMED_FIGURES} more, in the table." if len(bad) > NAMED_FIGURES else ""
+    return f"{text}. Out of bounds: {' '.join(named)}{more}"
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ export async function drawAround(node, of, answers, where, reached) {
   const picture = cytoscape({
     container: where, wheelSensitivity: 0.3, maxZoom: 2,
     style: [
-      { selector: "node", style: { label: "data(label)", color: text, "font-size": 11, "background-color": line, width: 16, height: 16, "text-wrap": "ellipsis", "text-max-width": 120 } },
+      { selector: "node", style: { label: "data(label)", color: text, "font-size": 11, "background-color": line, width: 16, height: 16, "text-wrap": "ellipsis", "text-max-width": 120, "text-outline-color": card, "text-outline-width": 2 } },
       { selector: "node.centre", style: { "background-color": accent, width: 26, height: 26, "font-weight": "bold" } },
-      { selector: "edge", style: { "curve-style": "bezier", "target-arrow-shape": "triangle", "line-color": line, "target-arrow-color": line, width: 1.2, label: "data(label)", "font-size": 8, color: text, "text-rotation": "autorotate", "text-background-color": card, "text-background-opacity": 0.8 } },
+      { selector: "edge", style: { "curve-style": "bezier", "target-arrow-shape": "triangle", "line-color": line, "target-arrow-color": line, width: 1.2, label: "data(label)", "font-size": 8, "min-zoomed-font-size": 8, color: text, "text-rotation": "autorotate", "text-background-color": card, "text-background-opacity": 0.8 } },
       { selector: "edge.predicted", style: { "line-style": "dashed", "line-color": accent, "target-arrow-color": accent } },
       { selector: "edge.explains", style: { width: 3.5 } },
     ],
@@ -42,7 +42,8 @@ export async function drawAround(node, of, answers, where, reached) {
   };
   const draw = () => {
     if (picture.destroyed()) return;
-    picture.layout({ name: "cose", animate: false, fit: true, padding: 20, nodeRepulsion: () => 9000 }).run();
+    picture.layout({ name: "cose", animate: false, fit: true, padding: 20, nodeRepulsion: () => 9000, nodeDimensionsIncludeLabels: true }).run();
+    picture.nodes().style("font-size", 11 / Math.min(picture.zoom(), 1)); // as large as the text beside it, however many there are
     reached.replaceChildren(...picture.nodes().filter((each) => !opened.has(each.id())).map((each) => make("button", { type: "button", onclick: () => expand(each.data("node")) }, `+ ${each.data("label")}`)));
   };
   const expand = async (each) => { await open(each); draw(); };
@@ -50,7 +51,7 @@ export async function drawAround(node, of, answers, where, reached) {
   if (picture.destroyed()) return;
   picture.getElementById(keyOf(node)).addClass("centre");
   if (answers.includes("links")) {
-    const { links } = await of("links", { id: node.id, type: node.type, k: 2, paths: 1 });
+    const { links } = await of("links", { id: node.id, type: node.type, k: 1, paths: 1 });
     if (picture.destroyed()) return;
     for (const link of links) {
       join(keyOf(node), put(link), link.relation, "predicted");

@@ -207,7 +207,7 @@ export function curves(title, series, unit = "epoch") {
     drawn.append(part("polyline", { points: line.join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
     const label = part("text", { x: width - 14, y: top + 12 + 17 * number, "text-anchor": "end" }, name);
     label.style.fill = colour;
-    drawn.append(label);
+    if (Object.keys(series).length > 1) drawn.append(label); // one line is named by its title
   });
   return drawn;
 }

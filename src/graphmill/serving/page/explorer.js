@@ -189,7 +189,7 @@ async function showMap(turn) {
   map.show(found.points, found.types);
   const shown = found.points.id.length;
   at("map").setAttribute("aria-label", `${shown} of ${found.total} nodes in two dimensions, coloured by type`);
-  const share = found.explained.map((part) => `${(100 * part).toFixed(0)} %`).join(" and ");
+  const share = found.explained.map((part) => `${Number((100 * part).toPrecision(2))} %`).join(" and ");
   at("explained").textContent = `${number(shown)} of ${number(found.total)} nodes${share ? `; the axes hold ${share} of the variance` : ""}`;
   at("legend").replaceChildren(...found.types.map((type, place_) => legendButton(type, place_)));
 }
@@ -214,12 +214,14 @@ const nothing = (what) => make("p", { class: "quiet" }, what);
 
 function showHealth(health) {
   if (!health) return at("health").replaceChildren(nothing("The run had no health report when it was promoted."));
-  const named = health.failure ? `${words(health.failure)}: ${health.detail}` : "Nothing that has a name is wrong.";
+  const bad = health.verdicts.filter((row) => row.status !== "pass");
+  const named = health.failure ? `${words(health.failure)}: ${health.detail}`
+    : bad.length ? `Out of bounds: ${bad.map((row) => words(row.name)).join(", ")}.` : "Every figure is within its bounds.";
   return at("health").replaceChildren(
     make("p", {}, verdict(health.status), " ", named),
     table("Health verdicts", [
-      ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true],
-      ["verdict", (row) => verdict(row.status)], ["meaning", (row) => row.meaning],
+      ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true], ["bound", (row) => number(row.threshold), true],
+      ["verdict", (row) => verdict(row.status)], ["meaning", (row) => `${row.meaning} ${row.remedy ?? ""}`],
     ], health.verdicts, "stacked"),
   );
 }

@@ -241,10 +241,6 @@ class BlendSystem(BaseSystem[BlendModule]):
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""
         return self.vectors.health(model.parts[SPECTRAL])
 
-    def units_per_step(self, phase: Phase) -> tuple[str, float]:
-        """One model."""
-        return "models", 1.0
-
     def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
         """There is no batch; the engine calls :meth:`solve`."""
         raise NotImplementedError  # never called: the phase is in closed form
