@@ -46,6 +46,7 @@ from pathlib import Path
 
 import numpy as np
 
+from graphmill import build_graph, read_edges
 from graphmill.arrays import save_safetensors
 from graphmill.errors import GraphmillError
 from graphmill.evaluation.embedding_files import Embeddings
@@ -53,6 +54,8 @@ from graphmill.export.targets import write_to
 from graphmill.promotion.versions import Versions
 
 disk, rows = Path(sys.argv[1]), 20_000
+edges = "head,relation,tail\\n" + "".join(f"a{n},r,b{n % 7000}\\n" for n in range(100_000))
+Path(sys.argv[2]).write_text(edges)
 names = np.array([str(number) for number in range(rows)], dtype=object)
 values = np.random.default_rng(0).normal(size=(rows, 32)).astype(np.float32)
 found = Embeddings(names, names, np.zeros(rows, np.int32), ("n",), values, np.arange(rows))
@@ -69,25 +72,28 @@ def add() -> None:
 
 
 uses = [lambda ending=ending: write_to(str(disk / f"vectors.{ending}"), found) for ending in ("npy", "parquet", "csv")]
-for use in [*uses, add]:
+uses += [add, lambda: build_graph(read_edges(sys.argv[2]), disk / "graph")]
+for use in uses:
     try:
         use()
     except GraphmillError as error:
         print("exit", error.exit_code, error)
     else:
         print("written")
-print([path.name for path in disk.rglob("*") if path.is_file() and path.name != ".lock"])
+print([path.name for path in disk.rglob("*") if path.is_file() and path.name not in (".lock", ".graph.lock")])
 """
 
 
 def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(FULL)
     (tmp_path / "disk").mkdir()
-    script = 'mount -t tmpfs -o size=1m none "$1"\n"$2" "$3" "$1"'
-    out = in_own_mounts(script, str(tmp_path / "disk"), sys.executable, str(tmp_path / "program.py")).splitlines()
+    script = 'mount -t tmpfs -o size=1m none "$1"\n"$2" "$3" "$1" "$4"'
+    paths = (str(tmp_path / "disk"), sys.executable, str(tmp_path / "program.py"), str(tmp_path / "edges.csv"))
+    out = in_own_mounts(script, *paths).splitlines()
     assert [line.partition(" cannot be ")[0].rpartition("/")[2] for line in out[:3]] == [
         "vectors.npy", "vectors.parquet", "vectors.csv",
     ]  # fmt: skip
-    assert all(line.startswith("exit 2 ") for line in out[:4])
+    assert all(line.startswith("exit 2 ") for line in out[:5])
     assert out[3].startswith("exit 2 no version could be written to ")
-    assert out[4] == "[]"
+    assert "graph cannot be" in out[4]
+    assert out[5] == "[]"

@@ -153,3 +153,57 @@ def test_a_worker_whose_parent_has_ended_is_named(project: Path) -> None:
         assert f"`kill {pid}`" in text
     finally:
         os.kill(pid, signal.SIGKILL)
+
+
+RUN = """
+import os, pathlib, signal, sys, time
+import dagster as dg
+
+@dg.op
+def hang():
+    print("started", flush=True)
+    time.sleep(600)
+
+@dg.job(executor_def=dg.in_process_executor)
+def waiting():
+    hang()
+
+os.makedirs(sys.argv[1])
+(pathlib.Path(sys.argv[1]) / "dagster.yaml").write_text("telemetry: {enabled: false}")
+with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+    waiting.execute_in_process(instance=instance)
+"""
+
+
+@pytest.mark.slow
+def test_a_dagster_run_whose_process_was_killed_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = project / ".dagster_home"
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    try:
+        assert any(line.strip() == "started" for line in process.stdout)
+        assert problems(project) == [], "its process is there"
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+    [(what, text)] = problems(project)
+    assert what == "runs"
+    assert "(waiting) is STARTED, but its process is gone" in text
+    command = text.split("`")[1].split()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    subprocess.run([Path(sys.executable).with_name(command[0]), *command[1:]], check=True, capture_output=True)
+    assert problems(project) == [], "what the advice does"
+
+
+def test_a_history_that_cannot_be_read_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    history = project / ".dagster_home" / "history"
+    history.mkdir(parents=True)
+    (history / "runs.db").write_bytes(b"no database" * 1000)
+    [(what, text)] = problems(project)
+    assert what == "runs"
+    assert "cannot be read" in text

@@ -21,10 +21,11 @@ from graphmill.training.run_directory import RunDirectory
 
 @dataclass(frozen=True)
 class Storm:
-    """What the kills did. ``largest_loss``: steps done after the checkpoint that a kill threw the run back to."""
+    """What the kills did. ``resumed``: starts that went on from a checkpoint. ``largest_loss``: steps done after the
+    checkpoint that a kill threw the run back to."""
 
     kills: int
-    attempts: int
+    resumed: int
     largest_loss: int
     damaged: int
     killed_while_writing: int
@@ -32,19 +33,20 @@ class Storm:
 
 
 def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Random, longest: float) -> Storm:
-    """Start the training again and again, kill it after at most ``longest`` seconds of training, then let it finish.
+    """Start the training again and again, kill it, then let it finish.
+
+    Each kill comes after 1 to 20 steps beyond the newest checkpoint and at most ``longest`` seconds more, so that the
+    training gets on however slow the machine is.
 
     Raises:
         RuntimeError: the training came to its end before it was killed so often; give it more epochs.
     """
     run = prepare(values, "kill_storm", root=str(root)).run
-    done = attempts = largest = damaged = partial = 0
+    done = resumed = largest = damaged = partial = saved = 0
     while done < kills:
-        attempts += 1
-        began = _last_step(run)
+        resumed += saved > 0
         child = _fork(values, root)
-        # From its first new step on, so that every kill meets a training and not its start.
-        if not _wait_for_step(run, began, child):
+        if not _wait_for_step(run, saved + chance.randint(1, 20), child):
             raise RuntimeError("the training ended before it could be killed: more epochs are needed")
         time.sleep(chance.uniform(0.0, longest))
         os.kill(child, signal.SIGKILL)
@@ -53,11 +55,12 @@ def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Rand
             raise RuntimeError("the training ended before its kill: more epochs or shorter waits are needed")
         done += 1
         partial += len(list(run.checkpoints.glob(".*.part")))
-        largest = max(largest, _last_step(run) - _saved_step(run))
+        saved = _saved_step(run)
+        largest = max(largest, _last_step(run) - saved)
         damaged += len(list(run.checkpoints.glob("*.damaged")))
     result = train(values, "kill_storm", root=str(root))
     damaged += len(list(run.checkpoints.glob("*.damaged")))
-    return Storm(done, attempts, largest, damaged, partial, result)
+    return Storm(done, resumed, largest, damaged, partial, result)
 
 
 def _fork(values: dict[str, Any], root: Path) -> int:
@@ -84,10 +87,11 @@ def _saved_step(run: RunDirectory) -> int:
     return loaded.step
 
 
-def _wait_for_step(run: RunDirectory, began: int, child: int) -> bool:
+def _wait_for_step(run: RunDirectory, step: int, child: int) -> bool:
+    """Whether the child came to ``step`` before it ended."""
     before = run.metrics.path.stat().st_mtime_ns if run.metrics.path.exists() else 0
     while True:
-        if run.metrics.path.exists() and run.metrics.path.stat().st_mtime_ns > before and _last_step(run):
+        if run.metrics.path.exists() and run.metrics.path.stat().st_mtime_ns > before and _last_step(run) >= step:
             return True
         pid, _ = os.waitpid(child, os.WNOHANG)
         if pid:

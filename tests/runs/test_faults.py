@@ -210,18 +210,19 @@ def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any
 # -- kills -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=[pytest.mark.long, pytest.mark.timeout(3600)])])
 def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path, kills: int) -> None:
     stormy = merge(
         values,
         {
-            "training": {"epochs": 15 * kills, "patience_epochs": 0},
+            "training": {"epochs": 6 * kills, "patience_epochs": 0},
             "evaluation": {"eval_every": 40},
             "acceleration": {"checkpoint_every_epochs": 2, "keep_influence": 2},
         },
     )
-    found = storm(stormy, tmp_path / "storm", kills=kills, chance=random.Random(1), longest=0.08)
+    found = storm(stormy, tmp_path / "storm", kills=kills, chance=random.Random(1), longest=0.01)
     assert found.kills == kills
+    assert found.resumed > kills // 2
     assert found.largest_loss <= 2 * 4, "at most one save interval of steps"
     assert found.damaged == 0
     expected: Outcome = outcome(run(stormy, tmp_path / "alone"))

@@ -121,7 +121,7 @@ def whole_version(folder: Path, system: str) -> Path:
             "settings.json": b'{"system": "hgt", "data": "g"}',
             "graph.json": b'{"content_hash": "0", "node_types": {"drug": 30}, "relations": {"a | b | c": 3}}',
         }
-        about = fill(1, arrays_of(system), "exact", 5, "Drug 0", files, system)(path)
+        about = fill(1, arrays_of(system), 5, "Drug 0", files, system)(path)
         save_file({"w": np.ones((5, 2), np.float32)}, path / WEIGHTS_FILE)
         pairs, trained = np.arange(9, dtype=np.uint64), np.packbits(np.ones(9, bool))
         np.savez(path / "graph.npz", pairs=pairs, trained=trained, degrees=np.ones(90, np.int32))

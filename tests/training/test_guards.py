@@ -196,8 +196,15 @@ def _resumed(values: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch
     return True
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
-@pytest.mark.parametrize("name", list(STEPPED))
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        # Each case in one precision, in turn; in the other one in `make test-long`.
+        pytest.param(name, each, marks=() if place == number % 2 else (pytest.mark.long,), id=f"{name}-{each}")
+        for number, name in enumerate(STEPPED)
+        for place, each in enumerate(("bf16", "fp16"))
+    ],
+)
 def test_a_resumed_run_in_half_precision_equals_the_uninterrupted_one(
     name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +110,14 @@ POINTS: list[Interrupt] = [
 ]
 
 
+def matrix() -> Iterator[Any]:
+    """Every case at every point; in ``make test`` each case at one point, in turn, the others in ``make test-long``."""
+    for number, name in enumerate(STEPPED):
+        for place, point in enumerate(POINTS):
+            marks = () if place == number % len(POINTS) else (pytest.mark.long,)
+            yield pytest.param(name, point, marks=marks, id=f"{name}-{point.__name__}")
+
+
 @pytest.fixture(autouse=True)
 def _saved_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Checkpoints within epochs, too."""
@@ -130,8 +138,7 @@ def uninterrupted(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPa
     return get
 
 
-@pytest.mark.parametrize("interrupt", POINTS, ids=lambda point: point.__name__)
-@pytest.mark.parametrize("name", list(STEPPED))
+@pytest.mark.parametrize(("name", "interrupt"), matrix())
 def test_interrupted_and_resumed_equals_uninterrupted(
     name: str,
     interrupt: Interrupt,

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from graphmill.atomic_files import writing
 from graphmill.graph import storage
 from graphmill.graph.attributes import EncodedAttributes
 from graphmill.graph.evidence import FILE as EVIDENCE
@@ -62,8 +63,8 @@ def node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:
 
 
 def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
-    """Write the graph to ``out`` atomically, and open it."""
-    with storage.building(out) as directory:
+    """Write the graph to ``out`` atomically, and open it. Raises :class:`ResourceError` for a full disk."""
+    with writing(out), storage.building(out) as directory:
         indptr, in_split, cold = _count_ends(made)
         storage.write_table(directory, storage.NODES, made.table)
         if made.evidence is not None:

@@ -110,8 +110,8 @@ def _groups(
     labels = list(dict.fromkeys(group_of.values()))
     if twice := spellings(labels):
         raise InputError(
-            f"{settings.group_file}: the groups {' and '.join(map(repr, twice[0]))} differ only by case or blanks; write "
-            "one group in one way, or links of a held-out group stay in training"
+            f"{settings.group_file}: the groups {' and '.join(map(repr, twice[0]))} differ only by case, blanks or marks; "
+            "write one group in one way, or links of a held-out group stay in training"
         )
     number = {label: place for place, label in enumerate(labels)}
     group[rows] = [number[group_of[name]] if name in group_of else -1 for name in ids]

@@ -29,7 +29,7 @@ class Listed:
     """Rows of one node file: text columns of one length.
 
     ``types`` are as written; a cell may have several. ``space``: the space of all rows; empty: the type, once it is
-    known.
+    known. ``withdrawn``: which rows say that their node is deprecated or the like; None: none.
     """
 
     file: str
@@ -38,6 +38,7 @@ class Listed:
     types: pa.StringArray
     name: pa.StringArray
     source: pa.StringArray
+    withdrawn: pa.BooleanArray | None = None
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Catalogue:
     """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
 
     ``several``: number of nodes with more than one type. ``untyped``: nodes without a type. ``repeated``: rows after
-    each node's first.
+    each node's first. ``withdrawn`` int64: the nodes of which a row says that they are deprecated or the like.
     """
 
     space: pa.StringArray
@@ -56,6 +57,7 @@ class Catalogue:
     several: int
     untyped: int
     repeated: int
+    withdrawn: np.ndarray
 
     def __len__(self) -> int:
         return len(self.id)
@@ -92,6 +94,7 @@ def catalogue_of(
     code = codes_of(spaces, ids)
     first = first_rows(code)
     chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
+    gone = [np.zeros(len(p.id), bool) if p.withdrawn is None else np.asarray(p.withdrawn) for p in listed]
     where = pa.array(first)
     space = spaces.take(where)
     space = pc.if_else(pc.equal(space, ""), chosen, space)
@@ -104,6 +107,7 @@ def catalogue_of(
         several,
         untyped,
         len(code) - len(first),
+        np.unique(code[np.concatenate([np.zeros(0, bool), *gone])]),
     )
     _check_keys(merged)
     return merged

@@ -26,7 +26,7 @@ class NodeSource:
     """One node file: its columns (empty: none), or values that hold for all rows.
 
     ``space``: the ID space of its ids; empty: their type. ``only_where``: rows with a blank in this column are of
-    another kind and are skipped.
+    another kind and are skipped. ``negated``: columns that say that a node is withdrawn (deprecated, obsolete).
     """
 
     path: str
@@ -41,15 +41,17 @@ class NodeSource:
     only_where: str = ""
     names: tuple[str, ...] = ()
     quoted: bool = True
+    negated: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[Column, ...]:
         """The columns to read."""
         names = (self.id, self.type, self.name, self.source)
-        return merged_columns(
+        texts = [
             Column(name, required=name == self.id and not self.only_where, names=name in (self.id, self.type))
             for name in names
-        )
+        ]
+        return merged_columns([*texts, *(Column(name, "category") for name in self.negated)])
 
 
 @dataclass(frozen=True)

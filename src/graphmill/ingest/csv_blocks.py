@@ -21,14 +21,17 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.ingest.cells import RowBlock, checked_block
 from graphmill.ingest.csv_parsers import CsvLayout, read_texts
-from graphmill.ingest.files import LONGEST_LINE, Source, first_lines, too_long
+from graphmill.ingest.files import COMMENTS, LONGEST_LINE, Source, first_lines, too_long
+from graphmill.ingest.names import END_WORDS, RELATION_NAMES, plain_name, role_of
+from graphmill.ingest.probe import has_header
 from graphmill.ingest.records import cut
 from graphmill.ingest.rejects import Reject
 
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20
 _SAMPLE_BYTES, _SAMPLE_ROWS = 1 << 16, 100
-_COMMENT = re.compile(rb"^[#!][^\n\r]*", re.MULTILINE)
+_MARKS = tuple(mark.encode() for mark in COMMENTS)
+_COMMENT = re.compile(rb"^(?:[#!%]|//|--)(?P<blank> )?[^\n\r]*", re.MULTILINE)
 _DIRECTIVE = re.compile(rb'"?sep=([^\w\r\n"])"?[ \t]*\r?\n', re.IGNORECASE)
 _MAX_THREADS = 4
 
@@ -70,10 +73,11 @@ def read_header(
 ) -> tuple[Header, bytes]:
     """The header of a file; also returns the bytes of its start after that.
 
-    Lines that begin with ``#`` or ``!`` are comments; the last of them is the header if it has as many names as the line
-    after it has fields, of which none is ``wanted``. ``header_line`` False: columns are named "0", "1", ...; there are as
-    many as in most of the first lines. Raises :class:`InputError` for an empty file, and for a header that is not UTF-8,
-    has no end, or whose quotes are not closed.
+    Lines that begin with ``#``, ``!``, ``%``, ``//`` or ``--`` are comments; the last of them is the header if it has as
+    many names as the line after it has fields, of which none is ``wanted``, unless that line is a header itself.
+    ``header_line`` False: columns are named "0", "1", ...; there are as many as in most of the first lines. Raises
+    :class:`InputError` for an empty file, and for a header that is not UTF-8, has no end, or whose
+    quotes are not closed.
     """
     data, final = source.data, source.whole
     directed, length = split_directive(data)
@@ -103,10 +107,22 @@ def read_header(
         return Header(tuple(map(str, range(count))), line, source.bom, crlf, comments), rest
     names = _names(raw, layout, source.name)
     if last and not set(names) & set(wanted):
-        titles = _names(last.lstrip(b"#! \t"), layout, source.name)
-        if len(titles) == len(names) > 1:
+        titles = _names(last.lstrip(b"#!%/- \t"), layout, source.name)
+        rows = [layout.split_loosely(text) for text in first_lines(layout.plain(rest[record.end :][:_SAMPLE_BYTES]))]
+        if len(titles) == len(names) > 1 and not _is_header(names, titles, rows[:_SAMPLE_ROWS]):
             return Header(titles, line, source.bom, crlf, comments - 1, commented=True), rest
     return Header(names, line + raw.count(b"\n"), source.bom, crlf, comments), rest[record.end :]
+
+
+def _is_header(names: Sequence[str], titles: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Whether a line has the names of the ``rows`` after it, although the comment before it (``titles``) could."""
+    known = [
+        sum(bool(role_of(n) or plain_name(n) in {*END_WORDS, *RELATION_NAMES}) for n in each)
+        for each in (names, titles)
+    ]
+    if max(known) >= 2:
+        return known[0] >= known[1]
+    return has_header(names, [row for row in rows if len(row) == len(names)]) is True
 
 
 def _first_row(data: bytes, start: int) -> tuple[int, int, bytes]:
@@ -116,7 +132,7 @@ def _first_row(data: bytes, start: int) -> tuple[int, int, bytes]:
     while start < len(data):
         end = data.find(b"\n", start) + 1 or len(data)
         line = data[start:end].strip()
-        if line and line[:1] not in (b"#", b"!"):
+        if line and not line.startswith(_MARKS):
             break
         comments, last = comments + bool(line), line or last
         start = end
@@ -135,17 +151,17 @@ def _names(raw: bytes, layout: CsvLayout, file: str) -> tuple[str, ...]:
 def without_comments(data: bytes, layout: CsvLayout, *, everywhere: bool) -> tuple[bytes, int]:
     """``data``, which begins with a record, with comment lines left blank; and their number.
 
-    A line that begins with ``#`` or ``!`` is a comment if the file begins with comments (``everywhere``), or if it has
-    another number of fields than the table.
+    A line that begins as one is a comment if the file begins with comments (``everywhere``), if it has another number of
+    fields than the table, or if a blank follows its mark.
     """
-    if data[:1] not in (b"#", b"!") and b"\n#" not in data and b"\n!" not in data:
+    if not data.startswith(_MARKS) and not any(b"\n" + mark in data for mark in _MARKS):
         return data, 0
     quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"')) if layout.quoted else np.zeros(0, np.int64)
     comments = 0
 
     def blank(line: re.Match[bytes]) -> bytes:
         nonlocal comments
-        other = everywhere or line[0].count(layout.delimiter_byte) + 1 != len(layout.header)
+        other = everywhere or line["blank"] == b" " or line[0].count(layout.delimiter_byte) + 1 != len(layout.header)
         if not other or np.searchsorted(quotes, line.start()) % 2:
             return line[0]
         comments += 1

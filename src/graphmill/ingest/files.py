@@ -23,6 +23,8 @@ import fsspec.core
 from graphmill.errors import InputError
 from graphmill.memory import available_memory, format_size
 
+COMMENTS = ("#", "!", "%", "//", "--")
+"""Beginnings of lines that are comments."""
 PARQUET, NPY = b"PAR1", b"\x93NUMPY"
 _FOREIGN = {
     PARQUET: "a Parquet file, not text; write it as CSV",

@@ -20,8 +20,7 @@ from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, numbers_of_edges
 from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
-from graphmill.ingest.kg_mentions import text_of
+from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import sentences
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
@@ -46,7 +45,9 @@ def read_graph(
     """
     reading = GraphReading(name, settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     # Errors in columns of edge files are reported when they are read as edge files.
-    listing = reading if listed_first else GraphReading(name, max_rejects=settings.max_rejects, unread=reading.unread)
+    listing = reading if listed_first else GraphReading(
+        name, max_rejects=settings.max_rejects, keep_negated=True, unread=reading.unread
+    )  # fmt: skip
     listed = [listing.listed(source) for source in nodes]
     reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
     known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
@@ -76,9 +77,14 @@ def finished(
     ``texts``: the sentences of counts, beyond :mod:`graphmill.ingest.graph_notes`. ``named``: edges name their nodes.
     ``indexed``: nodes have an index of the source's. ``limit_nodes``: keep the first nodes; 0: all.
     """
-    if made.edges.num_rows == 0:
-        raise InputError(f"{reading.name} has no usable edge{reading.first_reject}")
-    nodes, edges, unlisted = _with_listed(made, known, listed_first)
+    nodes, edges, listed, withdrawn = _with_listed(made, known, listed_first)
+    in_edges, gone = made.nodes.num_rows, 0 if reading.keep_negated else int(withdrawn.sum())
+    if gone:
+        nodes, edges, in_edges = without_nodes(nodes, edges, withdrawn, listed)
+        reading.negated += made.edges.num_rows - edges.num_rows
+    if edges.num_rows == 0:
+        why = f"; {reading.negated:,} say that a link does not hold (keep_negated: true keeps them)"
+        raise InputError(f"{reading.name} has no usable edge{reading.first_reject}{why if reading.negated else ''}")
     mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
@@ -91,6 +97,7 @@ def finished(
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
         "negated_rows": reading.negated,
+        "withdrawn_nodes": gone,
         "unsure_rows": reading.unsure,
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
@@ -99,8 +106,8 @@ def finished(
         "nodes_of_several_types": known.several,
         "nodes_without_type": known.untyped,
         "repeated_node_rows": known.repeated,
-        "nodes_without_a_row": len(unlisted) if len(known) else 0,
-        "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
+        "nodes_without_a_row": int((~listed).sum()) if len(known) else 0,
+        "listed_nodes_without_edge": nodes.num_rows - in_edges,
         "times_of_another_unit": mixed,
         "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
     }
@@ -128,11 +135,13 @@ def finished(
     return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)
 
 
-def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple[pa.Table, pa.Table, pa.Array]:
-    """The nodes of edges and files, the edges between them, and the ids of the nodes in no node file."""
+def _with_listed(
+    made: Assembled, known: Catalogue, listed_first: bool
+) -> tuple[pa.Table, pa.Table, np.ndarray, np.ndarray]:
+    """The nodes of edges and files, the edges between them, and which nodes are in a node file and which are withdrawn."""
     of_edges = made.nodes.combine_chunks()
     if not len(known):
-        return of_edges, made.edges, text_of(of_edges, "id")
+        return of_edges, made.edges, *np.zeros((2, of_edges.num_rows), bool)
     if listed_first:
         nodes, (row_of_known, row_of_made) = merged_nodes(known.table(), of_edges)
     else:
@@ -143,5 +152,6 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
         for rows in pieces(len(given), given):
             moved.append(row_of_made[given[rows]])
         edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
-    unlisted = ~np.isin(row_of_made, row_of_known)
-    return nodes, edges, text_of(of_edges, "id").filter(pa.array(unlisted))
+    marks = np.zeros((2, nodes.num_rows), bool)
+    marks[0, row_of_known] = marks[1, row_of_known[known.withdrawn]] = True
+    return nodes, edges, *marks

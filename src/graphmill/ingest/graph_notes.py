@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -28,9 +30,10 @@ _PROBLEMS = {
     "ids_with_two_indices": ("ids with two indices", "are separate nodes: the index is the key"),
     "spaced_ids": ("ids with white space around them", "were kept as written"),
     "lookalike_ids": (
-        "ids that look like another one (Unicode composition, blanks around, 7 and 7.0)",
+        "ids that look like another one (Unicode composition, blanks around, 7 and 7.0 or 007)",
         "were kept apart",
     ),
+    "ids_of_no_value": ("ids that are words for no value (NaN, None, null)", "were kept as written"),
     "times_of_another_unit": ("times of another unit than most", "were told by their size"),
 }
 """What a count is of, and a remark for the notes."""
@@ -38,7 +41,9 @@ UNUSUAL = {name: words for name, (words, _) in _PROBLEMS.items()}
 """What ``strict`` refuses."""
 
 _SENTENCES = {
-    "negated_rows": "{} rows say that a link does not hold (negated, deprecated, NOT) and were left out; keep_negated: true "
+    "negated_rows": "{} rows say that a link does not hold (negated, NOT, deprecated or of a deprecated node) and were left "
+    "out; keep_negated: true keeps them",
+    "withdrawn_nodes": "{} nodes are deprecated, obsolete, retracted or withdrawn and were left out; keep_negated: true "
     "keeps them",
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
@@ -67,8 +72,13 @@ def spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
         used = sorted(pc.unique(column.cast(pa.string())).to_pylist())
         for group in spellings(used):
             writings = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
-            notes.append(f"the {what} {writings} differ only by case or blanks; they were kept apart")
-    return notes
+            notes.append(f"the {what} {writings} differ only by case, blanks or marks; they were kept apart")
+    negated = {name: re.sub(r"(?i)^(not|neg|does[ _-]not)[ _:-]", "", name) for name in used}  # of relations
+    return notes + [
+        f"the relation {name!r} is {rest!r} negated, by its name; its links were kept as a relation of their own"
+        for name, rest in negated.items()
+        if rest != name and rest in used
+    ]
 
 
 def _numbered(known: Catalogue) -> str:

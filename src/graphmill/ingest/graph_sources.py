@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
-from graphmill.ingest.names import as_number, plain, plain_name, without_blanks
+from graphmill.ingest.names import as_number, plain_name, without_blanks
 from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGE_NUMBERS, MAX_SHOWN, NO_TIME
@@ -45,7 +45,8 @@ class GraphFilesSettings(Settings):
 class GraphReading(Reading):
     """Reads a graph's files once.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``. ``unsure``:
+    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``, as are
+    withdrawn nodes and their links. ``unsure``:
     number of rows below a source's ``min_confidence``, which are left out. ``unread``: the columns of each file that were
     skipped.
     """
@@ -85,6 +86,8 @@ class GraphReading(Reading):
         """The rows of a node file."""
         parts: list[pa.Table] = []
         with self._opened(source) as file:
+            if not self.keep_negated:
+                source = replace(source, negated=self._negations(source, file, _WITHDRAWN))
             for table, refused in file.blocks(
                 source.columns, lambda block: _node_rows(_of_kind(block, source.only_where), source)
             ):
@@ -99,7 +102,7 @@ class GraphReading(Reading):
         """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
         with self._opened(source) as file:
             if not self.keep_negated:
-                source = self._with_negations(source, file)
+                source = replace(source, negated=self._negations(source, file, _NEGATED))
             for (negated, unsure, (mentions, rows, wrong)), refused in file.blocks(
                 source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
             ):
@@ -109,22 +112,26 @@ class GraphReading(Reading):
                 yield mentions, rows
         self.closed(file)
 
-    def _with_negations(self, source: EdgeSource, file: RowFile) -> EdgeSource:
-        """The source with the columns of its file that say of a statement that it does not hold."""
-        unread = self.unread[file.name]
-        names = [name for name in unread if plain_name(plain(name)) in _NEGATED and file.names.count(name) == 1]
-        self.unread[file.name] = [name for name in unread if name not in names]
-        return replace(source, negated=tuple(names))
+    def _negations(self, source: NodeSource | EdgeSource, file: RowFile, words: Collection[str]) -> tuple[str, ...]:
+        """The columns with these names that say of a row that it does not hold; without a header, any may say NOT."""
+        used = {column.name for column in source.columns}
+        free = [name for name in file.names if name not in used and file.names.count(name) == 1]
+        names = [name for name in free if _parts(name) & set(words)]
+        self.unread[file.name] = [name for name in self.unread[file.name] if name not in names]
+        return tuple(free if not source.header and isinstance(source, EdgeSource) else names)
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
     ) -> tuple[int, int, tuple[pa.Table, EdgeRows, list[Reject]]]:
-        kept = block if self.keep_negated else _not_negated(block, source)
-        negated, unsure = block.table.num_rows - kept.table.num_rows, np.zeros(kept.table.num_rows, bool)
+        gone = np.zeros(block.table.num_rows, bool)
+        if not self.keep_negated:
+            gone = _negated_rows(block.table, source.negated, source.relation)
+        kept = block.rows(~gone) if gone.any() else block
+        unsure = np.zeros(kept.table.num_rows, bool)
         if source.confidence and source.min_confidence:
             unsure = _numbers(kept.table, source.confidence)[0] < source.min_confidence
             kept = kept.rows(~unsure)
-        return negated, int(unsure.sum()), edge_rows(kept, source, known, missing)
+        return int(gone.sum()), int(unsure.sum()), edge_rows(kept, source, known, missing)
 
 
 def numbers_of_edges(sources: Sequence[EdgeSource]) -> list[str]:
@@ -143,26 +150,48 @@ def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values[codes], np.flatnonzero(wrong[codes])
 
 
-_NEGATED = ("negated", "negation", "is_negated", "deprecated", "is_deprecated", "obsolete", "is_obsolete", "retracted",
-            "is_retracted", "negative", "is_negative", "qualifier", "qualifiers")  # fmt: skip
-"""Names of columns that say of a statement that it does not hold (any more)."""
-_TRUE = ("true", "t", "yes", "y", "1", "1.0")
-_NOT = r"^\s*NOT(\||$|\s)"
+_WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "deleted", "removed", "negated", "refuted", "rejected")
+_TRUE = ("true", "t", "yes", "y", "x", "1", "1.0", *_WORDS)
+_FALSE = ("false", "f", "no", "n", "0", "0.0")
+_WITHDRAWN = {f"{is_}{word}": _TRUE for word in _WORDS[:6] for is_ in ("", "is_")} | {
+    "status": _WORDS,
+    "invalid_reason": ("d", "u"),
+}
+_NEGATED = (
+    _WITHDRAWN
+    | {f"{is_}{word}": _TRUE for word in ("negated", "negation", "negative", "not") for is_ in ("", "is_")}
+    | {f"{is_}{word}": _FALSE for word in ("active", "valid", "current") for is_ in ("", "is_")}
+    | dict.fromkeys(("qualifier", "qualifiers", "modifier"), _WORDS)
+)
+"""Names of columns, and the values by which they say of a node, or of a statement, that it does not hold (any more)."""
+_WORDED = {name for name, words in _NEGATED.items() if words is _WORDS}
+_NOT = r"^\s*NOT([|;,:_-]|$|\s)"
 
 
-def _not_negated(block: RowBlock, source: EdgeSource) -> RowBlock:
-    """The rows whose statement holds: no true cell in a column such as ``negated``, no ``NOT|`` before the relation."""
-    keep = np.ones(block.table.num_rows, bool)
-    for name in (*source.negated, source.relation):
-        if name:
-            column = category_of(block.table, name)
-            texts = pc.utf8_lower(pc.utf8_trim_whitespace(column.dictionary))
-            says = pc.match_substring_regex(column.dictionary, _NOT)
-            if name != source.relation:
-                says = pc.or_(says, pc.is_in(texts, pa.array(_TRUE)))
-            if pc.any(says, min_count=0).as_py():
-                keep &= ~np.asarray(says, bool)[column.indices.to_numpy()]
-    return block if keep.all() else block.rows(keep)
+def _parts(name: str) -> set[str]:
+    """The plain words around the colons of a column's name, without that of what they are about: ``negated:boolean``,
+    ``owl:deprecated``, ``predicate_negated``."""
+    return {re.sub("^(edge|evidence|predicate|relation|statement)_", "", plain_name(part)) for part in name.split(":")}
+
+
+def is_withdrawn(name: str, text: str) -> bool:
+    """Whether ``text`` in a property of this name says that what has it does not hold (any more)."""
+    word = text.strip().lower()
+    return word in _TRUE and word in _NEGATED.get(plain_name(name), ())
+
+
+def _negated_rows(table: pa.Table, names: Sequence[str], relation: str = "") -> np.ndarray:
+    """Which rows (bool) say in these columns, or by ``NOT|`` before their relation, that they do not hold."""
+    negated = np.zeros(table.num_rows, bool)
+    for name in (*names, *([relation] if relation else [])):
+        column, parts = category_of(table, name), _parts(name) if name != relation else set()
+        texts = pc.utf8_lower(pc.utf8_trim_whitespace(column.dictionary))
+        says = pc.match_substring_regex(column.dictionary, _NOT, ignore_case=bool(parts & _WORDED))
+        for part in parts & set(_NEGATED):
+            says = pc.or_(says, pc.is_in(texts, pa.array(_NEGATED[part])))
+        if pc.any(says, min_count=0).as_py():
+            negated |= np.asarray(says, bool)[column.indices.to_numpy()]
+    return negated
 
 
 def _of_kind(block: RowBlock, column: str) -> RowBlock:
@@ -173,7 +202,9 @@ def _of_kind(block: RowBlock, column: str) -> RowBlock:
     return block.rows(keep)
 
 
-_NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])
+_NODE_ROWS = pa.schema(
+    [*((name, pa.string()) for name in ("id", "types", "name", "source")), ("withdrawn", pa.bool_())]
+)
 
 
 def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
@@ -183,7 +214,7 @@ def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
     ]
     if source.constant and source.type:
         columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    return pa.table(columns, _NODE_ROWS)
+    return pa.table([*columns, pa.array(_negated_rows(block.table, source.negated))], _NODE_ROWS)
 
 
 def edge_rows(

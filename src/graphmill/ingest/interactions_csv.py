@@ -26,10 +26,13 @@ from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_mentions import category_of, text_of
 from graphmill.ingest.names import (
     KNOWN_NAMES,
+    as_disliking,
     as_liking,
+    as_reaction,
     column_of,
     is_row_number,
     plain,
+    reaction_of,
     role_of,
     with_point,
     without_blanks,
@@ -39,6 +42,7 @@ from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sente
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
+from graphmill.ingest.whole_ids import SAMPLE_ROWS
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
@@ -49,6 +53,8 @@ _LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
 """Splits as written; pandas writes 1.0 for 1."""
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
     "weight": (as_liking, "not a finite number, nor yes or no"),
+    "disliking": (as_disliking, "not a finite number, nor yes or no"),
+    "reaction": (as_reaction, ""),
     "timestamp": (parse_time, NO_TIME_THERE),
     "split": (_LABELS.get, "not 0 (train), 1 (valid) or 2 (test)"),
 }
@@ -115,11 +121,23 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     named = [name for name in settings.columns.model_dump().values() if name]
     with RowFile(path, settings.delimiter, header_line=settings.header, wanted=named) as file:
         chosen = choose_columns(file.names, settings.columns, file.name)
+        if "weight" not in chosen and settings.columns.weight != "none":
+            chosen |= _reactions(file, chosen)
         result = read_interactions(file, chosen, settings, ordered="timestamp" in chosen)
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
         shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
         result.notes.append(f"columns that play no part were skipped: {shown_names}")
     return result
+
+
+def _reactions(file: RowFile, chosen: Mapping[str, str]) -> dict[str, str]:
+    """The first other column that says of some of the first rows that they are dislikes, with how it says so."""
+    rows, width = file.cells(SAMPLE_ROWS), len(file.names)
+    for place, name in enumerate(file.names):
+        cells = [row[place] for row in rows if len(row) == width]
+        if name not in chosen.values() and (how := reaction_of(name, cells)):
+            return {how: name}
+    return {}
 
 
 def read_interactions(
@@ -134,6 +152,7 @@ def read_interactions(
     reading = Reading(file.name, settings.strict, settings.max_rejects)
     whole, notes = read_roles(file, chosen, ("user", "item"), reading)
     rows = whole.num_rows + len(reading.rejects)
+    chosen = {"weight" if role in ("disliking", "reaction") else role: name for role, name in chosen.items()}
     whole, light, weight_notes = positive(whole, chosen, settings.min_weight, file.name)
     times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
     weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
@@ -257,7 +276,8 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
             times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in parsed]).take(codes)
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
-            out[role] = pa.array(np.array([0 if value is None else value for value in parsed], np.float64)[codes])
+            kind = "weight" if role in ("disliking", "reaction") else role
+            out[kind] = pa.array(np.array([0 if value is None else value for value in parsed], np.float64)[codes])
     return pa.table(out).filter(pa.array(keep)), rejects, mended
 
 

@@ -207,9 +207,27 @@ def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table,
     for part in reversed(list(pieces(len(head), head, tail))):
         ends = np.stack([head[part], tail[part]], axis=1).reshape(-1)
         first[ends[::-1]] = 2 * part.start + np.arange(len(ends) - 1, -1, -1)
-    kept = np.sort(np.argsort(first, kind="stable")[:limit])
+    return _among(nodes, edges, np.sort(np.argsort(first, kind="stable")[:limit]))
+
+
+def without_nodes(
+    nodes: pa.Table, edges: pa.Table, gone: np.ndarray, listed: np.ndarray
+) -> tuple[pa.Table, pa.Table, int]:
+    """The tables without the nodes ``gone`` (bool) and their edges, and the number of nodes in edges.
+
+    Nodes that are in no edge then stay where they are ``listed`` (bool).
+    """
+    head, tail, used = edges["head"].to_numpy(), edges["tail"].to_numpy(), np.zeros(nodes.num_rows, bool)
+    inside = ~(gone[head] | gone[tail])
+    used[head[inside]] = used[tail[inside]] = True
+    return *_among(nodes, edges, np.flatnonzero(~gone & (used | listed))), int(used.sum())
+
+
+def _among(nodes: pa.Table, edges: pa.Table, kept: np.ndarray) -> tuple[pa.Table, pa.Table]:
+    """The nodes ``kept`` (row numbers, ascending) and the edges among them, which refer to them."""
+    head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
     row_of = np.full(nodes.num_rows, -1, dtype=np.int32)
-    row_of[kept] = np.arange(limit, dtype=np.int32)
+    row_of[kept] = np.arange(len(kept), dtype=np.int32)
     inside = (row_of[head] >= 0) & (row_of[tail] >= 0)
     among = edges.filter(pa.array(inside))
     for end, rows in (("head", head), ("tail", tail)):

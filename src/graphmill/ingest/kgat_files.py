@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.files import shown, text_lines
+from graphmill.ingest.files import COMMENTS, shown, text_lines
 from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import numbered_texts
@@ -169,7 +169,7 @@ def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
         kept, rejects = list[tuple[int, int, int]](), list[Reject]()
         for place, line in block:
             cells = [cell for cell in line.replace("\t", " ").split(" ") if cell]
-            if not cells or cells[0][0] in "#!":
+            if not cells or cells[0].startswith(COMMENTS):
                 comments += bool(cells)
                 continue
             user, *items = map(_number, cells)
@@ -182,7 +182,7 @@ def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
         reading.refuse(shown(path), rejects)
         parts.append(np.array(kept, np.int64).reshape(-1, 3))
     if comments:
-        reading.notes.append(f"{shown(path)}: {comments:,} comment lines (# or !) were skipped")
+        reading.notes.append(f"{shown(path)}: {comments:,} comment lines were skipped")
     return np.concatenate(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -94,6 +94,7 @@ def row_number_note(left_out: Sequence[str]) -> str:
 
 def as_number(text: str) -> float | int | None:
     """The finite number in ``text`` (whole numbers exactly), or None."""
+    text = text.replace("\N{MINUS SIGN}", "-")
     try:
         value: float | int = int(text)
     except ValueError:
@@ -106,15 +107,41 @@ def as_number(text: str) -> float | int | None:
 
 
 _YES_AND_NO = {word: float(likes) for likes, words in (
-    (1, "true t yes y like liked up positive thumbs_up upvote"),
-    (0, "false f no n dislike disliked down negative thumbs_down downvote"),
+    (1, "true t yes y like liked up positive pos good love loved thumbs_up upvote + \U0001f44d"),
+    (0, "false f no n down negative neg bad - \U0001f44e"),
 ) for word in words.split()}  # fmt: skip
+_FEEDBACK = ("feedback", "reaction", "sentiment", "preference", "opinion", "response", "reward", "label", "like", "likes",
+             "click", "clicked")  # fmt: skip
+_DISLIKES = ("dislike", "disliked", "hate", "hated", "thumbs_down", "downvote", "downvoted")
+_YES_AND_NO |= dict.fromkeys(_DISLIKES, 0.0)
 
 
 def as_liking(text: str) -> float | int | None:
     """A number as :func:`as_number` has it, 1 for a word such as ``true`` or ``up``, 0 for one such as ``no``; or None."""
     number = as_number(text)
-    return _YES_AND_NO.get(plain_name(text)) if number is None else number
+    return _YES_AND_NO.get(plain_name(text) or text) if number is None else number
+
+
+def as_reaction(text: str) -> float:
+    """0 for a word that is a dislike, 1 for any other text."""
+    return float(plain_name(text) not in _DISLIKES and text != "\U0001f44e")
+
+
+def as_disliking(text: str) -> float | int | None:
+    """0 where :func:`as_liking` has more than 0, else 1."""
+    value = as_liking(text) if text else 0
+    return None if value is None else float(value <= 0)
+
+
+def reaction_of(name: str, cells: Iterable[str]) -> str:
+    """How a column says what is liked: ``disliking`` if its name is a dislike, ``weight`` if its name is a word for both and
+    its cells are numbers or words for them, ``reaction`` if some of its cells are dislikes; else empty."""
+    word, cells = plain_name(plain(name)).removeprefix("is_"), [cell.strip() for cell in cells if cell.strip()]
+    if word in _DISLIKES:
+        return "disliking"
+    if word in _FEEDBACK and cells and all(as_liking(cell) is not None for cell in cells):
+        return "weight"
+    return "reaction" if any(not as_reaction(cell) for cell in cells) else ""
 
 
 def with_point(text: str, delimiter: str) -> str:

@@ -2,13 +2,14 @@
 
 ``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; other
 statements with a literal as object are left out and counted; all others are edges. Ids are IRIs without brackets.
+What has a true ``owl:deprecated`` or the like is left out, and so is the statement that it is about, if it is one.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
+from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, places_in
 from graphmill.ingest.files import lines_of, shown
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_notes import listed_notes
-from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading
+from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, is_withdrawn
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
 from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
@@ -37,6 +38,19 @@ _LABELS = (
     "http://schema.org/name",
     "https://schema.org/name",
 )
+_OWL = "http://www.w3.org/2002/07/owl#"
+_WITHDRAWN = {f"{_OWL}DeprecatedClass", f"{_OWL}NegativePropertyAssertion"}
+_ABOUT = {
+    f"{space}{name}": place
+    for space, names in (
+        (_OWL, ("annotatedSource", "annotatedProperty", "annotatedTarget")),
+        (_OWL, ("sourceIndividual", "assertionProperty", "targetIndividual")),
+        ("http://www.w3.org/1999/02/22-rdf-syntax-ns#", ("subject", "predicate", "object")),
+        ("https://w3id.org/biolink/vocab/", ("subject", "predicate", "object")),
+    )
+    for place, name in enumerate(names)
+}
+"""Predicates by which a node is about a statement, and which part of it their object is."""
 _TERM = r'<([^<>"{}|^`\s]+)>|(_:[^\s<>"]+)'
 _STATEMENT = re.compile(
     rf'\s*+(?:{_TERM})\s*+<([^<>"{{}}|^`\s]+)>\s*+(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
@@ -66,10 +80,11 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     Raises :class:`InputError` if it cannot be read, or if no statement joins two nodes.
     """
     settings = settings or NTriplesSettings()
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects)
+    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
+    about, withdrawn = dict[str, list[str]](), dict[str, None]()
     literals = 0
     for number, raw in lines_of(path):
         text = raw.decode("utf-8", errors="backslashreplace")
@@ -86,17 +101,25 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
             literals += 1
             if predicate in _LABELS:
                 labels.setdefault(subject, _unescaped(statement[6]))
+            elif is_withdrawn(_end(predicate), statement[6]):
+                withdrawn[subject] = None
             continue
         target = _iri(statement[4] or statement[5])
         if predicate == _TYPE:
             types.append((subject, target))
+            withdrawn |= {subject: None} if target in _WITHDRAWN else {}
             continue
+        if predicate in _ABOUT:
+            about.setdefault(subject, ["", "", ""])[_ABOUT[predicate]] = target
         edges.append((subject, predicate, target))
         if len(edges) == _BLOCK_LINES:
             assembly.add(*_block(edges))
             edges = []
     assembly.add(*_block(edges))
     made = assembly.finish()
+    if withdrawn and not settings.keep_negated:
+        made, left_out = _without(made, {tuple(about[node]) for node in withdrawn if node in about})
+        reading.negated += left_out
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
@@ -105,7 +128,9 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         reading.notes.append(
             f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
         )
-    known = catalogue_of(_listed(reading.name, types, labels, short), "", settings.type_rule, settings.missing_type)
+    known = catalogue_of(
+        _listed(reading.name, types, labels, short, withdrawn), "", settings.type_rule, settings.missing_type
+    )
     made = _typed(made, known, settings.missing_type, [names.get(iri, iri) for iri in predicates])
     return finished(reading, made, known, listed_notes(settings, known), listed_first=False)
 
@@ -133,23 +158,47 @@ def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]
     return replace(made, nodes=nodes, edges=edges)
 
 
-def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:
-    """The typed and named nodes, as rows of a node file."""
+def _without(made: Assembled, statements: Collection[tuple[str, ...]]) -> tuple[Assembled, int]:
+    """The tables without the edges that are one of the statements (subject, predicate, object), and how many those are."""
+    ids, edges = text_of(made.nodes, "id"), made.edges
+    relation = edges["relation"].combine_chunks()
+    parts = [pa.array([each[part] for each in statements], pa.string()) for part in range(3)]
+    places = [places_in(part, held) for part, held in zip(parts, (ids, relation.dictionary, ids), strict=True)]
+    ends = [edges[name].to_numpy().astype(np.int64) for name in ("head", "tail")]
+    gone = np.zeros(edges.num_rows, bool)
+    for code in np.unique(places[1][places[1] >= 0]).tolist():
+        mine = places[1] == code
+        keys = (places[0] * len(ids) + places[2])[mine & (places[0] >= 0) & (places[2] >= 0)]
+        gone |= (relation.indices.to_numpy() == code) & np.isin(ends[0] * len(ids) + ends[1], keys)
+    return replace(made, edges=edges.filter(pa.array(~gone)).combine_chunks()), int(gone.sum())
+
+
+def _listed(
+    name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str], withdrawn: Collection[str]
+) -> list[Listed]:
+    """The typed, named and withdrawn nodes, as rows of a node file."""
     # A label alone does not make a node, because such a subject is in no edge.
     rows = [(node, short.get(kind, kind), labels.get(node, "")) for node, kind in types]
     typed = {node for node, _ in types}
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
+    rows += [(node, "", "") for node in withdrawn if node not in typed and node not in labels]
     ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
     blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
-    return [Listed(name, "", ids, kinds, names, blank)] if rows else []
+    gone = pa.array([row[0] in withdrawn for row in rows], pa.bool_())
+    return [Listed(name, "", ids, kinds, names, blank, gone)] if rows else []
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:
     """IRI → the part after its last # or /, for IRIs for which this part is unique."""
-    ends = {iri: re.split(r"[#/]", iri.rstrip("#/"))[-1] or iri for iri in iris}
+    ends = {iri: _end(iri) or iri for iri in iris}
     often = Counter(ends.values())
     twice = {end for end, number in often.items() if number > 1}
     return {iri: iri if end in twice else end for iri, end in ends.items()}
+
+
+def _end(iri: str) -> str:
+    """The part of an IRI after its last # or /."""
+    return re.split(r"[#/]", iri.rstrip("#/"))[-1]
 
 
 def _iri(text: str) -> str:

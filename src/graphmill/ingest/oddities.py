@@ -1,5 +1,7 @@
 """Counts what is unusual but valid in edges and nodes. Readers report it; with ``strict`` they refuse it."""
 
+import re
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -71,7 +73,7 @@ class NodeOddities:
     ``index_gaps``: numbers between the smallest and the largest index without a node. ``ids_in_two_types``: ids of
     nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
     with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
-    from another one of their type only in their writing (:func:`one_writing`).
+    from another one of their type only in their writing (:func:`one_writing`). ``ids_of_no_value``: NaN and the like.
     """
 
     index_gaps: int = 0
@@ -79,20 +81,28 @@ class NodeOddities:
     ids_with_two_indices: int = 0
     spaced_ids: int = 0
     lookalike_ids: int = 0
+    ids_of_no_value: int = 0
 
 
 def one_writing(ids: pa.Array) -> pa.Array:
-    """Ids in one writing: composed Unicode, no white space around them, ``7`` for ``7.0``."""
+    """Ids in one writing: composed Unicode, no white space around them, ``7`` for ``7.0`` and ``007``."""
     if not pc.all(pc.string_is_ascii(ids)).as_py():
         ids = pc.utf8_normalize(ids, "NFC")
-    return pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^([+-]?[0-9]+)\.0+$", r"\1")
+    return pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^([+-]?)0*([0-9]+?)(\.0+)?$", r"\1\2")
+
+
+_UNSEEN = ("Zs", "Cc", "Cf")
+"""Unicode categories of blanks and of invisible characters."""
+_JOINT = re.compile(r"(?<=[^\W\d_])[-_]+(?=[^\W\d_])")
+"""Marks between words, not between numbers."""
 
 
 def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
-    """The names that differ only by case or white space, in groups."""
+    """The names that differ only by case, Unicode form, or blanks and marks between words, in groups."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        groups.setdefault("".join(name.casefold().split()), []).append(name)
+        shown = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) not in _UNSEEN]
+        groups.setdefault(_JOINT.sub("", "".join(shown)), []).append(name)
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
@@ -113,4 +123,5 @@ def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
         pc.sum(pc.greater(distinct["count_all"], 1)).as_py(),
         pc.sum(pc.not_equal(pc.utf8_trim_whitespace(ids), ids)).as_py(),
         distinct.num_rows - composed.num_rows,
+        pc.sum(pc.is_in(pc.utf8_lower(ids), pa.array(("nan", "none", "null", "<na>", "nat")))).as_py(),
     )

@@ -39,8 +39,8 @@ def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
 
 KEEP_NEGATED: Any = setting(
     False,
-    "keep statements that say that a link does not hold (any more): rows with a true negated, deprecated, obsolete or "
-    "retracted, or with NOT before their relation or qualifier",
+    "keep statements and nodes that do not hold (any more): rows with a true negated, deprecated, obsolete, retracted or "
+    "withdrawn, or with NOT before their relation or qualifier",
 )
 """The field ``keep_negated`` of the settings of formats of graphs."""
 

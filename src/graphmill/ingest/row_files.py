@@ -31,8 +31,9 @@ from graphmill.ingest.csv_blocks import (
     without_comments,
 )
 from graphmill.ingest.csv_parsers import CsvLayout
-from graphmill.ingest.files import PARQUET, Source, first_lines, is_plain, shown
+from graphmill.ingest.files import COMMENTS, PARQUET, Source, first_lines, is_plain, shown
 from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
+from graphmill.ingest.names import is_time_name
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
 from graphmill.parquet import ParquetTable
@@ -132,7 +133,7 @@ class RowFile:
         """Sentences on what was skipped or converted at the start of the file."""
         words = {"bom": "a byte order mark at the start was skipped", "crlf": "lines end in CR LF; read as LF"}
         sentences = [text for name, text in words.items() if getattr(self.header, name)]
-        sentences += [f"{self.comments:,} comment lines (# or !) were skipped"] if self.comments else []
+        sentences += [f"{self.comments:,} comment lines were skipped"] if self.comments else []
         for name in dict.fromkeys(name for name, _ in self._decimals):
             number = sum(count for each, count in self._decimals if each == name)
             sentences.append(
@@ -179,21 +180,27 @@ class RowFile:
             return _parquet_blocks(self._path, self.name, columns, rows)
         return json_blocks(self._path, columns, self._decimals, rows)
 
-    def _typed_names(self, names: Sequence[str]) -> list[str]:
-        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps; keeps
-        those that hold dates.
+    def _typed_names(self, names: Sequence[str]) -> dict[str, int]:
+        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps, with the
+        bits of their mantissa; keeps those that hold dates.
 
         A Parquet file says so by its types; a text file by its first rows, all of which must be whole numbers.
         """
         rows = self.cells(SAMPLE_ROWS if self.kind == "csv" else PREVIEW_ROWS)
         columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
-        self._dated = {name: cells[0] for name in names if are_dates(cells := list(filter(None, columns[name])))}
+        self._dated = {
+            name: cells[0] for name in names
+            if (cells := list(filter(None, columns[name]))) and (are_dates(cells) or is_time_name(name))
+        }  # fmt: skip
         if self.kind == "parquet":
             schema = parquet_file(self._path, self.name).schema
-            return [name for name in names if pa.types.is_floating(schema.field(name).type)]
+            kinds = {name: schema.field(name).type for name in names}
+            kinds = {name: kind.value_type if pa.types.is_dictionary(kind) else kind for name, kind in kinds.items()}
+            mantissa = {16: 11, 32: 24, 64: 53}
+            return {name: mantissa[kind.bit_width] for name, kind in kinds.items() if pa.types.is_floating(kind)}
         if self.kind == "jsonl":
-            return []  # each value has its type
-        return [name for name in dict.fromkeys(names) if are_decimals(columns[name])]
+            return {}  # each value has its type
+        return {name: 53 for name in names if are_decimals(columns[name])}
 
     def cells(self, count: int) -> list[list[str]]:
         """The cells of the first rows as text, unchecked."""
@@ -259,7 +266,7 @@ def _guess_delimiter(start: Start, wanted: Sequence[str]) -> str:
             continue
         names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
         rows = rows if delimiter in _LAST_RESORTS else rows[:1]
-        widths = [len(layout.split_loosely(row)) == len(names) for row in rows if row[0] not in "#!"]
+        widths = [len(layout.split_loosely(row)) == len(names) for row in rows if not row.startswith(COMMENTS)]
         fits = len(names) > 1 and 5 * sum(widths) >= 4 * len(widths)
         if delimiter in _LAST_RESORTS and not fits:
             continue

@@ -21,7 +21,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import pieces
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import COMMENTS, shown
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
@@ -32,7 +32,7 @@ from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
 from graphmill.ingest.ntriples import is_statement
 from graphmill.ingest.oddities import edge_oddities
-from graphmill.ingest.rejects import Reading, sentences
+from graphmill.ingest.rejects import KEEP_NEGATED, Reading, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import parse_time
@@ -67,6 +67,7 @@ class TriplesSettings(Settings):
     timed: bool = setting(
         False, "Lines have a fourth column with the time (a number or an ISO 8601 date), for split.method: by_time"
     )
+    keep_negated: bool = KEEP_NEGATED
     strict: bool = setting(False, "Refuse the data set if a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set if more than this many lines cannot be used; 0 = no limit", ge=0)
 
@@ -89,7 +90,7 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     symbols, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
     vocabulary = settings.source or Path(name).name or Path(shown(files["train"])).parent.name or "triples"
     known = _listed(symbols, all_files, settings.node_type, vocabulary)
-    reading = GraphReading(name, max_rejects=settings.max_rejects)
+    reading = GraphReading(name, max_rejects=settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(timed=settings.timed, split=len(files) > 1, relations=relations)
     padded, headers, in_train = 0, 0, 0
     for split, file in files.items():
@@ -138,9 +139,9 @@ def _comment_and_line(lines: list[str]) -> tuple[str, str]:
     """The last comment before the first triple, and the line of that; each empty if there is none."""
     comment = ""
     for line in lines:
-        if line[0] not in "#!":
+        if not line.startswith(COMMENTS):
             return comment, line
-        comment = line.lstrip("#! \t")
+        comment = line.lstrip("#!%/- \t")
     return comment, ""
 
 
@@ -285,7 +286,7 @@ def _recognises(look: Look) -> int:
     one = look.file("train.txt") if look.is_folder else look
     if one is None or not one.lines:
         return 0
-    lines = [line for line in one.lines if line[0] not in "#!"]
+    lines = [line for line in one.lines if not line.startswith(COMMENTS)]
     if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in lines):
         return 0
     if not lines or all(map(is_statement, lines)):

@@ -1,10 +1,13 @@
-"""Looks for what is wrong in a project's folders: processes, locks, files, space, and versions. It changes nothing."""
+"""Looks for what is wrong in a project: processes, runs, locks, files, space, and versions. It changes nothing."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +38,8 @@ def examine_project(root: Path) -> list[Finding]:
     result: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
     result["processes"] += _orphans(root)
     held, counts = _held_locks(), dict.fromkeys(("listed files", "versions", "locks"), 0)
+    if home := _dagster_home(root):
+        result["runs"] = _hanging_runs(home)
     for folder, names in _folders(root):
         if LOCK in names:
             counts["locks"] += 1
@@ -52,12 +57,13 @@ def examine_project(root: Path) -> list[Finding]:
         result["versions"] += _versions(store)
     all_well = {
         "processes": "no training is without the process that started it",
+        "runs": "every Dagster run that has not ended has its process",
         "locks": f"{counts['locks']} of runs and models; none is left by a killed process",
         "files": f"{counts['listed files']:,} listed files are as they were written",
         "versions": f"{counts['versions']} can be read",
     }
     rows = [Finding(what, False, each) for what, problems in result.items() for each in problems]
-    rows += [Finding(what, True, detail) for what, detail in all_well.items() if not result[what]]
+    rows += [Finding(what, True, detail) for what, detail in all_well.items() if result.get(what) == []]
     return [*rows, _space(root)]
 
 
@@ -89,6 +95,23 @@ def _orphans(root: Path) -> Iterator[str]:
                 f"process {about['pid']} ({' '.join(about['cmdline'])}) works without the process that started it; "
                 f"`kill {about['pid']}` ends it with a checkpoint"
             )
+
+
+def _dagster_home(root: Path) -> Path | None:
+    """The folder of the project's Dagster history, if it has one in files."""
+    home = Path(os.environ.get("DAGSTER_HOME") or root / ".dagster_home").resolve()
+    return home if (home / "history").is_dir() else None
+
+
+def _hanging_runs(home: Path) -> list[str]:
+    """Dagster runs that have not ended though their process is gone. A process of its own has Dagster."""
+    command = [sys.executable, "-m", "graphmill.orchestration.lost_runs", str(home)]
+    environment = os.environ | {"DAGSTER_HOME": str(home)}
+    completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    if completed.returncode:
+        why = (completed.stderr.strip().splitlines() or ["no reason is known"])[-1]
+        return [f"the Dagster history in {home} cannot be read ({why})"]
+    return list(json.loads(completed.stdout))
 
 
 def _held_locks() -> dict[int, int] | None:

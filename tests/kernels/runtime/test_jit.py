@@ -78,6 +78,39 @@ def test_a_cache_that_cannot_be_written_works_and_is_said(sources: Path, tmp_pat
     assert "NUMBA_CACHE_DIR" in said
 
 
+def _without_home(sources: Path, script: str, *options: str) -> str:
+    """Standard error of the kernel's program, whose value must be right, in a namespace of its own."""
+    command = ["unshare", *options, "sh", "-ec", script, "sh", sys.executable, str(sources.parent / "home")]
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
+    environment = {**kept, "PYTHONPATH": str(sources.parent)}
+    try:
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no namespaces here: {done.stderr.strip()}")
+    assert done.stdout.split()[:1] == ["2.0"], done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "why"),
+    [
+        ('unset HOME USER LOGNAME; exec "$1" -m graphmill.kernels.caller', ("--user", "--map-user=54321"), "no home"),
+        ('HOME=/proc/none exec "$1" -m graphmill.kernels.caller', ("--user", "--map-user=54321"), "cannot be written"),
+        ('mkdir -p "$2"; mount -t tmpfs -o size=1m none "$2"; HOME="$2" exec "$1" -m graphmill.kernels.caller',
+         ("--mount", "--map-root-user"), "No space left on device"),
+    ],
+    ids=["no HOME and no account", "absent", "full"],
+)  # fmt: skip
+def test_without_a_home_the_cache_is_a_temporary_folder_with_one_note(
+    sources: Path, script: str, options: tuple[str, ...], why: str
+) -> None:
+    said = _without_home(sources, script, *options)
+    assert said.count("compiled kernels cannot be kept") == 1
+    assert why in said
+
+
 def test_folders_of_other_sources_go_after_a_month(tmp_path: Path) -> None:
     for number in range(8):
         folder = tmp_path / f"{number:016x}"

@@ -47,6 +47,10 @@ jit_fast = jit(nogil=True, fastmath=FAST, error_model="numpy")
 """The decorator of most kernels."""
 
 
+_PROBE = 4 << 20
+"""Bytes for which the folder must have room, about twice what all kernels take."""
+
+
 @cache
 def cache_folder() -> Path:
     """The cache folder of these sources, made if needed. If it cannot be written, a temporary one, with one warning.
@@ -58,8 +62,8 @@ def cache_folder() -> Path:
         base = _base()
         folder = base / source_hash()
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_PROBE))
         os.utime(folder)
         prune(base, folder)
     except (OSError, RuntimeError) as error:  # RuntimeError: no HOME and no account, as in a container
