@@ -1,8 +1,8 @@
 """Small graphs with a planted rule, whose held-out links can be drawn at random instead, and what chance gives there.
 
 ``links``: 64 nodes in 8 groups; all nodes of a group are linked, in both directions. ``items``: 96 users and 32 items
-in 4 groups; each user met 7 of the 8 items of the group, in the order of a circle. The first group has half of the users,
-so that its items are popular. The items have features and facts that tell the group; one more item is in nothing at all.
+in 4 groups; each user met 7 of the 8 items of the group, in the order of a circle, and dislikes the eighth. The first
+group has half of the users, so that its items are popular. The items have features and facts that tell the group; one more item is in nothing at all.
 Each node and each user has one validation and one test link. The rest is trained.
 """
 
@@ -97,16 +97,18 @@ def _item_tables(shuffled: bool) -> tuple[pa.Table, pa.Table]:
     rng = np.random.default_rng(5)
     groups, first = np.repeat(np.arange(4), USERS), sum(USERS)
     rows: list[tuple[int, int, int]] = []
+    disliked = []
     for user, group in enumerate(groups.tolist()):
         start = int(rng.integers(GROUP))
-        met = [first + group * GROUP + (start + step) % GROUP for step in range(7)]
+        *met, last = [first + group * GROUP + (start + step) % GROUP for step in range(8)]
+        disliked.append(("disliked", user, last, TRAIN, -1))
         rows += [(user, item, split) for item, split in zip(met, (*[TRAIN] * 5, VALID, TEST), strict=True)]
     if shuffled:
         held_out = _random(rows, np.arange(len(groups)), first + np.arange(ITEMS))
         rows = sorted([row for row in rows if row[2] == TRAIN] + held_out, key=lambda row: (row[0], row[2]))
     placed = [("interacted", *row, number % 7) for number, row in enumerate(rows)]
     facts = [("genre", first + item, first + ITEMS + 1 + item // GROUP, TRAIN, -1) for item in range(ITEMS)]
-    return _nodes({"user": first, "item": ITEMS + 1, "entity": 4}), _edges([*placed, *facts], places=True)
+    return _nodes({"user": first, "item": ITEMS + 1, "entity": 4}), _edges([*placed, *facts, *disliked], places=True)
 
 
 def _random(rows: list[tuple[int, int, int]], heads: np.ndarray, tails: np.ndarray) -> list[tuple[int, int, int]]:

@@ -97,25 +97,33 @@ def test_a_planted_rule_is_found_and_a_shuffled_split_gives_chance(trained: Trai
     assert abs(found - expected) < SURE * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"
 
 
-def test_its_lists_have_nothing_that_is_known_or_unknown(trained: Trained) -> None:
+def test_its_lists_have_nothing_that_is_known_disliked_or_unknown(trained: Trained) -> None:
     graph = trained.restored.graph
     ids = graph.node_table()["id"].to_pylist()
-    relation = graph.relations[0]
+    relation = next(each for each in graph.relations if each.name in ("linked", "interacted"))
     edges, first = graph.edges(relation), graph.node_type(relation.source).offset
     last = graph.node_type(relation.target).offset
     rows = zip(edges.src.tolist(), edges.dst.tolist(), edges.split.tolist(), strict=True)
     trained_links = {(ids[first + head], ids[last + tail]) for head, tail, split in rows if split == TRAIN}
+    disliked = {
+        (ids[first + head], ids[last + tail])
+        for each in graph.relations if each.name == "disliked"
+        for head, tail in zip(graph.edges(each).src.tolist(), graph.edges(each).dst.tolist(), strict=True)
+    }  # fmt: skip
+    assert bool(disliked) == (trained.kind == "items")
     run = Run(trained.restored.run.path)
     if trained.kind == "items":
         table = run.recommend(k=len(ids))
         listed = list(zip(table["user_id"], table["item_id"], strict=True))
+        unseen = run.recommend(k=len(ids), exclude_seen="never")
+        assert not set(zip(unseen["user_id"], unseen["item_id"], strict=True)) & disliked
         assert UNKNOWN not in set(table["item_id"])
     else:
         table = run.links("*", relation.name, k=len(ids), known="exclude_train")
         listed = list(zip(table["head_id"], table["tail_id"], strict=True))
     assert listed
     assert len(set(listed)) == len(listed)
-    assert not set(listed) & trained_links
+    assert not set(listed) & (trained_links | disliked)
 
 
 @pytest.mark.parametrize("kind", ["links", "items"])

@@ -12,7 +12,7 @@ from graphmill import read_edges, read_interactions
 from graphmill.errors import InputError
 from graphmill.ingest.tables import IngestResult
 
-LIKED = [(f"u{u}", f"i{i}", 1 if i < 4 else -1, 1_600_000_000 + i) for u in range(6) for i in range(6)]
+LIKED = [(f"u{u}", f"i{i}", 1 if i < 4 + u % 2 else -1, 1_600_000_000 + i) for u in range(6) for i in range(6)]
 
 
 def _csv(folder: Path, rows: list[tuple[Any, ...]]) -> IngestResult:
@@ -40,10 +40,12 @@ READERS: dict[str, Callable[[Path, list[tuple[Any, ...]]], IngestResult]] = {
 @pytest.mark.parametrize("name", READERS)
 def test_dislikes_are_left_out_and_counted(tmp_path: Path, name: str) -> None:
     result = READERS[name](tmp_path, LIKED)
-    assert result.edges.num_rows == 24
-    assert result.counts["below_min_weight"] == 12
+    assert result.counts["below_min_weight"] == 9
     assert result.counts["rows"] == 36
-    assert any("12 of 36 interactions were left out" in note and "min_weight" in note for note in result.notes)
+    relations = result.edges["relation"].cast("string").to_pylist()
+    # Users 0, 2 and 4 dislike item 4, which others like; nobody likes item 5, which only the format mmrec keeps.
+    assert (relations.count("interacted"), relations.count("disliked")) == (27, 9 if name == "mmrec" else 3)
+    assert any("9 of 36 interactions were left out" in note and "min_weight" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -67,7 +69,7 @@ def test_words_for_liking_are_weights(tmp_path: Path, column: str, likes: str, d
     rows = [(u, i, likes if value > 0 else dislikes) for u, i, value, _ in LIKED]
     pd.DataFrame(rows, columns=["user", "item", column]).to_csv(tmp_path / "x.csv", index=False)
     result = read_interactions(tmp_path / "x.csv")
-    assert (result.edges.num_rows, result.counts["below_min_weight"]) == (24, 12)
+    assert (result.edges.num_rows, result.counts["below_min_weight"]) == (30, 9)
 
 
 def test_a_column_of_numbers_is_no_relation(tmp_path: Path) -> None:

@@ -46,7 +46,12 @@ def test_dislikes_are_no_likes_however_they_are_said(tmp_path: Path, name: str, 
         [(user, item, like if likes else dislike) for user, item, likes in PAIRS], columns=["user", "item", column]
     )
     result = read_interactions(FORMS[form](frame, tmp_path))
-    assert (result.edges.num_rows, result.counts["below_min_weight"]) == (18, 18)
+    relations = result.edges["relation"].cast("string").to_pylist()
+    assert (relations.count("interacted"), relations.count("disliked"), result.counts["below_min_weight"]) == (
+        18,
+        18,
+        18,
+    )
     assert any("18 of 36 interactions were left out" in note and column in note for note in result.notes)
 
 

@@ -21,6 +21,7 @@ from graphmill.graph.interaction_tables import (
     interactions_table,
     knowledge_edges,
     lengths_table,
+    liked_rows,
     popular_items,
 )
 from graphmill.ingest.aliases import read_aliases
@@ -221,9 +222,10 @@ def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
 
 def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
     table = interactions_table(result)
-    evaluated, users = evaluated_users(table)
+    likes = liked_rows(table)
+    evaluated, users = evaluated_users(likes)
     summary = (
-        f"{table.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
+        f"{likes.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
         "of whom have something to hold out. " + _refused(result)
     )
     given = [name for name in ("position", "timestamp", "weight", "split") if name in table.column_names]
@@ -232,8 +234,8 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
         **table_metadata(table, INTERACTION_COLUMNS),
         **_odd(result, rejects),
         "first_rows": records(table.select(["user_id", "item_id", *given]).slice(0, 10).to_pylist()),
-        "lengths": records(lengths_table(table)),
-        "popular_items": records(popular_items(table)),
+        "lengths": records(lengths_table(likes)),
+        "popular_items": records(popular_items(likes)),
     }
     evaluable = EVALUABLE.result(
         previous.asset,

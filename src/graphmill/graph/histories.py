@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from graphmill.graph.interactions import NO_PAIRS, CsrPattern
+
 
 @dataclass(frozen=True)
 class Histories:
@@ -14,7 +16,7 @@ class Histories:
 
     ``indptr`` int64 [U + 1]; ``items`` int64 [N]. The ``new_items`` items that the model does not know have numbers
     after its own. ``known`` int64 [U]: the model's number of a user, −1 for a new user; the history of a known user
-    includes the training interactions. ``times`` int64 [N], seconds, or None.
+    includes the training interactions. ``times`` int64 [N], seconds, or None. ``disliked``: items that no list has.
     """
 
     indptr: npt.NDArray[np.int64]
@@ -22,6 +24,7 @@ class Histories:
     known: npt.NDArray[np.int64]
     new_items: int = 0
     times: npt.NDArray[np.int64] | None = None
+    disliked: CsrPattern = NO_PAIRS
 
     @property
     def users(self) -> npt.NDArray[np.int64]:
@@ -33,4 +36,4 @@ class Histories:
         counts = np.bincount(self.users[kept], minlength=len(self.known))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         times = None if self.times is None else self.times[kept]
-        return Histories(indptr, self.items[kept], self.known, self.new_items, times)
+        return Histories(indptr, self.items[kept], self.known, self.new_items, times, self.disliked)

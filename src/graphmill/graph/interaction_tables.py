@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.ingest.interactions import DISLIKED, ITEM, RELATION, USER
 from graphmill.ingest.joined_sources import FILLED
 from graphmill.ingest.tables import EDGES, IngestResult
 
@@ -22,7 +22,7 @@ INTERACTION_COLUMNS = {
     "timestamp": "seconds",
     "weight": "the file's weight, such as a rating or a number of plays",
     "split": "the split that came with the data: 0 train, 1 valid, 2 test",
-    "relation": "the graph's relation for interactions",
+    "relation": "the graph's relation for interactions; disliked: a weight that counts as no liking",
     "display_relation": "interacted; interacted n for the n-th time with this item",
     "head": "number of the user",
     "tail": "number of the item; items are numbered after the users",
@@ -63,8 +63,8 @@ def graph_tables(
 
 
 def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Separate the interactions from all other edges."""
-    of_users = pc.equal(edges["relation"].cast(pa.string()), RELATION)
+    """Separate the interactions, liked and disliked, from all other edges."""
+    of_users = pc.is_in(edges["relation"].cast(pa.string()), pa.array([RELATION, DISLIKED]))
     return edges.filter(of_users).combine_chunks(), edges.filter(pc.invert(of_users)).combine_chunks()
 
 
@@ -83,6 +83,11 @@ def _nodes(table: pa.Table) -> pa.Table:
     )
     first = table["source"].combine_chunks().take(pa.array(np.zeros(len(ids), np.int64)))
     return pa.table({"index": pa.array(np.arange(len(ids))), "id": ids, "type": kinds, "name": ids, "source": first})
+
+
+def liked_rows(table: pa.Table) -> pa.Table:
+    """The rows of :func:`interactions_table` that are no dislikes."""
+    return table.filter(pc.equal(table["relation"].cast(pa.string()), RELATION))
 
 
 def lengths_table(table: pa.Table) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ The relation between users and items is read as compressed rows. ``knowledge`` r
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,7 +18,7 @@ from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.ingest.interactions import RELATION
+from graphmill.ingest.interactions import DISLIKED, RELATION
 
 UNNAMED = "features"
 """The name of a set of item features that has no name in the graph."""
@@ -48,6 +48,10 @@ class CsrPattern:
         return len(self.columns)
 
 
+NO_PAIRS = CsrPattern(np.zeros(1, np.int64), np.zeros(0, np.int32))
+"""Where there are none, for any number of rows."""
+
+
 @dataclass(frozen=True)
 class Interactions:
     """Users and items have local numbers; adding ``user_offset`` or ``item_offset`` gives global node numbers.
@@ -55,6 +59,8 @@ class Interactions:
     ``train`` has the items of each user, ``train_by_item`` the users of each item; ``valid`` and ``test`` the held-out
     items of each user. An item that a user has in train is not held out (it could never be recommended), and users
     without training items have no held-out ones (the model knows nothing about them). ``dropped`` counts both.
+
+    ``disliked`` has the items that a user does not like; no list has them.
 
     ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, and zero where ``present``
     bool [I] is false. ``unmet``: number of users and items without any interaction; they are nodes of the graph.
@@ -72,6 +78,7 @@ class Interactions:
     present: Mapping[str, npt.NDArray[np.bool_]]
     dropped: Mapping[str, int]
     unmet: Mapping[str, int]
+    disliked: CsrPattern = field(default_factory=lambda: NO_PAIRS)
 
     def held_out(self, split: str) -> CsrPattern:
         """The held-out items of each user in the split "valid" or "test"."""
@@ -84,7 +91,7 @@ class Interactions:
         return known / max(known + len(self.valid) + len(self.test), 1)
 
     def everything(self) -> CsrPattern:
-        """All items of each user in all splits. None of them needs to be recommended."""
+        """All items of each user in all splits that the user likes. None of them needs to be recommended."""
         return self._union(self.train, self.valid, self.test)
 
     def _union(self, *parts: CsrPattern) -> CsrPattern:
@@ -162,7 +169,19 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
     unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
     rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
-    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet)
+    disliked = disliked_pairs(graph, relation)
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet, disliked)
+
+
+def disliked_pairs(graph: TypedGraph, interacted: Relation) -> CsrPattern:
+    """The items that each user does not like, by local numbers; ``interacted``: the relation of the interactions."""
+    ends = interacted.source, interacted.target
+    for relation in graph.relations:
+        if (relation.source, relation.target) == ends and relation.name == DISLIKED and not relation.added_reverse:
+            edges = graph.edges(relation)
+            counts = (graph.node_type(each).count for each in ends)
+            return to_rows(np.asarray(edges.src), np.asarray(edges.dst), *counts)
+    return NO_PAIRS
 
 
 def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> CsrPattern:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.interactions import RELATION
+from graphmill.ingest.interactions import DISLIKED, RELATION
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
     numbers: dict[str, int] = {}
     parts = [np.zeros((3, 0), np.int64)]
     for relation in graph.relations:
-        if relation.name == RELATION or relation.added_reverse:
+        if relation.name in (RELATION, DISLIKED) or relation.added_reverse:
             continue
         if relation.added_edges and directed:
             raise InputError(

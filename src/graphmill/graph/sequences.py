@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
+from graphmill.graph.interactions import NO_PAIRS, CsrPattern, disliked_pairs
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
@@ -29,7 +30,8 @@ class Sequences:
 
     ``indptr`` (U + 1,) int64: the interactions of user u are ``indptr[u] .. indptr[u + 1] - 1``, in order; ``items``
     (E,) int64; ``split`` (E,) uint8: 0 train, 1 valid, 2 test, ascending within a user; ``timestamps`` (E,) int64
-    seconds, or None where the data has none. ``user_offset`` and ``item_offset`` lead to global node numbers.
+    seconds, or None where the data has none; ``disliked``: items that a user does not like.
+    ``user_offset`` and ``item_offset`` lead to global node numbers.
     """
 
     num_users: int
@@ -40,6 +42,7 @@ class Sequences:
     items: npt.NDArray[np.int64]
     split: npt.NDArray[np.uint8]
     timestamps: npt.NDArray[np.int64] | None
+    disliked: CsrPattern = NO_PAIRS
 
     @property
     def users(self) -> npt.NDArray[np.int64]:
@@ -123,6 +126,7 @@ def sequence_view(graph: TypedGraph) -> Sequences:
         items=np.asarray(edges.dst)[order].astype(np.int64),
         split=np.asarray(edges.split)[order],
         timestamps=None if times is None else times[order],
+        disliked=disliked_pairs(graph, relation),
     )
 
 

@@ -20,6 +20,8 @@ from graphmill.ingest.tables import EDGES, NODES, IngestResult
 from graphmill.ingest.times import Times, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"
+DISLIKED = "disliked"
+"""The relation of pairs whose weight counts as no liking: such an item is never recommended to the user."""
 ENTITY = "entity"
 SPLITS = ("train", "valid", "test")
 EDGES_WITH_SPLIT = EDGES.append(pa.field("split", pa.uint8()))

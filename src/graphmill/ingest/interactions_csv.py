@@ -18,6 +18,7 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import Column, RowBlock
+from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.files import shown
 from graphmill.ingest.format import ONE_WAY, Format, Guess, Look
 from graphmill.ingest.guard import guarded
@@ -158,15 +159,15 @@ def read_interactions(
     weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
     interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
     result = interaction_tables(interactions, reading, settings.k_core, rows=rows, ordered=ordered)
-    result.counts["below_min_weight"] = light
-    result.notes.extend([*weight_notes, *file.notes, *notes])
-    return result
+    result.counts["below_min_weight"] = light.num_rows
+    result.notes.extend([*file.notes, *notes, *weight_notes])
+    return with_dislikes(result, light) if light.num_rows else result
 
 
 def positive(
     rows: pa.Table, chosen: Mapping[str, str], min_weight: float, file: str
-) -> tuple[pa.Table, int, list[str]]:
-    """The rows with a weight that counts as liking, the number of the others, and sentences on the weights.
+) -> tuple[pa.Table, pa.Table, list[str]]:
+    """The rows with a weight that counts as liking, the others, and sentences on the weights.
 
     ``chosen``: role → column. Raises :class:`SettingsError` for ``min_weight`` without weights, and :class:`InputError`
     if no row is left.
@@ -176,7 +177,7 @@ def positive(
             raise SettingsError(
                 f"{file} has no weight column, so min_weight cannot be honoured; name it in columns.weight"
             )
-        return rows, 0, []
+        return rows, rows[:0], []
     weight, column = rows["weight"].to_numpy(), chosen["weight"]
     keep = weight >= min_weight if min_weight else weight > 0
     light = int((~keep).sum())
@@ -186,16 +187,16 @@ def positive(
         raise InputError(f"{file} has no usable interaction: all numbers of column {column} are {what}{remedy}")
     if light:
         note = f"{light:,} of {len(keep):,} interactions were left out: their {column} is {what}{remedy}"
-        return rows.filter(pa.array(keep)), light, [note]
+        return rows.filter(pa.array(keep)), rows.filter(pa.array(~keep)), [note]
     scale = np.unique(weight)
     if min_weight or not 3 <= len(scale) <= 10 or scale[-1] != 5 or plain(column) in _AMOUNTS:
-        return rows, 0, []
+        return rows, rows[:0], []
     share = 100 * float((weight < 3).mean())
     note = (
         f"column {column} is a scale up to 5: {share:.0f} % of the ratings are below 3 and count as the others do; "
         "min_weight: 3 leaves them out"
     )
-    return rows, 0, [note]
+    return rows, rows[:0], [note]
 
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:

@@ -67,7 +67,7 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     return replace(
         result,
         nodes=nodes,
-        edges=_stacked(result.edges, edges),
+        edges=stacked(result.edges, edges),
         rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
         counts=result.counts
         | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
@@ -76,7 +76,8 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     )
 
 
-def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
+def stacked(a: pa.Table, b: pa.Table) -> pa.Table:
+    """The edges ``a``, then ``b``; a column that one of them lacks has its default of :data:`FILLED`."""
     joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
     for place, name in enumerate(joined.column_names):
         if joined[name].null_count and name in FILLED:

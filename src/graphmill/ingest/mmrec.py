@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
+from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import shown, within
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
@@ -97,20 +98,21 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
     user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
     split = table["split"].to_numpy().astype(np.uint8)
-    counts = {"rows": rows, "rejected_rows": len(reading.rejects), "below_min_weight": light}
+    counts = {"rows": rows, "rejected_rows": len(reading.rejects), "below_min_weight": light.num_rows}
     counts |= count_interactions(user, item, split, len(users), len(items))
     reading.require_usual(counts, UNUSUAL)
     features = {
         feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
     }
-    return IngestResult(
+    result = IngestResult(
         nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=interaction_edges(user, item, split, len(users)),
         rejects=reading.table(),
         features=features,
         counts=counts,
-        notes=[*weight_notes, *sentences(counts, SENTENCES), *file_notes],
+        notes=[*sentences(counts, SENTENCES), *file_notes, *weight_notes],
     )
+    return with_dislikes(result, light) if light.num_rows else result
 
 
 def _table_in(folder: Path) -> Path:

@@ -10,12 +10,14 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from torch import nn
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.graph.histories import Histories
-from graphmill.graph.interactions import interaction_relation
+from graphmill.graph.interactions import CsrPattern, disliked_pairs, interaction_relation, to_rows
+from graphmill.ingest.interactions import DISLIKED
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
 from graphmill.usage.recommendations import as_table, require_counts, write_table
@@ -132,15 +134,17 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     relation = interaction_relation(graph)
     own, theirs = graph.node_type(relation.source), graph.node_type(relation.target)
     ids, names = tables.nodes["id"].to_pylist(), tables.nodes["name"].to_pylist()
-    head, tail = tables.edges["head"].to_numpy(), tables.edges["tail"].to_numpy()
+    of_file = pc.equal(tables.edges["relation"].cast(pa.string()), DISLIKED)
+    edges, dislikes = tables.edges.filter(pc.invert(of_file)), tables.edges.filter(of_file)
+    head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
     table = graph.node_table()
     users = _numbers(table["id"].slice(own.offset, own.count), ids, np.unique(head))
     items = _numbers(table["id"].slice(theirs.offset, theirs.count), ids, np.unique(tail))
     new = np.flatnonzero(items == -1)
     items[new] = theirs.count + np.arange(len(new))
     requested, user = np.unique(head, return_inverse=True)
-    times = tables.edges["timestamp"].to_numpy() if "timestamp" in tables.edges.column_names else None
-    place = np.arange(len(user)) if "position" not in tables.edges.column_names else tables.edges["position"].to_numpy()
+    times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
+    place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
     known = users[requested]
     before, at, when = _before(restored, known)
     if times is None or when is None:
@@ -150,12 +154,24 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
     all_times = None if times is None else np.concatenate([when, times])[order]
-    histories = Histories(indptr, item[order], known, len(new), all_times)
+    of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
+    disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], theirs.count + len(new))
+    histories = Histories(indptr, item[order], known, len(new), all_times, disliked)
     return Met(
         histories,
         ([ids[row] for row in requested], [names[row] for row in requested]),
         ([ids[row] for row in new], [names[row] for row in new]),
     )
+
+
+def _disliked(restored: Restored, known: np.ndarray, user: np.ndarray, item: np.ndarray, items: int) -> CsrPattern:
+    """What the users do not like: pairs ``user``, ``item`` of the file, and what the graph has of users it knows."""
+    before = disliked_pairs(restored.graph, interaction_relation(restored.graph))
+    place = np.full(max(len(before.counts), int(known.max(initial=-1)) + 1), -1, np.int64)
+    place[known[known >= 0]] = np.flatnonzero(known >= 0)
+    mine = place[before.row] >= 0
+    users = np.concatenate((place[before.row[mine]], user))
+    return to_rows(users, np.concatenate((before.columns[mine], item)), len(known), items)
 
 
 def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.shared_queries import current_share
+from graphmill.graph.interactions import CsrPattern
 from graphmill.kernels.hits import hits
 from graphmill.sampling.sequences import ranges
 
@@ -60,6 +61,18 @@ class KnownItems:
         items = place[self.items]
         left = np.concatenate(([0], np.cumsum(items >= 0)))
         return KnownItems(left[self.indptr], items[items >= 0])
+
+
+def excluded(seen: KnownItems, disliked: CsrPattern, exclude_seen: bool) -> KnownItems:
+    """What no list of a user has: what the user dislikes, and with ``exclude_seen`` what the user has ``seen``."""
+    users = len(seen.indptr) - 1
+    if not len(disliked):
+        return seen if exclude_seen else no_items(users)
+    if not exclude_seen:
+        return KnownItems(disliked.indptr, disliked.columns.astype(np.int64))
+    row = np.concatenate((np.repeat(np.arange(users), np.diff(seen.indptr)), disliked.row))
+    items: Int64 = np.concatenate((seen.items, disliked.columns.astype(np.int64)))[np.argsort(row, kind="stable")]
+    return KnownItems(seen.indptr + disliked.indptr, items)
 
 
 def no_items(users: int) -> KnownItems:

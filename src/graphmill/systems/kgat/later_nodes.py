@@ -31,7 +31,7 @@ def with_later(system: KgatSystem, later: LaterNodes) -> CollaborativeGraph:
             )
         if relation.index == met.index:
             interactions = ends[0], ends[1]
-        elif not relation.added_reverse:
+        elif relation.name in known.names and not relation.added_reverse:
             heads.append(ends[0])
             tails.append(ends[1])
             relations.append(np.full(len(src), known.names.index(relation.name), np.int64))

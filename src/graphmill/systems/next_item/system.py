@@ -20,7 +20,7 @@ from graphmill.evaluation.baselines.next_item import (
     recent_scores,
     repeat_scores,
 )
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, ScoreBlock, no_items, of_all, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, ScoreBlock, excluded, of_all, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
@@ -98,7 +98,7 @@ class NextItemSystem(ClosedFormSystem):
         """
         s = self.sequences
         users = np.flatnonzero(np.diff(s.indptr) > 0)
-        whole = Histories(s.indptr, s.items, np.arange(s.num_users))
+        whole = Histories(s.indptr, s.items, np.arange(s.num_users), disliked=s.disliked)
         items, scores, _ = self.fold_in(model, whole, k, exclude_seen)
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1)[users], scores[users]
 
@@ -113,7 +113,7 @@ class NextItemSystem(ClosedFormSystem):
         users = np.arange(len(histories.known))
         split = NextItemSplit(users, np.zeros(len(users), np.int64), histories.indptr[:-1], histories.indptr[1:])
         exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
-        seen = KnownItems(histories.indptr, histories.items) if exclude else no_items(len(users))
+        seen = excluded(KnownItems(histories.indptr, histories.items), histories.disliked, exclude)
         found = top_k(self.scores(model, split, histories.items), there, s.num_items, seen, k, self.candidates)
         return *of_all(len(users), there, *found), {}
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from graphmill.evaluation.baselines.recommendation import ItemBaseline, tune_item_baselines
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, of_all, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, excluded, of_all, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
@@ -79,7 +79,7 @@ class ItemClosedForm(ClosedFormSystem):
         asked = np.flatnonzero(np.diff(histories.indptr) > 0)
         met = matrix_of(KnownItems(histories.indptr, histories.items), self.view.num_items)
         seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
-        seen = no_items(met.shape[0]) if exclude_seen == "never" else seen
+        seen = excluded(seen, histories.disliked, exclude_seen != "never")
         found = top_k(lambda users: self.scores(model, met[users]), asked, self.view.num_items, seen, k, candidates)
         return *of_all(met.shape[0], asked, *found), {}
 

@@ -21,7 +21,7 @@ import torch
 from graphmill.evaluation.ranking.recommendation import (
     ExcludeSeen,
     KnownItems,
-    no_items,
+    excluded,
     of_all,
     set_metrics,
     top_k,
@@ -116,7 +116,7 @@ def fold_in(
     vectors = _as_long(of_items(read, setting), *_known_users(system, of_items, setting, users, len(items)))
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
-    seen = no_items(len(vectors)) if exclude_seen == "never" else seen
+    seen = excluded(seen, histories.disliked, exclude_seen != "never")
     asked = np.flatnonzero(np.diff(read.indptr) > 0)
     lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, asked, len(items), seen, k, candidates)
     return *of_all(len(vectors), asked, *lists), {"fold_in": setting.name, **about}

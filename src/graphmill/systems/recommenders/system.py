@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import sampled_rows
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, no_items, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, excluded, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import Interactions, interaction_view
 from graphmill.graph.knowledge import knowledge_view
@@ -248,13 +248,13 @@ def recommended(
     view: Interactions, score: ScoreBlock, candidates: np.ndarray, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """For every user with training items, the ``k`` best of the ``candidates`` (int64, ascending) without a known
-    interaction of the user; with ``never``, of all candidates. ``auto`` is ``always``: systems of users and items are
-    evaluated only on new items.
+    interaction of the user; with ``never``, of all candidates but those that the user dislikes. ``auto`` is ``always``:
+    systems of users and items are evaluated only on new items.
 
     Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
     """
     users = np.flatnonzero(view.train.counts > 0)
-    seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
+    seen = excluded(known(view.everything()), view.disliked, exclude_seen != "never")
     items, scores = top_k(score, users, view.num_items, seen, k, candidates)
     return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, of_all, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, excluded, of_all, top_k
 from graphmill.graph.histories import Histories
 from graphmill.kernels.products import product
 from graphmill.sampling.sequences import scaled_times
@@ -31,7 +31,7 @@ def fold_in(
     times = _times(system, histories)
     table = model.network.items.weight.detach().float()
     exclude = exclude_seen == "always" or (exclude_seen == "auto" and not system.data.sequences.repeats)
-    seen = KnownItems(histories.indptr, histories.items) if exclude else no_items(len(histories.known))
+    seen = excluded(KnownItems(histories.indptr, histories.items), histories.disliked, exclude)
 
     def score(users: np.ndarray) -> Tensor:
         found = []

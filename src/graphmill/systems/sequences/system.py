@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, excluded, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.full_softmax import full_softmax_sum
@@ -220,7 +220,7 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         users = np.flatnonzero(np.diff(s.indptr) > 0)
         scorer = self.scorer(model)
         exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
-        seen = KnownItems(s.indptr, s.items) if exclude else no_items(s.num_users)
+        seen = excluded(KnownItems(s.indptr, s.items), s.disliked, exclude)
         items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k, self.candidates)
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
 
