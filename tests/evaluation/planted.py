@@ -2,7 +2,8 @@
 
 ``links``: 64 nodes in 8 groups; all nodes of a group are linked, in both directions. ``items``: 96 users and 32 items
 in 4 groups; each user met 7 of the 8 items of the group, in the order of a circle, and dislikes the eighth. The first
-group has half of the users, so that its items are popular. The items have features and facts that tell the group; one more item is in nothing at all.
+group has half of the users, so that its items are popular. The items have features and facts that tell the group; one
+more item is in nothing at all.
 Each node and each user has one validation and one test link. The rest is trained.
 """
 
