@@ -40,7 +40,7 @@ def words(repository: Path) -> Words:
 
 def mentions(repository: Path, word: str) -> set[str]:
     """Files of the program, its packaging, its builds and its reference that have a word; no generated pages."""
-    places = ("src", "deploy", "data", ".ci", ".github", "docs/reference")
+    places = ("src", "deploy", "data/01_raw", ".ci", ".github", "docs/reference")
     files = [path for place in places for path in (repository / place).rglob("*") if path.is_file()]
     files += [path for path in repository.iterdir() if path.suffix in (".toml", ".yml", ".yaml", ".txt")]
     files = [path for path in files if path.suffix not in (".pyc", ".parquet", ".gz")]

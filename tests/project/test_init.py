@@ -284,7 +284,11 @@ def test_in_a_project_only_what_is_missing_is_added(theirs: Path, tmp_path: Path
 def test_a_projects_make_has_the_curves_of_all_runs(tmp_path: Path) -> None:
     init(tmp_path / "mine", sample="none")
     done = subprocess.run(
-        ["make", "-n", "tensorboard"], cwd=tmp_path / "mine", capture_output=True, text=True, check=True
+        ["make", "-n", "--no-print-directory", "tensorboard"],
+        cwd=tmp_path / "mine",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.endswith("-m tensorboard.main --logdir data/06_models\n")
 

@@ -282,7 +282,7 @@ def test_pruning_removes_what_killed_exports_left_and_nothing_that_is_written(tm
     run = RunDirectory(tmp_path / "runs" / "a")
     with run.lock():
         run.write_json("settings.json", {})
-    left = [run.path / name for name in ("embeddings/.embeddings.csv.1.part", "torch_files/.config.json.2.part")]
+    left = [run.path / name for name in ("embeddings/.embeddings.csv.1.part", "scorer/.weights.safetensors.2.part")]
     for path in left:
         path.parent.mkdir(exist_ok=True)
         path.write_text("half")

@@ -133,14 +133,6 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
 
 
 @runtime_checkable
-class TorchFiles(Protocol):
-    """A system that also writes ``.pt`` files, for users' scripts."""
-
-    def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
-        """Write them into ``out``; returns their paths."""
-
-
-@runtime_checkable
 class ScoresLinks(Protocol):
     """A system whose links can be scored from the exported vectors and a few further arrays."""
 
@@ -164,11 +156,6 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "versions": restored.manifest["versions"],
         "graph": graph_facts(restored.graph),
     }
-    if isinstance(restored.system, TorchFiles):
-        about["torch_files"] = [
-            str(path.relative_to(restored.run.path))
-            for path in restored.system.write_torch_files(restored.run, restored.run.path / "torch_files")
-        ]
     report_file = restored.run.path / "report.json"
     if restored.notes and report_file.is_file():
         # It is to say which epoch is exported, and the reason if it is not the best one.
