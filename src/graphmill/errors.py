@@ -4,6 +4,7 @@ A message says what is wrong, where, and what to do. It must be clear without a 
 exception.
 """
 
+import re
 from collections.abc import Iterable
 from importlib.util import find_spec
 
@@ -14,9 +15,22 @@ EXIT_STOPPED = 75  # EX_TEMPFAIL: stopped with a checkpoint saved; run the same 
 
 
 class GraphmillError(Exception):
-    """Base of all errors that are addressed to the user; ``exit_code`` is what the command line returns."""
+    """Base of all errors that are addressed to the user; ``exit_code`` is what the command line returns.
+
+    A value of 400 characters or more without a blank, or in quotation marks, is cut: a cell may hold megabytes.
+    """
 
     exit_code = EXIT_USER_ERROR
+
+    def __init__(self, *message: object) -> None:
+        super().__init__(*(_LONG.sub(_cut, each) if isinstance(each, str) else each for each in message))
+
+
+_LONG = re.compile(r"\S{400,}|'[^'\n]{400,}'")
+
+
+def _cut(value: re.Match[str]) -> str:
+    return f"{value[0][:120]}… ({len(value[0]):,} characters)"
 
 
 class InputError(GraphmillError):

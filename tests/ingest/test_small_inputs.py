@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from graphmill import read_edges, read_interactions
+from graphmill.errors import GraphmillError
 
 EDGES = "".join(f"a{n},r,b{n % 4}\n" for n in range(12))
 PAIRS = [(f"u{user}", f"i{item}", (user + item) % 2 == 0) for user in range(6) for item in range(6)]
@@ -171,3 +172,27 @@ def test_a_relation_that_negates_another_one_is_said(tmp_path: Path) -> None:
     notes = read_edges(written(tmp_path, "head,relation,tail\na,treats,b\nc,does_not_treats,d\ne,not treats,f\n")).notes
     assert any("'does_not_treats' is 'treats' negated" in note for note in notes)
     assert any("'not treats' is 'treats' negated" in note for note in notes)
+
+
+# -- values in messages ----------------------------------------------------------------------------------------------
+
+HUGE = "x" * 5_000
+WHOLE: dict[str, Callable[[Path], Any]] = {
+    "a weight": lambda folder: read_interactions(
+        written(folder, "user,item,rating\n" + "".join(f"u{n},i,{HUGE}\n" for n in range(3))),
+        "interactions_csv",
+    ),
+    "a time": lambda folder: read_interactions(written(folder, f"u\ti\t5\t{HUGE}\n", "x.tsv"), "sequence"),
+    "a column": lambda folder: read_edges(written(folder, EDGES), "kg_csv", columns={"head_id": HUGE}),
+    "a setting": lambda folder: read_edges(written(folder, EDGES), "triples", strict=HUGE),
+    "a format": lambda folder: read_edges(written(folder, EDGES), HUGE),
+    "a name in a frame": lambda folder: read_interactions(pd.DataFrame({HUGE: ["a"], "b": ["c"]})),
+}
+
+
+@pytest.mark.parametrize("what", WHOLE)
+def test_a_value_that_is_refused_is_never_said_whole(tmp_path: Path, what: str) -> None:
+    with pytest.raises(GraphmillError) as refused:
+        WHOLE[what](tmp_path)
+    assert HUGE[:200] not in str(refused.value)
+    assert len(str(refused.value)) < 1_500

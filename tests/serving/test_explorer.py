@@ -86,6 +86,16 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         expect(page.get_by_role("button", name="gene")).to_have_attribute("aria-pressed", "false")
 
 
+def test_a_rollback_is_offered_only_where_there_is_an_older_version(
+    page: Page, promoted: Path, make: MakeVersion
+) -> None:
+    only = make(items=3)
+    with served_here(promoted) as address:
+        page.goto(f"{address}/#/toy/hgt")
+        expect(page.locator("#versions")).to_contain_text(f"→ {only.name} (live)")
+        expect(page.locator("#versions").get_by_text("graphmill rollback")).to_have_count(0)
+
+
 def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path, make: MakeVersion) -> None:
     make(items=3)
     with served_here(promoted) as address:
