@@ -25,6 +25,7 @@ def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str)
                 expect(page.get_by_text(node["assetKey"]["path"][-1], exact=True).first).to_be_visible()
         expect(page.get_by_text("Materialized").first).to_be_visible()
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
+        page.set_viewport_size({"width": 2800, "height": 2400})
         expanded = ",".join(f"global@global:biomed_{group}" for group in GROUPS)
         page.goto(f"{server.address}/asset-groups?expanded={expanded}")
         expect(page.get_by_text("Materialized").first).to_be_visible()
