@@ -11,6 +11,7 @@ from os import PathLike
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from graphmill.errors import InputError, one_line
@@ -32,6 +33,7 @@ class ParquetTable:
             self._file = pq.ParquetFile(source, memory_map=mapped, page_checksum_verification=True)
             self.schema: pa.Schema = self._file.schema_arrow
             self.names: tuple[str, ...] = tuple(self.schema.names)
+        self._source = source
         self.rows: int = self._file.metadata.num_rows
         self.groups: int = self._file.num_row_groups
 
@@ -41,6 +43,24 @@ class ParquetTable:
         about = self._file.metadata
         groups = (about.row_group(number) for number in range(self.groups))
         return sum(group.column(column).num_values for group in groups for column in range(group.num_columns))
+
+    def longest_text(self, columns: Sequence[str]) -> int:
+        """Bytes of a text of ``columns``, as a bound for a block of rows: the longest in a dictionary, which a small file
+        can repeat in each row, or the mean of a column that has none."""
+        texts = [name for name in columns if name in self.names and _is_text(self.schema.field(name).type)]
+        about, longest = self._file.metadata, 0
+        places = [place for place in range(about.num_columns) if about.schema.column(place).path in texts]
+        with self._readable():
+            file = pq.ParquetFile(self._source, read_dictionary=texts) if texts else self._file
+            for number in range(self.groups if texts else 0):
+                for place in places:
+                    chunk = about.row_group(number).column(place)
+                    longest = max(longest, chunk.total_uncompressed_size // max(chunk.num_values, 1))
+                first = next(file.iter_batches(1, row_groups=[number], columns=texts), None)
+                for column in first.columns if first is not None else ():
+                    values = column.dictionary if pa.types.is_dictionary(column.type) else column
+                    longest = max(longest, pc.max(pc.binary_length(values)).as_py() or 0)
+        return longest
 
     def require(self, schema: pa.Schema) -> None:
         """Raise :class:`InputError` unless the file has these columns, of these types."""
@@ -86,6 +106,11 @@ def write_parquet(table: pa.Table, where: Any, **options: Any) -> None:
 def parquet_writer(where: Any, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
     """A writer of row groups; ``options``: those of :class:`pyarrow.parquet.ParquetWriter`."""
     return pq.ParquetWriter(where, schema, write_page_checksum=True, **options)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind)
 
 
 def _whole(read: Any) -> Any:

@@ -189,3 +189,25 @@ class TestComments:
         assert "#u2" in result.nodes["id"].to_pylist()
         assert result.rejects.num_rows == 0
         assert "1 comment lines were skipped" in result.notes
+
+
+def test_a_long_text_that_a_small_parquet_file_repeats_is_bounded(tmp_path: Path) -> None:
+    """Decoded, the weights would be 9 GiB, of a file of some kB; and one text may be no longer than a line."""
+    rows = 9_000
+    ids = pa.array([f"u{n}" for n in range(rows)])
+    long = pa.DictionaryArray.from_arrays(pa.array([0] * rows, pa.int32()), pa.array(["7" * (1 << 20)]))
+    small = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"user": ids, "item": ids, "weight": long}), small, compression="zstd")
+    assert small.stat().st_size < 1 << 20
+    code = (
+        "import resource, sys; from graphmill import read_interactions; from graphmill.errors import GraphmillError\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n"
+        "try: read_interactions(sys.argv[1], max_rejects=5)\n"
+        "except GraphmillError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(small)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    huge = pa.array(["7" * (files.LONGEST_LINE + 1), "8"])
+    pq.write_table(pa.table({"user": ["a", "b"], "item": huge}), small)
+    with pytest.raises(InputError, match="a text is longer than 64 MiB"):
+        read_interactions_csv(small)

@@ -31,7 +31,7 @@ from graphmill.ingest.csv_blocks import (
     without_comments,
 )
 from graphmill.ingest.csv_parsers import CsvLayout
-from graphmill.ingest.files import COMMENTS, PARQUET, Source, first_lines, is_plain, shown
+from graphmill.ingest.files import COMMENTS, LONGEST_LINE, PARQUET, Source, first_lines, is_plain, shown
 from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
 from graphmill.ingest.names import is_time_name
 from graphmill.ingest.rejects import Reject
@@ -47,6 +47,7 @@ _LAST_RESORTS = ("::", " ")
 """Separators that are tried where none of the others fits: a blank stands for any white space."""
 _WORDS = {"\t": "tab"}
 _BLOCK_ROWS = 1 << 17
+_BLOCK_BYTES = 1 << 29
 _PREVIEW_BYTES = 1 << 16
 
 
@@ -289,8 +290,11 @@ def parquet_file(path: str | Path, name: str) -> ParquetTable:
 
 
 def _parquet_blocks(path: str | Path, name: str, columns: tuple[Column, ...], rows: int) -> Iterator[RowBlock]:
-    line = 1
-    for batch in parquet_file(path, name).batches(rows, [column.name for column in columns]):
+    line, table, names = 1, parquet_file(path, name), [column.name for column in columns]
+    longest = table.longest_text(names)
+    if longest > LONGEST_LINE:
+        raise InputError(f"{name}: a text is longer than {LONGEST_LINE >> 20} MiB; is this a table of ids and names?")
+    for batch in table.batches(min(rows, max(_BLOCK_BYTES // max(longest, 1), 1)), names):
         try:
             texts = {column.name: _as_text(batch.column(column.name), column.name, name) for column in columns}
         except pa.ArrowException as error:
