@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from graphmill import read_edges, read_interactions
+from graphmill.cli import app
 from graphmill.errors import GraphmillError
 
 EDGES = "".join(f"a{n},r,b{n % 4}\n" for n in range(12))
@@ -172,6 +174,16 @@ def test_a_relation_that_negates_another_one_is_said(tmp_path: Path) -> None:
     notes = read_edges(written(tmp_path, "head,relation,tail\na,treats,b\nc,does_not_treats,d\ne,not treats,f\n")).notes
     assert any("'does_not_treats' is 'treats' negated" in note for note in notes)
     assert any("'not treats' is 'treats' negated" in note for note in notes)
+
+
+def test_a_line_break_in_a_file_name_breaks_no_sentence(tmp_path: Path) -> None:
+    path = written(tmp_path, "head,relation,tail\na,r,b\nc\n", "a\nb.csv")
+    for name in (path, tmp_path / "none\n.csv"):
+        done = CliRunner().invoke(app, ["build", str(name), "-o", str(tmp_path / "graph")])
+        assert isinstance(done.exception, GraphmillError)
+        sentence = str(done.exception).partition(" look at it with: ")[0]  # a command is pasted as it is
+        assert "\\n" in sentence
+        assert "\n" not in sentence
 
 
 # -- values in messages ----------------------------------------------------------------------------------------------

@@ -161,7 +161,7 @@ def fill(
             pq.write_table(table, folder / "recommendations.parquet")
         return {
             "system": system,
-            "run_dir": f"data/06_models/toy/hgt/run{seed}",
+            "run_dir": f"data/06 models/toy/hgt/run{seed}",
             "fingerprint": f"run{seed}",
             "epoch": 1,
             "rows": len(values),

@@ -75,7 +75,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
-        expect(versions.get_by_text("graphmill promote data/06_models/toy/hgt/run1", exact=True)).to_be_visible()
+        expect(versions.get_by_text("graphmill promote 'data/06 models/toy/hgt/run1'", exact=True)).to_be_visible()
         expect(page.locator("#explained")).to_contain_text("90 of 90 nodes")
         assert ink(page) > 300
         picture(page, "explorer")

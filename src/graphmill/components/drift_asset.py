@@ -1,6 +1,7 @@
 """The asset ``<dataset>/<model>_drift``: how far the run's vectors, or its lists of the ten best, have moved from those of
 the live version, and why."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -103,7 +104,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     if not step.report.result:
         nothing = "there is no live version to compare with"
         name = step.plan.name
-        text = f"{name} has no live version to compare with. `graphmill promote {step.run_dir}` makes this run live."
+        promote = f"graphmill promote {shlex.quote(step.run_dir)}"
+        text = f"{name} has no live version to compare with. `{promote}` makes this run live."
         return step.result(
             {"run_dir": step.run_dir, "against": "", "multiple": None},
             step.page(text, {"finding": nothing}),

@@ -16,6 +16,7 @@ import yaml
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
 from graphmill.ingest.attributes import AttributeSettings, with_attributes
+from graphmill.ingest.files import shown as on_one_line
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
@@ -56,14 +57,14 @@ def recognised(
         InputError: the file does not exist, or cannot be read; the message says what is required.
     """
     if "://" not in path and not Path(path).exists():
-        raise InputError(f"{path} does not exist")
+        raise InputError(f"{on_one_line(path)} does not exist")
     report = ingest_report(path, format or "auto", columns, force=force)
     if report.problem and ask is not None and not format and not columns and (named := asked_columns(path, ask)):
         return recognised(path, "", named, force=force)
     if report.problem:
         raise InputError(
-            f"{path} cannot be read (as {report.format}: {report.problem}). Say how with --format or --columns, or look at "
-            f"it with: graphmill ingest-report {shlex.quote(path)}"
+            f"{on_one_line(path)} cannot be read (as {report.format}: {report.problem}). Say how with --format or "
+            f"--columns, or look at it with: graphmill ingest-report {shlex.quote(path)}"
         )
     return report
 
@@ -82,12 +83,12 @@ def asked_columns(path: str, ask: Ask) -> dict[str, str]:
         "users and items": ("user", "item", "timestamp"),
         "edges between nodes": ("head_id", "tail_id", "relation"),
     }
-    roles = kinds[ask(f"{path}: what are its rows?", list(kinds))]
+    roles = kinds[ask(f"{on_one_line(path)}: what are its rows?", list(kinds))]
     found: dict[str, str] = {}
     for role in roles:
         left = [text for text, name in names.items() if name not in found.values()]
         optional = [_NO] if role in ("timestamp", "relation") else []
-        answer = ask(f"{path}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
+        answer = ask(f"{on_one_line(path)}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
         if answer != _NO:
             found[role] = names[answer]
     return found
@@ -196,7 +197,7 @@ def dataset_of(
             raise InputError(f"{reports[0][0]} cannot be read together: {problem}")
     main = [(path, report) for path, report in reports if report.format not in ("node_features", "attributes")]
     if len(main) != 1:
-        listed = "; ".join(f"{path} as {report.format}" for path, report in main) or "none"
+        listed = "; ".join(f"{on_one_line(path)} as {report.format}" for path, report in main) or "none"
         raise InputError(
             f"a dataset has one source of edges or interactions besides node features, but these files have {len(main)} "
             f"({listed}): make a dataset of each with a separate call, or give their folder"
@@ -328,10 +329,10 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
         return kinds[0]
     if ask is None:
         raise InputError(
-            f"{path} has features of nodes, and the graph has several types ({', '.join(kinds)}): which they are of, "
-            "only you know. Start without this file and add it to the defs.yaml as a source with its node_type"
+            f"{on_one_line(path)} has features of nodes, and the graph has several types ({', '.join(kinds)}): which they "
+            "are of, only you know. Start without this file and add it to the defs.yaml as a source with its node_type"
         )
-    return ask(f"{path}: of which type are the nodes that have these features?", kinds)
+    return ask(f"{on_one_line(path)}: of which type are the nodes that have these features?", kinds)
 
 
 _GUESSES = 3
@@ -342,7 +343,7 @@ def _told(path: str, report: IngestReport) -> str:
     counts = {name: report.counts[name] for name in _COUNTED if report.counts.get(name)}
     shown = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
-    lines = [f"{path}: read as {report.format}; {shown}" + (f"; nodes: {kinds}" if kinds else "")]
+    lines = [f"{on_one_line(path)}: read as {report.format}; {shown}" + (f"; nodes: {kinds}" if kinds else "")]
     if report.defs and report.format != "node_features":
         lines.append(f"  split: {_split(report)}")
     guesses = list(report.remarks)

@@ -85,6 +85,8 @@ function nodeButton({ id, name, type }) {
   return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), " ", make("small", {}, known));
 }
 
+const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`); // for a shell
+
 export function command(text) {
   const shown = make("code", {}, text);
   const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
@@ -285,7 +287,7 @@ function showVersions(versions) {
     ["commands", (row) => make("div", {}, ...(row.live
       // a rollback needs an older version that was live
       ? versions.slice(versions.indexOf(row) + 1).filter((each) => each.kind !== "never live").slice(0, 1).map(() => command(`graphmill rollback ${name}`))
-      : [command(`graphmill rollback ${name} ${row.version}`), command(`graphmill promote ${row.run_dir}`)]))],
+      : [command(`graphmill rollback ${name} ${row.version}`), command(`graphmill promote ${quoted(row.run_dir)}`)]))],
   ], versions, "stacked"));
 }
 
