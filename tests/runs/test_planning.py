@@ -18,7 +18,7 @@ from graphmill.graph.typed_graph import NodeType, Relation, TypedGraph
 from graphmill.runs import planning
 from graphmill.runs import train as worker_run
 from graphmill.runs.export import restore
-from graphmill.runs.planning import RunEstimate, estimate_run, layer_widths, open_graph, options, parts_of, plan_run
+from graphmill.runs.planning import RunEstimate, estimate_run, open_graph, options, parts_of, plan_run
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems.hgt import memory
@@ -434,4 +434,4 @@ def test_a_rank_of_sharded_tables_holds_its_part_and_the_features_that_it_gather
 def test_kgats_layers_have_widths_of_their_own() -> None:
     from graphmill.systems.kgat.settings import KgatSettings
 
-    assert layer_widths(KgatSettings()) == [64, 64, 32]
+    assert KgatSettings().layer_widths == [64, 64, 32]

@@ -171,7 +171,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
     formats, nodes = formats or settings.export, restored.graph.node_table()
-    width = getattr(restored.system, "embedding_width", settings.model.embedding_dim)
+    width = restored.system.embedding_width
     folder = restored.run.embeddings
     with writing(folder):
         (folder / ALIGNED).unlink(missing_ok=True)

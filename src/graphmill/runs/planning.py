@@ -246,16 +246,7 @@ def parts_of(job: Job, graph: TypedGraph, batching: str) -> list[Part]:
     if acceleration.sharding == "none":
         return parts
     ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # over all machines
-    return sharded(parts, ranks, graph.num_nodes, layer_widths(job.settings))
-
-
-def layer_widths(settings: Any) -> list[int]:
-    """Width of the features that each layer gathers if tables are divided by rows."""
-    model = settings.model
-    if settings.system == "kgat":
-        return [model.embedding_dim, *model.layer_dims[:-1]]
-    width = model.hidden_dim if settings.system == "hgt" else model.embedding_dim
-    return [width] * model.num_layers
+    return sharded(parts, ranks, graph.num_nodes, job.settings.layer_widths)
 
 
 def free_memory(device: Any) -> int:

@@ -73,6 +73,10 @@ class BaseSystem(Generic[M]):
     """The mean by which links are ranked: over relations, or over queries."""
     can_checkpoint = True
     """Whether the model has layers that gradient checkpointing computes again."""
+    folds_in_items = False
+    """Whether a new item gets a vector from its known users."""
+    embeds_from_features = False
+    """Whether a new node with features needs no edges to be embedded."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
         self.graph, self.settings, self.name = graph, settings, str(settings.system)
@@ -102,6 +106,11 @@ class BaseSystem(Generic[M]):
     def to(self, device: torch.device) -> None:
         """Sets the device, to which each batch is copied; a system moves its own constants."""
         self.device = device
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the exported vectors: by default ``model.embedding_dim``."""
+        return int(self.settings.model.embedding_dim)
 
     def part_runs(self) -> dict[str, dict[str, Any]]:
         """By default, none."""

@@ -152,8 +152,16 @@ class System(Protocol):
     phases: Sequence[Phase]
     can_checkpoint: bool
     """Whether the model has layers that gradient checkpointing computes again."""
+    folds_in_items: bool
+    """Whether a new item gets a vector from its known users."""
+    embeds_from_features: bool
+    """Whether a new node with features needs no edges to be embedded."""
     shards: Shards | None
     """The rows of the tables that this process holds after :meth:`shard`; None: all."""
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the exported vectors."""
 
     def shard(self, ranks: Ranks) -> None:
         """Divide the graph and the tables by rows over the ranks, before the system goes to its device."""

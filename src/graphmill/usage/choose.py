@@ -292,9 +292,8 @@ def _size(restored: Restored) -> int:
     system = restored.system
     if not registry.entry(system.name).vectors:
         return sum(tensor.numel() * tensor.element_size() for tensor in restored.model.state_dict().values())
-    width = getattr(system, "embedding_width", restored.job.settings.model.embedding_dim)
     arrays = system.scoring(restored.model).values() if isinstance(system, ScoresLinks) else ()
-    return int(4 * width * restored.graph.num_nodes + sum(array.nbytes for array in arrays))
+    return int(4 * system.embedding_width * restored.graph.num_nodes + sum(array.nbytes for array in arrays))
 
 
 def _abilities(restored: Restored) -> tuple[str, ...]:

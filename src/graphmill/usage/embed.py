@@ -86,7 +86,7 @@ def embed_run(
         raise InputError(f"{folder} has the run's own vectors; choose another folder")
     reported = features or FeatureFiles()
     tables = with_told(tables, reported)
-    joined = join(graph, tables, source, reported, alone=getattr(system, "embeds_from_features", False))
+    joined = join(graph, tables, source, reported, alone=system.embeds_from_features)
     vectors, scoring = system.embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 

@@ -103,7 +103,7 @@ def _usable(restored: Restored, met: Met, source: str) -> Histories:
     items = graph.node_type(interaction_relation(graph).target).count
     reached = np.zeros(items + h.new_items, bool)
     reached[:items] = True
-    if getattr(restored.system, "folds_in_items", False):  # a new item gets its vector from its known users
+    if restored.system.folds_in_items:  # a new item gets its vector from its known users
         reached[h.items[h.known[h.users] >= 0]] = True
     result = h.take(reached[h.items])
     if not len(result.items):

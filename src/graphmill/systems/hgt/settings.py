@@ -153,6 +153,11 @@ class HgtSettings(LinkSettings):
     sampling: HgtSampling = setting(HgtSampling(), "How a step's training data is sampled")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """Width of the vectors that each layer gathers if tables are divided by rows."""
+        return [self.model.hidden_dim] * self.model.num_layers
+
     def unread(self, batching: str) -> dict[str, list[str]]:
         """By section the settings that a run with this ``batching`` does not read, and its fingerprint does not contain."""
         return {"objective": list(_OF_THE_OTHER_LOSS[self.objective.loss])}

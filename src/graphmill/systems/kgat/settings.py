@@ -71,6 +71,11 @@ class KgatSettings(RecommenderSettings):
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """Width of the vectors that each layer gathers if tables are divided by rows."""
+        return [self.model.embedding_dim, *self.model.layer_dims[:-1]]
+
 
 # The published protocol: at most 1000 epochs, an evaluation every ten epochs, stop after ten evaluations without a
 # better Recall@20. Its data has no validation split: evaluations use the test split, which also chose the published

@@ -41,6 +41,11 @@ class LightGcnSettings(RecommenderSettings):
     objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")
     training: LightGcnTraining = setting(LightGcnTraining(), "Length and optimizer")
 
+    @property
+    def layer_widths(self) -> list[int]:
+        """Width of the vectors that each layer gathers if tables are divided by rows."""
+        return [self.model.embedding_dim] * self.model.num_layers
+
 
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -203,11 +203,6 @@ class RecommenderSystem(BaseSystem[M], ABC):
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""
 
-    @property
-    def embedding_width(self) -> int:
-        """Width of the exported vectors: by default ``model.embedding_dim``."""
-        return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
-
     def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
         """Vectors of all nodes in the graph's order."""
         return blocks_of(self.all_vectors(model))
