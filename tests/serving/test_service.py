@@ -3,8 +3,9 @@
 import json
 import shutil
 import threading
+import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -109,6 +110,15 @@ def test_recommendations_come_from_the_version(client: TestClient, make: MakeVer
     assert found["next"] == 3
     assert "no recommendations for 'DR9'" in get(client, f"{LIVE}/recommendations", 404, id="DR9")["error"]
     assert "ask /recommendations" in get(client, f"{LIVE}/links", 404, id="DR3")["error"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_a_name_is_the_same_in_any_form_of_unicode_with_any_blank(
+    client: TestClient, make: MakeVersion, form: Literal["NFC", "NFD"]
+) -> None:
+    make(first_name=unicodedata.normalize(form, "Ménière disease"))
+    for typed in ("Ménière disease", "me\u0301nie\u0300re DISEASE", "Ménière\u00a0disease", "meniere disease"):
+        assert get(client, f"{LIVE}/vector", name=typed)["node"]["id"] == "DR0"
 
 
 def test_a_search_finds_equal_names_first_then_beginnings(client: TestClient, make: MakeVersion) -> None:
