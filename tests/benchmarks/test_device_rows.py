@@ -26,7 +26,7 @@ TARGETS = {
     "cancel": [("SIGTERM, turn 0", "until it ends"), ("SIGTERM, turn 1", "until it ends")],
     "pytest -m gpu": [("pytest -m gpu, kernels", "failed tests"), ("pytest -m gpu, suite", "failed tests")],
     "HGT against PyG": [("HGT layer, 67k, plain fp32", "step"), ("HGT layer, 67k, bf16 bf16", "step")],
-    "the default beside it": [("hgt default, train fp32", "step"), ("hgt default, complex fp32", "step")],
+    "the default beside it": [("hgt default fp32", "step")],
     "share of the limits": [(f"HGT layer, 67k, {n}", "step and limit") for n in ("plain fp32", "bf16 bf16")],
     "the limits": [("at its best", n) for n in ("fp32", "bf16", "copy")] + [("a call from the host", "view")],
     "SASRec and KGAT": [(n, "step") for n in ("sasrec", "kgat_pairs", "kgat_facts")],
