@@ -238,8 +238,8 @@ def test_doctor_reports_and_passes_here() -> None:
 def test_compare_devices_says_that_there_is_nothing_to_compare(settings: Path) -> None:
     import torch
 
-    if torch.cuda.is_available() or torch.backends.mps.is_available():  # CI has neither, so it runs there
-        pytest.skip("the answer is for machines without a second device, and this one has one")
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("this machine has a second device")  # the answer is for machines without one, as in CI
     found = run("compare-devices", str(settings))
     assert found.exit_code == 0
     assert "nothing to compare" in found.stdout
