@@ -115,15 +115,20 @@ time.sleep(600)
 """
 
 
+def killed(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
 def test_a_lock_of_a_killed_process_and_one_that_its_child_still_holds(project: Path) -> None:
     lock = one(project, "06_models/toy/hgt/*/.lock")
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     child = int(holder.stdout.readline())
     assert problems(project) == [], "it is held by a process that runs"
-    holder.kill()
-    holder.wait()
-    holder.stdout.close()
+    killed(holder)
     [(what, text)] = problems(project)
     assert what == "locks"
     assert "has ended, but process" in text
@@ -187,9 +192,7 @@ def test_a_dagster_run_whose_process_was_killed_is_named(project: Path, monkeypa
         assert any(line.strip() == "started" for line in process.stdout)
         assert problems(project) == [], "its process is there"
     finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
+        killed(process)
     [(what, text)] = problems(project)
     assert what == "runs"
     assert "(waiting) is STARTED, but its process is gone" in text

@@ -9,6 +9,7 @@ from graphmill.cli.entry import app, main
 # isort: off
 from graphmill.cli import training
 from graphmill.cli import search
+from graphmill.cli import quality
 from graphmill.cli import results
 from graphmill.cli import promotion
 from graphmill.cli import describing
@@ -27,6 +28,7 @@ __all__ = [
     "main",
     "project",
     "promotion",
+    "quality",
     "results",
     "search",
     "serving",
