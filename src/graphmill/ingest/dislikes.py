@@ -46,6 +46,6 @@ def with_dislikes(result: IngestResult, rows: pa.Table) -> IngestResult:
         counts=result.counts | {"disliked": len(pairs)},
         notes=[
             *result.notes,
-            f"{len(pairs):,} of them are pairs of a known user and item: never recommended to that user",
+            f"{len(pairs):,} pairs of user and item are dislikes: the item is never recommended to that user",
         ],
     )
