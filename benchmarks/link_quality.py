@@ -54,7 +54,7 @@ def graph_of(name: str, split_seed: int, folder: Path) -> TypedGraph:
         return hetionet(name, split_seed, folder)
     triples = read_triples(card.DATASETS / name)
     out = folder / f"{name}-{split_seed}"
-    return build_graph(triples.nodes, triples.edges, GraphSettings(add_reverse="inverse"), out)
+    return build_graph(triples.nodes, triples.edges, GraphSettings(), out)
 
 
 def trained(
