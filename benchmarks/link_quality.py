@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from benchmarks.parts import card
 from benchmarks.parts.hetionet import hetionet
@@ -53,8 +55,16 @@ def graph_of(name: str, split_seed: int, folder: Path) -> TypedGraph:
     if name in ("kg", "kg_5k"):
         return hetionet(name, split_seed, folder)
     triples = read_triples(card.DATASETS / name)
-    out = folder / f"{name}-{split_seed}"
-    return build_graph(triples.nodes, triples.edges, GraphSettings(), out)
+    edges = with_inverses(triples.edges)
+    return build_graph(triples.nodes, edges, GraphSettings(add_reverse="never"), folder / f"{name}-{split_seed}")
+
+
+def with_inverses(edges: pa.Table) -> pa.Table:
+    """Directed triples and a relation from tails to heads for each, in the same split: so every system ranks both ends."""
+    names = pc.binary_join_element_wise("inverse of", edges["relation"].cast(pa.string()), " ").dictionary_encode()
+    turned = {"relation": names, "display_relation": names, "head": edges["tail"], "tail": edges["head"]}
+    inverses = pa.table({name: turned.get(name, edges[name]) for name in edges.column_names})
+    return pa.concat_tables([edges, inverses]).unify_dictionaries()
 
 
 def trained(
