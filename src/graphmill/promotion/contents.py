@@ -46,7 +46,7 @@ from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
 from graphmill.usage.ranking import ANSWER
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
-from graphmill.usage.recommendations import Recommends, recommendation_table
+from graphmill.usage.recommendations import recommendation_table
 from graphmill.verified_files import MANIFEST as EXPORT
 from graphmill.verified_files import REMEDIES, describe_file, read_json_file, verified_file
 
@@ -84,7 +84,7 @@ def fill_from(
 
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
-        if restored.vectors:  # else the weights are the export
+        if restored.entry.vectors:  # else the weights are the export
             tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
             save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
@@ -142,7 +142,7 @@ def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health:
     epochs = [each | {"losses": weighted_losses(each)} for each in restored.run.metrics.read("epoch")]
     kept = ("epoch", "losses", "valid")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
-    if wanted.recommendations and isinstance(restored.system, Recommends):
+    if wanted.recommendations and restored.entry.recommends:
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     write_parquet(table_of(best_lists(restored)), folder / LISTS)
 

@@ -77,6 +77,8 @@ class BaseSystem(Generic[M]):
     """Whether a new item gets a vector from its known users."""
     embeds_from_features = False
     """Whether a new node with features needs no edges to be embedded."""
+    evaluator: Any = None
+    """How it ranks items for users, or the next items of sequences; None: it ranks links."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
         self.graph, self.settings, self.name = graph, settings, str(settings.system)

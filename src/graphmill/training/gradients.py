@@ -8,7 +8,7 @@ parameter that a factor belongs to.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -65,7 +65,6 @@ class Tracer(Protocol):
         """``values``, of the parameter's shape [k1, ...], reordered as the entries of the factors are."""
 
 
-@runtime_checkable
 class Traceable(Protocol):
     """A system whose training examples are triples and which provides factored gradients."""
 

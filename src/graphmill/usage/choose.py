@@ -39,8 +39,6 @@ from graphmill.systems.auto import AUTO, FILE, seconds_of
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import Candidate, Choice, chosen_of
-from graphmill.usage.embed import EmbedsLater
-from graphmill.usage.fold_in import FoldsIn
 from graphmill.usage.shared_queries import SharedQueries, all_of_them, shared_queries
 from graphmill.version import __version__
 
@@ -290,19 +288,19 @@ def _finished(planned: Planned, folder: Path) -> bool:
 def _size(restored: Restored) -> int:
     """Bytes of what an export holds: vectors and the arrays that score with them, or weights."""
     system = restored.system
-    if not registry.entry(system.name).vectors:
+    if not restored.entry.vectors:
         return sum(tensor.numel() * tensor.element_size() for tensor in restored.model.state_dict().values())
-    arrays = system.scoring(restored.model).values() if isinstance(system, ScoresLinks) else ()
+    arrays = cast(ScoresLinks, system).scoring(restored.model).values() if restored.entry.scores_exported else ()
     return int(4 * system.embedding_width * restored.graph.num_nodes + sum(array.nbytes for array in arrays))
 
 
 def _abilities(restored: Restored) -> tuple[str, ...]:
-    entry, system = registry.entry(restored.system.name), restored.system
+    entry = restored.entry
     known = {
         "vectors": entry.vectors,
         "items for users" if entry.recommends else "links": True,
-        "new users": isinstance(system, FoldsIn),
-        "new nodes": isinstance(system, EmbedsLater),
+        "new users": entry.recommends,
+        "new nodes": entry.new_nodes,
         "influence": entry.traces,
     }
     return tuple(name for name, has in known.items() if has)

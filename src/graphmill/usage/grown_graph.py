@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -37,8 +37,8 @@ def grown_link_model(
             without an edge to a known one.
     """
     restored = restore(run)
-    name, entry = restored.system.name, registry.entry(restored.system.name)
-    if entry.recommends or (entry.vectors and not isinstance(restored.system, EmbedsLater)):
+    name, entry = restored.system.name, restored.entry
+    if entry.recommends or (entry.vectors and not entry.new_nodes):
         raise SettingsError(
             f"--edges: {name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
             "spectral can"
@@ -51,8 +51,8 @@ def link_model_with(restored: Restored, tables: IngestResult, source: str) -> Li
     system, model = restored.system, restored.model
     joined = join(restored.graph, tables, source, edges_alone=True)
     graph = grown_graph(restored.graph, tables, joined, restored.run.path / FOLDER)
-    if isinstance(system, EmbedsLater):
-        new, arrays = system.embed_later(model, joined.later)
+    if restored.entry.new_nodes:
+        new, arrays = cast(EmbedsLater, system).embed_later(model, joined.later)
         known = np.concatenate([block.vectors for block in system.embeddings(model)])
         vectors = by_type(restored.graph, known, new, joined.later)
         return LinkModel(
