@@ -14,11 +14,13 @@ import pytest
 import yaml
 
 from graphmill.errors import SettingsError, TrainingError
+from graphmill.promotion.promote import promote_run
+from graphmill.promotion.versions import Versions
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.train import train
 from graphmill.search import study as module
 from graphmill.search.leaderboard import leaderboard
-from graphmill.search.study import open_search, outcome_of, run_search
+from graphmill.search.study import open_search, run_search
 from graphmill.training.metrics_log import MetricsLog
 from tests.training.cases import CASES, recommender_graph
 
@@ -180,8 +182,8 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     best = yaml.safe_load((wanted.folder / "best.yaml").read_text())
     assert best["training"]["learning_rate"] == found.best.chosen["training.learning_rate"]
     assert "search" not in best
-    kept = json.loads((wanted.folder / "test.json").read_text())
-    assert (kept["run"], kept["figures"].keys()) == (found.best.runs[0], found.test.keys())
+    assert found.test["run"] == found.best.runs[0]
+    assert found.test["figures"]["model"] > 0
     with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]
     assert with_test == [found.best.runs[0]]
     # What mattered, and what it cost: shares of the variance, and the time of all trials.
@@ -191,7 +193,17 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     assert all(e.seconds > 0 for e in found.entries)
     assert found.seconds == pytest.approx(sum(e.seconds for e in found.entries))
     assert len(json.loads((wanted.folder / "leaderboard.json").read_text())["entries"]) == len(found.entries)
-    assert (wanted.folder / "trials.png").read_bytes().startswith(b"\x89PNG")
+    # The test split is not read again for the same winner.
+    ranking = Path(found.best.runs[0]) / "ranking.json"
+    read = ranking.stat().st_mtime_ns
+    assert leaderboard(wanted, wanted.study()).test == found.test
+    assert ranking.stat().st_mtime_ns == read
+    # A trial is a run directory of this model, and is exported when it goes live.
+    assert (
+        promote_run(found.best.runs[0], Versions(tmp_path / "live"), by="me", person=True, force=True)["outcome"]
+        == "promoted"
+    )
+    assert (tmp_path / "live/current/embeddings.parquet").is_file()
     # The same call makes no further trial; with more it goes on and draws others.
     run_search(wanted)
     assert len(in_this_process) == 8
@@ -213,7 +225,6 @@ def test_a_bad_trial_is_ended_early_and_counted(
     study = run_search(wanted, said.append)
     assert [trial.state.name for trial in study.get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
     assert said[-1] == "trial 5: ended early, below the median; training.learning_rate 1e-09"
-    assert outcome_of(wanted, study.get_trials()[5])["state"] == "ended early"
     epochs = {
         json.loads((run / "settings.json").read_text())["training"]["learning_rate"]: len(
             MetricsLog(run / "metrics.jsonl").read("epoch")

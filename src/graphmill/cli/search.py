@@ -22,10 +22,7 @@ def search(
     output: Annotated[str, typer.Option(help="Folder for the study and its runs; default: beside the graph")] = "",
     as_json: Json = False,
 ) -> None:
-    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill.
-
-    In a Dagster project the sensor DATASET_MODEL_search does the same for the section 'search' of a defs.yaml.
-    """
+    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill."""
     from graphmill.evaluation.json_values import plain
 
     result = _by_file(settings, set_ or [], output)
@@ -61,11 +58,9 @@ def _show(result: Any) -> None:
     print(
         f"{len(result.entries)} finished, {result.pruned} ended early, {result.failed} failed, in {result.seconds:.0f} s"
     )
-    displayed = {name: value for name, value in result.test.items() if "mistic" not in name}
-    print("the winner on the test: " + ", ".join(f"{name} {value:.4f}" for name, value in list(displayed.items())[:6]))
-    extra = {who: value for who, value in result.beside.get("figures", {}).items() if value is not None}
-    if len(extra) > 1:
-        reported = ", ".join(f"{who} {value:.4f}" for who, value in extra.items())
-        print(f"beside the baselines, test {result.beside['metric']}: {reported}")
+    figures = {scorer: value for scorer, value in result.test["figures"].items() if value is not None}
+    print(f"test {result.test['metric']}: " + ", ".join(f"{scorer} {value:.4f}" for scorer, value in figures.items()))
+    if result.test["sentence"]:
+        print(result.test["sentence"])
     print(f"its settings: {result.folder}/best.yaml")
     print(f"to make it live: graphmill promote {shlex.quote(str(result.best.runs[0]))}")

@@ -3,8 +3,8 @@
 The components create these objects, and the asset factories read them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,8 +44,6 @@ Reference = dict[str, Any]
 Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 """Metadata and check results of an asset."""
 POOL = "accelerator"
-ON_DEMAND = ("graphmill/on_demand", "yes")
-"""Tag of assets that no job of the chain materializes. A user materializes them on demand."""
 
 
 class ModelChecks(HealthThresholds, RankingThresholds):
@@ -201,8 +199,6 @@ class ModelPlan:
     drift: DriftThresholds
     partitions_def: dg.DynamicPartitionsDefinition | None = None
     warm_epochs: int = 0
-    search: Mapping[str, Any] = field(default_factory=dict)
-    """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
     predicts: str = ""
     """With ``system: auto``, the section of the YAML that says what it predicts: recommendations or links."""
 
