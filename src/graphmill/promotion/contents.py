@@ -19,7 +19,6 @@ from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
-from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
@@ -31,6 +30,7 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.report_html import REPORT, report_html, with_health
 from graphmill.reports.validation import PROBE
 from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
@@ -51,9 +51,7 @@ from graphmill.verified_files import MANIFEST as EXPORT
 from graphmill.verified_files import REMEDIES, describe_file, read_json_file, verified_file
 
 SETTINGS = "settings.json"
-CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"
-DRIFT_PICTURES = ("overlap.png", "moved.png")
-RANKING_PICTURE = "ranking.png"
+HEALTH, RANKING, DRIFT = "health.json", "ranking.json", "drift.json"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
     ANSWER: ANSWER,
@@ -61,8 +59,6 @@ _FOUND_IN_RUN = {
     PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,
     "report.json": "report.json",
-    RANKING_PICTURE: RANKING_PICTURE,
-    **{f"drift/{name}": name for name in DRIFT_PICTURES},
 }
 """Files that a run may have besides its export → their names in the version. ``graphmill serve`` shows them."""
 
@@ -138,10 +134,11 @@ def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health:
             shutil.copyfile(restored.run.path / source, folder / name)
     if health is not None and not (folder / HEALTH).exists():
         _write(folder / HEALTH, health.to_dict())
-    write_card(restored.run.path, folder, health.to_dict() if health is not None else {})
-    epochs = [each | {"losses": weighted_losses(each)} for each in restored.run.metrics.read("epoch")]
-    kept = ("epoch", "losses", "valid")
-    _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
+    computed = health.to_dict() if health is not None else {}
+    write_card(restored.run.path, folder, computed)
+    (folder / REPORT).write_text(
+        report_html(with_health(read_card_files(restored.run.path), computed)), encoding="utf-8"
+    )
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     write_parquet(table_of(best_lists(restored)), folder / LISTS)

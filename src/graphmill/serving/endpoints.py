@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphmill.reports.report_html import REPORT, STYLE
 from graphmill.serving.link_explanation import explain
 from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import MOST_POINTS, projection
-from graphmill.serving.report import report
 
 Answer = dict[str, Any]
 
@@ -90,7 +91,15 @@ def _card(opened: OpenVersion, query: dict[str, Any]) -> Answer:
 
 
 def _report(opened: OpenVersion, query: dict[str, Any]) -> Answer:
-    return report(opened)
+    about = opened.version.about
+    names = ("system", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir", "verdict")
+    page = opened.files.get(REPORT)
+    # The page of the service allows the style sheet of this release, and no other.
+    style = re.compile("<style>.*?</style>", re.DOTALL)
+    return {
+        "about": {name: about.get(name) for name in names} | {"answers": opened.answers},
+        "html": None if page is None else style.sub(f"<style>{STYLE}</style>", page.decode("utf-8", "replace"), 1),
+    }
 
 
 def _projection(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -217,12 +226,11 @@ ENDPOINTS = (
     ),
     Endpoint(
         "report",
-        "Figures for a report: the verdict, held-out metrics, health verdicts, the ranking of the model and its baselines, "
-        "loss curves, and drift. A part is null if the run did not have it when it was promoted.",
+        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of `graphmill "
+        "report` with figures, losses, health, ranking and drift.",
         (),
         _report,
-        {name: {"type": ["object", "null"]} for name in ("about", "verdict", "health", "ranking", "drift")}
-        | {"curves": {"type": "array"}},
+        {"about": {"type": "object"}, "html": {"type": ["string", "null"]}},
     ),
     Endpoint(
         "projection",

@@ -26,9 +26,10 @@ from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
-from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
+from graphmill.promotion.contents import HEALTH, RANKING
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
+from graphmill.reports.report_html import REPORT
 from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
 from graphmill.serving.version_run import RunScorer, run_folder
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD)
+SERVED = ("settings.json", HEALTH, RANKING, "croissant.json", CARD, REPORT)
 """The small files that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
