@@ -88,7 +88,7 @@ RANKING = {
     "kind": "items",
     "epoch": 1,
     "split": "test",
-    "figures": {"degree": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}},
+    "figures": {"popularity": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}},
 }
 DRIFT = {
     "against": "0001-aaaaaaaa",

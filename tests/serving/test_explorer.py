@@ -74,8 +74,11 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         expect(shown.locator("#figures .bar.own")).to_be_visible()
         expect(shown.locator("#drift")).to_contain_text("Compared with 0001-aaaaaaaa")
         # It is as high as its content, and has the report's own style.
-        height = shown.locator("html").evaluate("html => [html.offsetHeight, html.scrollHeight]")
-        assert page.locator("#report iframe").bounding_box()["height"] >= max(height) > 500
+        page.wait_for_function(
+            "() => { const frame = document.querySelector('#report iframe');"
+            " const root = frame.contentDocument?.documentElement; return root"
+            " && root.scrollHeight > 500 && frame.clientHeight >= root.scrollHeight; }"
+        )
         assert shown.locator(".bar.own").evaluate("bar => getComputedStyle(bar).display") == "block"
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")

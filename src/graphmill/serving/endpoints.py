@@ -226,8 +226,8 @@ ENDPOINTS = (
     ),
     Endpoint(
         "report",
-        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of `graphmill "
-        "report` with figures, losses, health, ranking and drift.",
+        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of "
+        "`graphmill report` with figures, losses, health, ranking and drift.",
         (),
         _report,
         {"about": {"type": "object"}, "html": {"type": ["string", "null"]}},

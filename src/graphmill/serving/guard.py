@@ -22,8 +22,8 @@ LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 STYLE_HASH = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
 """Of the reports' style sheet, the only one that the page may have beside its own file."""
 POLICY = (
-    f"default-src 'none'; script-src 'self'; style-src 'self' '{STYLE_HASH}'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; script-src 'self'; style-src 'self' '{STYLE_HASH}'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
