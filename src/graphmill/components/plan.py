@@ -81,7 +81,7 @@ class ValidationSettings(Settings):
 
 
 class RecommendationSettings(Settings):
-    """Settings of recommendations and of the asset's table."""
+    """Settings of recommendations."""
 
     k: int = setting(20, "Items for each user", ge=1)
     exclude_seen: Literal["auto", "always", "never"] = setting(
@@ -89,10 +89,6 @@ class RecommendationSettings(Settings):
         "Leave out items that the user has already taken; auto: yes, unless users of a sequence model's data take "
         "the same items again (see repeat_share)",
     )
-    shown_users: int = setting(
-        8, "Number of users in the asset's table, spread over all users; the file has all of them", ge=1, le=50
-    )
-    shown_items: int = setting(5, "Number of items shown for each of these users", ge=1, le=20)
 
 
 @dataclass(frozen=True)

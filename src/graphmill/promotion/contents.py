@@ -52,7 +52,7 @@ from graphmill.verified_files import REMEDIES, describe_file, read_json_file, ve
 
 SETTINGS = "settings.json"
 HEALTH, RANKING, DRIFT = "health.json", "ranking.json", "drift.json"
-_FOUND_IN_RUN = {
+_COPIED = {
     RANKING: RANKING,
     ANSWER: ANSWER,
     f"validation/{HEALTH}": HEALTH,
@@ -85,8 +85,8 @@ def fill_from(
             save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-        own = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
-        _write(folder / SETTINGS, own)
+        values = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
+        _write(folder / SETTINGS, values)
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")
@@ -129,7 +129,7 @@ def _copy_links(restored: Restored, folder: Path) -> None:
 
 def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None) -> None:
     """Write the derived files, which the service shows and queries."""
-    for source, name in _FOUND_IN_RUN.items():
+    for source, name in _COPIED.items():
         if (restored.run.path / source).is_file():
             shutil.copyfile(restored.run.path / source, folder / name)
     if health is not None and not (folder / HEALTH).exists():

@@ -180,14 +180,14 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
                 f"{where}: a search chooses on validation, but evaluation.selection_split: test chooses the epoch on the "
                 "test split; set it to valid"
             )
-        own = settings
+        parsed = settings
         for name in dimension.path.split("."):
-            own = getattr(own, name)
-        if own in taken:
+            parsed = getattr(parsed, name)
+        if parsed in taken:
             raise SettingsError(
                 f"{where}: search.space.{dimension.path}: {shown(value)} is there twice; name each choice once"
             )
-        taken.append(own)
+        taken.append(parsed)
 
 
 def _field(path: str, model: type[Settings], where: str) -> Any:

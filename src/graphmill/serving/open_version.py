@@ -75,10 +75,10 @@ class OpenVersion:
     def _shared_vectors(self) -> Vectors:
         """Those of neighbours and the projection: in the space that versions share. The vectors for scoring may be in
         another."""
-        shared, own = aligned_file(self.version.path), self.run.embeddings
-        near = own if shared == self.version.path else read_embeddings(shared)
-        if len(near.ids) != len(own.ids):
-            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(own.ids)}")
+        shared, exported = aligned_file(self.version.path), self.run.embeddings
+        near = exported if shared == self.version.path else read_embeddings(shared)
+        if len(near.ids) != len(exported.ids):
+            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(exported.ids)}")
         return Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
 
     @property

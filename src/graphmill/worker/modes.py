@@ -53,13 +53,6 @@ def _export(job: Job, control: Control) -> Result:
     return {**restored.used, **export_run(restored)}
 
 
-def _evaluate(job: Job, control: Control) -> Result:
-    """``run_dir``, ``checkpoint``."""
-    from graphmill.runs.export import evaluate_run
-
-    return evaluate_run(_restored(job, control), poll=control.poll)
-
-
 def _recommend(job: Job, control: Control) -> Result:
     """``run_dir``, ``k``, ``exclude_seen``."""
     from graphmill.usage.recommendations import recommend_run
@@ -149,16 +142,15 @@ def _choose(job: Job, control: Control) -> Result:
     from graphmill.training.run_directory import RunDirectory
     from graphmill.usage.choose import choose
 
-    asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
-    how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
-    choice = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    settings = parse(AutoSettings, dict(job["settings"]), _origin(job))
+    how: dict[str, Any] = {"systems": settings.systems, "root": job["run_root"], "overrides": settings.shared}
+    choice = choose(settings.data, settings.budget, **how, tell=control.note, stop=control.stop)
     return {**RunDirectory(Path(choice.run)).read_json("report.json"), "run_dir": choice.run}
 
 
 MODES: dict[str, Callable[[Job, Control], Result]] = {
     "train": _train,
     "export": _export,
-    "evaluate": _evaluate,
     "rank": _rank,
     "recommend": _recommend,
     "links": _links,
