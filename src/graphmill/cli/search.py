@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from graphmill.cli.entry import TRAIN, Json, app, overrides
-from graphmill.cli.output import on_its_device, print_json, print_table
+from graphmill.cli.output import print_json, print_table
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -33,34 +33,25 @@ def search(
 
 
 def _by_file(settings: Path, set_: list[str], output: str) -> Any:
-    from graphmill.runs.messages import Terminal
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.search.leaderboard import leaderboard
     from graphmill.search.study import open_search, run_search
     from graphmill.training.signals import StopRequest
 
     wanted = open_search(merge(read_settings(settings), overrides(set_)), str(settings), output)
-    terminal = Terminal()
-    try:
-        with StopRequest() as stop:
-            study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
-            return on_its_device(lambda: leaderboard(wanted, study, outlets=[terminal], stop=stop))
-    finally:
-        terminal.close()
+    with StopRequest() as stop:
+        study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
+    return leaderboard(wanted, study)
 
 
 def _show(result: Any) -> None:
     from graphmill.search.leaderboard import COLUMNS
 
     print_table(f"Trials by validation {result.metric}", COLUMNS, result.rows())
-    if result.importance:
-        print("what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importance.items()))
     print(
         f"{len(result.entries)} finished, {result.pruned} ended early, {result.failed} failed, in {result.seconds:.0f} s"
     )
-    figures = {scorer: value for scorer, value in result.test["figures"].items() if value is not None}
-    print(f"test {result.test['metric']}: " + ", ".join(f"{scorer} {value:.4f}" for scorer, value in figures.items()))
-    if result.test["sentence"]:
-        print(result.test["sentence"])
     print(f"its settings: {result.folder}/best.yaml")
-    print(f"to make it live: graphmill promote {shlex.quote(str(result.best.runs[0]))}")
+    run = shlex.quote(str(result.best.runs[0]))
+    print(f"on the test, beside its baselines: graphmill rank {run}")
+    print(f"to make it live: graphmill promote {run}")

@@ -159,12 +159,7 @@ def _examples(table: pa.Table, names: _Names, settings: RecommendationSettings) 
     rows = []
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
-        rows_of = (
-            table.slice(start, settings.k)
-            .filter(pc.field("user_id") == user)
-            .slice(0, EXAMPLE_ITEMS)
-            .to_pylist()
-        )
+        rows_of = table.slice(start, settings.k).filter(pc.field("user_id") == user).slice(0, EXAMPLE_ITEMS).to_pylist()
         best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in rows_of)
         met = ", ".join(names.met(user))
         rows.append({"user": names.of(USER, user), names.met_as: met, "recommended (score)": best})

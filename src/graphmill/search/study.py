@@ -7,7 +7,6 @@ search: an unfinished trial is requested again, and its training resumes. Severa
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import socket
@@ -65,9 +64,7 @@ class Search:
             study_name=NAME,
             direction="maximize",
             sampler=self._sampler(),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
-            if self.settings.prune
-            else optuna.pruners.NopPruner(),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
             load_if_exists=True,
         )
 
@@ -89,15 +86,13 @@ class Search:
         starts = path.stat().st_size if path.exists() else 0
         with path.open("ab") as file:
             file.write(b".")
-        return self.settings.seed * 1_000_003 + starts
+        return starts
 
     def _sampler(self) -> optuna.samplers.BaseSampler:
         import optuna
 
-        seed = self._draw_seed()
-        if self.settings.sampler in ("random", "grid"):  # all points of a grid are already in the queue
-            return optuna.samplers.RandomSampler(seed=seed)
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * STARTUP_TRIALS, constant_liar=True)
+        seed, random_trials = self._draw_seed(), 2 * STARTUP_TRIALS
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=random_trials, constant_liar=True)
 
 
 def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search:
@@ -140,8 +135,8 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
     """
     study = search.study()
     _ask_again(study, tell)
-    failed, most = 0, _trials_wanted(search, study)
-    while (number := _finished(study)) < most:
+    failed = 0
+    while (number := _finished(study)) < search.settings.trials:
         budget = search.settings.budget_seconds
         if budget and seconds_of(study) >= budget:
             tell(f"the budget of {budget:,} s is used up after {number} trials")
@@ -151,17 +146,6 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
         if failed >= STARTUP_TRIALS:
             raise TrainingError(f"{failed} trials in a row failed; the last: {problem}")
     return study
-
-
-def _trials_wanted(search: Search, study: optuna.Study) -> int:
-    """The total number of trials. A grid's points are put into the queue."""
-    if search.settings.sampler != "grid":
-        return search.settings.trials
-    points = list(itertools.product(*(range(len(d.choices)) for d in search.dimensions)))
-    for point in points:
-        params = {d.path: place for d, place in zip(search.dimensions, point, strict=True)}
-        study.enqueue_trial(params, skip_if_exists=True)
-    return min(search.settings.trials, len(points))
 
 
 def seconds_of(study: optuna.Study) -> float:
