@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from graphmill.cli.output import (
     show_links,
 )
 from graphmill.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
 Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]

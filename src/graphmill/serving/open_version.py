@@ -6,7 +6,6 @@ answers.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -26,7 +25,6 @@ from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
-from graphmill.promotion.contents import HEALTH, RANKING
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT
@@ -45,8 +43,8 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, "croissant.json", CARD, REPORT)
-"""The small files that answers show."""
+SERVED = (CARD, REPORT)
+"""The texts that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
 
@@ -315,10 +313,3 @@ class OpenVersion:
         return (
             result + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
         )
-
-    def json(self, name: str) -> Any:
-        """A small JSON file of the version, or None if there is none."""
-        try:
-            return json.loads(self.files[name]) if name in self.files else None
-        except (ValueError, RecursionError):
-            raise InputError(f"{name} of {self.name} is not JSON; promote the run again") from None
