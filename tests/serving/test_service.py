@@ -20,8 +20,9 @@ from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
 from graphmill.serving.guard import STYLE_HASH
 from graphmill.serving.open_version import OpenVersion
-from graphmill.serving.openapi import description, markdown
+from graphmill.serving.openapi import description
 from graphmill.usage.exported import Run
+from tests.conftest import page_writer
 from tests.serving.conftest import MakeVersion, nodes, vectors
 
 LIVE = "/v1/toy/hgt/current"
@@ -362,9 +363,7 @@ def test_the_description_names_every_address_and_the_page_of_the_docs_is_it(
     assert found == json.loads(json.dumps(description()))
     assert "/v1/{dataset}/{model}/{version}/neighbors" in found["paths"]
     page = repository / "docs" / "reference" / "http_api.md"
-    assert page.read_text(encoding="utf-8") == markdown(), (
-        "python -m graphmill.serving.openapi > docs/reference/http_api.md"
-    )
+    assert page.read_text(encoding="utf-8") == page_writer("http_api").markdown(), "make pages"
 
 
 def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVersion, promoted: Path) -> None:
