@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.report import recognised
 from graphmill.ingest.sequence import SequenceSettings, read_sequence
 from graphmill.settings import parse
@@ -95,11 +94,18 @@ def test_an_empty_id_is_a_reject(tmp_path):
     assert read_sequence(path).rejects["column"].to_pylist() == ["user"]
 
 
-def test_a_file_with_names_is_of_interactions_csv(tmp_path):
+def test_a_header_that_repeats_the_order_is_no_interaction(tmp_path):
     path = write(tmp_path / "x.txt", [("userId", "movieId", "rating", "timestamp"), *ROWS], ",")
+    assert sequences(read_sequence(path)) == SORTED
     assert recognised(path)[0] == "interactions_csv"
-    assert sequences(read_interactions_csv(path)) == SORTED
-    with pytest.raises(InputError, match="the first line has names of columns; read it as format: interactions_csv"):
+
+
+@pytest.mark.parametrize(
+    "header", ["movieId,userId,rating,timestamp", "user,item,timestamp,rating", "who,what,how,when"]
+)
+def test_a_header_of_another_order_is_refused_with_the_way_out(tmp_path, header):
+    path = write(tmp_path / "x.txt", [header.split(","), *ROWS], ",")
+    with pytest.raises(InputError, match="another order, use the format interactions_csv"):
         read_sequence(path)
 
 

@@ -1,7 +1,7 @@
 """The format ``sequence``: one interaction per line, ``user item [[rating] timestamp]``, by time or as in the file.
 
-Columns go by their place. A file whose first line names them is of :mod:`graphmill.ingest.interactions_csv`, which reads the
-rows of both.
+Columns go by their place, which a header may repeat. Columns in another order, and others, are of
+:mod:`graphmill.ingest.interactions_csv`, which reads the rows of both.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, listed
 from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Format, Look, Preview, probe_of
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import InteractionSettings, read_interactions
+from graphmill.ingest.names import role_of
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import is_plausible, parse_time
@@ -41,18 +42,18 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
 
 
 def _opened(path: str | Path, delimiter: str) -> RowFile:
-    """The open file. Raises :class:`InputError` if its first line has names, or another number of columns."""
+    """The open file. Raises :class:`InputError` if its first line has another number of columns, or other names."""
     with RowFile(path, delimiter, quoted=False) as file:
         probe, mark, name = probe_of(file), file.delimiter, file.name
-    if probe.header:
-        raise InputError(f"{name}: the first line has names of columns; read it as format: interactions_csv")
-    if len(probe.names) not in COLUMNS:
+    roles = COLUMNS.get(len(probe.names), ())
+    if not roles or (probe.header and tuple(role_of(each.strip('"')) for each in probe.names) != roles):
+        what = f"the header has {listed(probe.names)}" if probe.header else f"the first line has {len(probe.names)}"
         raise InputError(
-            f"{name}: the first line does not have 2, 3 or 4 columns; expected 'user item', 'user item timestamp' or 'user "
-            "item rating timestamp' (other columns need a header, and the format interactions_csv)"
+            f"{name}: {what}; expected 2, 3 or 4 columns: 'user item', 'user item timestamp' or 'user item rating timestamp'. "
+            "For other columns, or another order, use the format interactions_csv, which goes by the names in a header"
         )
-    names = [{"weight": "rating"}.get(role, role) for role in COLUMNS[len(probe.names)]]
-    return RowFile(path, mark, header_line=False, names=names, quoted=False)
+    names = [{"weight": "rating"}.get(role, role) for role in roles]
+    return RowFile(path, mark, header_line=bool(probe.header), names=names, quoted=False)
 
 
 def _recognises(look: Look) -> int:
