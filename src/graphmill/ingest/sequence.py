@@ -49,8 +49,8 @@ def _opened(path: str | Path, delimiter: str) -> RowFile:
     if not roles or (probe.header and tuple(role_of(each.strip('"')) for each in probe.names) != roles):
         what = f"the header has {listed(probe.names)}" if probe.header else f"the first line has {len(probe.names)}"
         raise InputError(
-            f"{name}: {what}; expected 2, 3 or 4 columns: 'user item', 'user item timestamp' or 'user item rating timestamp'. "
-            "For other columns, or another order, use the format interactions_csv, which goes by the names in a header"
+            f"{name}: {what}; expected 2, 3 or 4 columns: 'user item', 'user item timestamp' or 'user item rating "
+            "timestamp'. For other columns, or another order, use the format interactions_csv, which goes by a header"
         )
     names = [{"weight": "rating"}.get(role, role) for role in roles]
     return RowFile(path, mark, header_line=bool(probe.header), names=names, quoted=False)
