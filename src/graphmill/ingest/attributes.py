@@ -21,7 +21,7 @@ from pydantic import field_validator
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, renamed
 from graphmill.ingest.cells import Column
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import IngestReport, listed_columns
 from graphmill.ingest.format import Format
 from graphmill.ingest.guard import guarded
@@ -100,7 +100,7 @@ def with_attributes(
     Raises :class:`InputError` for a type without nodes, an id that stands twice, a missing column, an attribute that is the
     same for all nodes, and if no id is one of a node.
     """
-    file = shown(path)
+    file = path_text(path)
     ids, types = result.nodes["id"].cast(pa.string()), result.nodes["type"].cast(pa.string())
     of_type = {kind: ids.filter(pc.equal(types, kind)) for kind in types.unique().to_pylist()}
     if settings.node_type and settings.node_type not in of_type:
@@ -162,10 +162,12 @@ def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> Attribute
         available, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
     id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
     if not available or not id:
-        raise InputError(f"{shown(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
-    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(available, shown(path))}, shown(path)))
+        raise InputError(f"{path_text(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
+    table, lines = _read(
+        path, parse(AttributeSettings, {"id": id, **settings_of(available, path_text(path))}, path_text(path))
+    )
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
-    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, shown(path))
+    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, path_text(path))
     return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
 
 
@@ -182,7 +184,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
                 raise InputError(f"{file.name}, {rejects[0].place}")
             parts.append((part[0].select(names), part[1]))
     if not sum(table.num_rows for table, _ in parts):
-        raise InputError(f"{shown(path)} has no row below its header")
+        raise InputError(f"{path_text(path)} has no row below its header")
     return pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts])
 
 
@@ -287,7 +289,7 @@ def frequent(column: pa.ChunkedArray | pa.Array, most: int = 5) -> Sequence[tupl
 
 
 def _examine(path: str) -> IngestReport:
-    file = shown(path)
+    file = path_text(path)
     try:
         table, _ = _read(path, AttributeSettings())
     except InputError as error:
@@ -302,4 +304,4 @@ def _examine(path: str) -> IngestReport:
     return IngestReport(file, "attributes", columns, remarks, counts={"rows": table.num_rows}, defs=defs)
 
 
-FORMAT = Format("attributes", AttributeSettings, "attributes", lambda look: 0, examine=_examine)
+FORMAT = Format("attributes", AttributeSettings, "attributes", lambda candidate: 0, examine=_examine)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Format, Look, Preview, probe_of
+from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Candidate, Format, Preview, probe_of
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import InteractionSettings, read_interactions
 from graphmill.ingest.names import role_of
@@ -56,9 +56,9 @@ def _opened(path: str | Path, delimiter: str) -> RowFile:
     return RowFile(path, mark, header_line=bool(probe.header), names=names, quoted=False)
 
 
-def _recognises(look: Look) -> int:
-    probe = look.probe
-    if look.kind != "csv" or probe is None or probe.header or len(probe.names) not in COLUMNS:
+def _recognises(candidate: Candidate) -> int:
+    probe = candidate.probe
+    if candidate.kind != "csv" or probe is None or probe.header or len(probe.names) not in COLUMNS:
         return 0
     rows = tuple(row for row in probe.rows if len(row) == len(probe.names))
     one = replace(probe, names=tuple(map(str, range(len(probe.names)))), header=False, rows=rows).one_kind(0, 1)
