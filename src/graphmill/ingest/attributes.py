@@ -15,14 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, renamed
 from graphmill.ingest.cells import Column
 from graphmill.ingest.files import path_text
-from graphmill.ingest.findings import IngestReport, listed_columns
 from graphmill.ingest.format import Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_coverage import coverage
@@ -288,20 +286,4 @@ def frequent(column: pa.ChunkedArray | pa.Array, most: int = 5) -> Sequence[tupl
     return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:most]
 
 
-def _examine(path: str) -> IngestReport:
-    file = path_text(path)
-    try:
-        table, _ = _read(path, AttributeSettings())
-    except InputError as error:
-        return IngestReport(file, "attributes", problem=str(error))
-    names = table.column_names
-    id = next((name for name in names if name.lower() in ("id", "node_id")), names[0])
-    kinds = _guessed(table, id, np.arange(table.num_rows))
-    columns = listed_columns(names, {id: "id", **kinds}, table.slice(0, 1).to_pylist()[0])
-    written = {"attributes": {"disease": {"file": file, "id": id, **kinds}}}
-    defs = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
-    remarks = ["disease is an example: write the type of your nodes"]
-    return IngestReport(file, "attributes", columns, remarks, counts={"rows": table.num_rows}, defs=defs)
-
-
-FORMAT = Format("attributes", AttributeSettings, "attributes", lambda candidate: 0, examine=_examine)
+FORMAT = Format("attributes", AttributeSettings, "attributes", lambda candidate: 0)

@@ -54,7 +54,8 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
             files_of[f"{kind}:{str(file).rpartition('/')[2]}"] = file
     if not any(role.startswith("edges") for role in files_of):
         raise InputError(
-            f"{path_text(path)} has no file with :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
+            f"{path_text(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, "
+            "_type)"
         )
     # Edges first, because previews show a source's first data file.
     return dict(sorted(files_of.items(), key=lambda item: not item[0].startswith("edges")))

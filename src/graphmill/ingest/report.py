@@ -64,8 +64,9 @@ def ingest_report(
     column. ``force``: also use a file of which many rows are refused. Raises :class:`SettingsError` for an unknown format
     or role.
     """
-    if format not in ("auto", *FORMATS):
-        raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
+    known = [name for name, each in FORMATS.items() if each.read or each.examine]
+    if format not in ("auto", *known):
+        raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(known)}")
     formats = [format] if format != "auto" else recognised(path, columns or ())
     candidate = Candidate(str(path))
     if not formats and candidate.is_folder:
