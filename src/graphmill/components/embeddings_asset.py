@@ -15,7 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
 from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.files import shown as quoted
+from graphmill.ingest.files import path_text
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
@@ -167,7 +167,7 @@ def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
     if "csv" not in files:
         raise InputError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
     copy_file(plan.root / files["csv"], plan.publish if is_url(plan.publish) else plan.root / plan.publish)
-    return quoted(plan.publish)
+    return path_text(plan.publish)
 
 
 def _check_results(

@@ -16,8 +16,8 @@ import yaml
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
 from graphmill.ingest.attributes import AttributeSettings, with_attributes
-from graphmill.ingest.files import shown as on_one_line
-from graphmill.ingest.format import Look
+from graphmill.ingest.files import path_text as on_one_line
+from graphmill.ingest.format import Candidate
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
 from graphmill.ingest.report import IngestReport, ingest_report, report_on
@@ -74,7 +74,7 @@ _NO = "none of them"
 
 def ask_columns(path: str, ask: Ask) -> dict[str, str]:
     """Role → column of a table, by asking a person; empty for a file without columns."""
-    probe = Look(path).probe
+    probe = Candidate(path).probe
     if probe is None:
         return {}
     examples = [", ".join(list(dict.fromkeys(probe.values(place)))[:3]) for place in range(len(probe.names))]
@@ -237,7 +237,7 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
     nodes = guessed_files(local, unsure=True)[0]["nodes"] if len(paths) > 1 else []
     ids = {entry["file"]: entry.get("id_column", "id") for entry in nodes if "type_column" not in entry}
     names = {entry["file"]: {entry.get("name_column"), ids.get(entry["file"])} for entry in nodes}
-    return {path: column for path, column in ids.items() if set(Look(path).columns) - names[path]}
+    return {path: column for path, column in ids.items() if set(Candidate(path).columns) - names[path]}
 
 
 def _described(

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.errors import SettingsError
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, is_identity, parse, shown
+from graphmill.settings import Settings, abbreviated, is_identity, parse
 from graphmill.systems import registry
 
 if TYPE_CHECKING:
@@ -126,7 +126,9 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
     annotation = _field(path, model, where)
     if isinstance(written, list):
         if len(written) < 2:
-            raise SettingsError(f"{where}: search.space.{path}: {shown(written)} leaves no choice; give two or more")
+            raise SettingsError(
+                f"{where}: search.space.{path}: {abbreviated(written)} leaves no choice; give two or more"
+            )
         return Dimension(path, tuple(written))
     if not isinstance(written, Mapping) or not {"low", "high"} <= written.keys() <= {"low", "high", "log", "step"}:
         raise SettingsError(
@@ -136,7 +138,7 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
     if annotation not in (int, float):
         raise SettingsError(f"{where}: search.space.{path}: only numbers have a range; write a list of choices")
     if problem := _range_problem(written, whole=annotation is int):
-        raise SettingsError(f"{where}: search.space.{path}: {shown(dict(written))}: {problem}")
+        raise SettingsError(f"{where}: search.space.{path}: {abbreviated(dict(written))}: {problem}")
     low, high, step = (float(written.get(name, 0)) for name in ("low", "high", "step"))
     return Dimension(path, (), low, high, written.get("log", False), step, annotation is int)
 
@@ -148,11 +150,11 @@ def _range_problem(written: Mapping[str, Any], *, whole: bool) -> str:
     for name, value in numbers.items():
         # A comparison instead of isfinite, which raises for an integer that is too large for a float.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            return f"{name} must be a number, not {shown(value)}"
+            return f"{name} must be a number, not {abbreviated(value)}"
         if whole and value != int(value):
             return f"{name} must be a whole number, as the setting is one"
     if not isinstance(log, bool):
-        return f"log must be true or false, not {shown(log)}"
+        return f"log must be true or false, not {abbreviated(log)}"
     if not low < high:
         return "low must be below high"
     if log and (low <= 0 or step):
@@ -177,7 +179,7 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
             parsed = getattr(parsed, name)
         if parsed in taken:
             raise SettingsError(
-                f"{where}: search.space.{dimension.path}: {shown(value)} is there twice; name each choice once"
+                f"{where}: search.space.{dimension.path}: {abbreviated(value)} is there twice; name each choice once"
             )
         taken.append(parsed)
 
