@@ -19,7 +19,7 @@ class FactorBatch(DividedBatch):
 
     ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
     ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
-    type, all its nodes. ``own_degree`` float32 [B]: log of the number of training links into the tail, this link
+    type, all its nodes. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link
     included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
     and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
     use popularity. ``terms``: names of the loss's terms.
@@ -29,13 +29,13 @@ class FactorBatch(DividedBatch):
     relation: np.ndarray
     tail: np.ndarray
     kind: np.ndarray
-    own_degree: np.ndarray
+    target_degree: np.ndarray
     nodes: np.ndarray
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
     degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     terms: tuple[str, ...] = (SOFTMAX,)
 
-    ROWS = ("head", "relation", "tail", "kind", "own_degree")
+    ROWS = ("head", "relation", "tail", "kind", "target_degree")
 
     @property
     def weights(self) -> Mapping[str, float]:
