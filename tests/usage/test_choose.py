@@ -97,7 +97,9 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
 ) -> None:
     """At a rate of 10⁻⁹ vectors stay random, and so do their lists."""
     graph = built(tmp_path / "graph", taste(items=240, each=24), USERS, 240)
-    monkeypatch.setattr("graphmill.systems.mf.settings.TRIES", ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},))
+    monkeypatch.setattr(
+        "graphmill.systems.mf.settings.TRIES", ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)
+    )
     monkeypatch.setattr(Remembered, "runs", {})
     tracker = {"tracker": {"writer": f"{Remembered.__module__}:{Remembered.__name__}"}}
     choice = choose(graph.path, systems=["mf", "popularity"], overrides={**CPU, **tracker})
