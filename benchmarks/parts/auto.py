@@ -205,7 +205,7 @@ def _mean(runs: Runs, name: str, figure: str) -> float:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=DATA, action="append", help="data; without it, all")
+    parser.add_argument("--only", choices=DATA, nargs="+", help="data; without it, all")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--all", action="store_true", help="on items, too, all systems in place of the four")
     parser.add_argument("--budget", default="2h", help='of each choice, such as "10min"')

@@ -91,13 +91,13 @@ def _items(view: Interactions, sequences: Sequences | None, split: str) -> Share
 def _next_items(sequences: Sequences, split: str) -> SharedQueries:
     users, at = sequences.targets(split)
     queries = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
-    asked = users, queries.targets, sequences.num_items, queries.known(sequences.items)
+    queried = users, queries.targets, sequences.num_items, queries.known(sequences.items)
     offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
         score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
-        return next_item_values(score, *asked, offsets, metric, leave_out, poll, repeats=repeats)
+        return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values)
 

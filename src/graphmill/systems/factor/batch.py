@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -41,11 +40,6 @@ class FactorBatch(DividedBatch):
     def weights(self) -> Mapping[str, float]:
         """The number of links, for each term."""
         return dict.fromkeys(self.terms, float(len(self)))
-
-    def split(self, parts: int) -> Sequence[FactorBatch]:
-        """Contiguous chunks of links."""
-        bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
-        return [self.take(slice(a, b)) for a, b in pairwise(bounds.tolist())]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays; arrays of the candidates by type number."""

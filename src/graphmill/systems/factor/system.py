@@ -135,7 +135,7 @@ class FactorSystem(TableSystem[FactorTables]):
         head, tail, relation = islice(copied, 3)
         parts = vectors[head], model.relation_vectors(relation), vectors[tail]
         x = joined(*parts[:2], model.score)
-        loss = x.sum() * 0.0  # a process may hold no link
+        loss = x.new_zeros(())
         for kind, arrays in zip(kinds, of_kinds, strict=True):
             tensors = list(islice(copied, len(arrays)))
             loss = loss + self._cross_entropy(model, chunk, kind, tensors, x, parts[2], vectors)
@@ -211,10 +211,7 @@ class FactorSystem(TableSystem[FactorTables]):
 
 
 class FactorScorer:
-    """Scores every candidate of a relation or an inverse relation.
-
-    ``log_degree`` float32 [R, candidates], sparse: log(1 + training links of a relation into a node of its target's type).
-    """
+    """Scores every candidate of a relation or an inverse; ``log_degree`` [R, candidates]: log(1 + links into it)."""
 
     def __init__(self, model: FactorTables, edges: TrainEdges, log_degree: sp.csr_matrix) -> None:
         self.model, self.edges, self.log_degree = model.eval(), edges, log_degree
