@@ -6,7 +6,7 @@ the metric and the kind of queries of the choice: the chosen one over the best b
 the budget, and of the four ``mf`` over the best closed form; means over ``--seeds``. The last row is the mean over graphs.
 ``--lightgcn``: LightGCN over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
 the library implicit. Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
-held out, a random split of ml-latest-small and of Hetionet ``kg_5k``, the newest tenths of each user of ml-latest-small
+held out, a random split of ml-latest-small and of Hetionet ``kg_5k``, the newest tenths of ml-latest-small
 ("timed"); movies (ml-latest-small) and sports with each user's last two items held out. One process at a time, one thread.
 """
 
@@ -55,7 +55,7 @@ def graph_of(data: str, folder: Path) -> Path:
     if data in ITEMS and not data.startswith("ml-latest"):
         return shipped(data, folder)
     tables = read_sequence(data_file("movies" if data in ITEMS else data))
-    method = "user_time" if data.endswith("timed") else "random"
+    method = "global_time" if data.endswith("timed") else "random"
     split = {"split": {"method": method, "valid": 0.1, "test": 0.1}} if data in ITEMS else {}
     settings = GraphSettings.model_validate({"add_reverse": "never", **split})
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph").path
