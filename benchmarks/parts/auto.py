@@ -6,8 +6,8 @@ the metric and the kind of queries of the choice: the chosen one over the best b
 the budget, and of the four ``mf`` over the best closed form; means over ``--seeds``. The last row is the mean over graphs.
 ``--lightgcn``: LightGCN over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
 the library implicit. Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
-held out, a random split of ml-latest-small and of Hetionet ``kg_5k``, the newest tenths of ml-latest-small
-("timed"); movies (ml-latest-small) and sports with each user's last two items held out. One process at a time, one thread.
+held out, a random split of ml-latest-small and of Hetionet ``kg_5k``; by time, each user's last two items of movies
+(ml-latest-small) and sports. One process at a time, one thread.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from benchmarks.parts.card import Row, fresh, row, store, stored
 from graphmill.systems.auto import seconds_of
 
 SYSTEMS = ("popularity", "item_knn", "ease", "mf")
-ITEMS = ("last-fm valid", "tiktok", "baby", "ml-latest-small", "ml-latest-small timed")
+ITEMS = ("last-fm valid", "tiktok", "baby", "ml-latest-small")
 LINKS = ("Nations", "UMLS", "kg_5k", "FB15k-237")
 NEXT_ITEMS = ("movies", "sports")
 DATA = (*ITEMS, *LINKS, *NEXT_ITEMS)
@@ -52,11 +52,10 @@ def graph_of(data: str, folder: Path) -> Path:
 
     if data in LINKS:
         return links(data, 0, folder).path
-    if data in ITEMS and not data.startswith("ml-latest"):
+    if data in ITEMS and data != "ml-latest-small":
         return shipped(data, folder)
     tables = read_sequence(data_file("movies" if data in ITEMS else data))
-    method = "global_time" if data.endswith("timed") else "random"
-    split = {"split": {"method": method, "valid": 0.1, "test": 0.1}} if data in ITEMS else {}
+    split = {"split": {"method": "random", "valid": 0.1, "test": 0.1}} if data in ITEMS else {}
     settings = GraphSettings.model_validate({"add_reverse": "never", **split})
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph").path
 
