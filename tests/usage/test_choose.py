@@ -136,6 +136,15 @@ def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert math.isfinite(found.test["mrr"])
 
 
+def test_nothing_is_estimated_after_the_budget(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.usage.choose.estimate_run", lambda *job: pytest.fail("estimated"))
+    choice = choose(interactions.path, "0.01s", overrides=CPU, systems=["popularity", "ease", "mf"])
+    states = by_system(choice)
+    assert states.pop(choice.system) == "finished", "the first closed form does not count"
+    assert states.pop("mf") == "no time"
+    assert set(states.values()) == {"no time"}
+
+
 def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -197,6 +197,9 @@ def _candidates(
         fitting: list[Planned] = []
         for name in (each for each in names if registry.entry(each).closed_form is closed_form):
             limit.poll()
+            if not (closed_form or limit.left):
+                others.append(Candidate(name, "no time", "the budget was used up before its time could be estimated"))
+                continue
             try:
                 fitting += _planned(name, graph, shared, given)
             except GraphmillError as error:
