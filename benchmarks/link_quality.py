@@ -36,7 +36,7 @@ from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.systems import SYSTEMS as SYSTEM_ENTRIES
+from graphmill.systems.registry import SYSTEMS as SYSTEM_ENTRIES
 
 SETTINGS = card.ROOT / "examples" / "hgt" / "hetionet_kg_5k.yaml"
 SYSTEMS = ("blend", "hgt", "nbfnet")
