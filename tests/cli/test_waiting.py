@@ -19,7 +19,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         print(*words, **options)  # type: ignore[call-overload]
         event.set()
 
-    monkeypatch.setattr(waiting, "_TOLD_AT", (0,))
+    monkeypatch.setattr(waiting, "_REPORTED_AT", (0,))
     monkeypatch.setattr(waiting, "print", tell, raising=False)
     return event
 

@@ -130,7 +130,7 @@ def test_ids_that_do_not_match_stop_the_chain_and_aliases_mend_them(project: Pro
     before = project.data_version("toy/edges")
     assert project.materialize(mended).success
     assert project.data_version("toy/edges") != before
-    assert project.metadata("toy/graph")["ids"].records[0].data["matched"] == 40
+    assert project.metadata("toy/edges")["ids"].records[0].data["matched"] == 40
     aliases.write_text("old_id,id\na,b\nb,a\n")
     assert "aliases go round in a circle: a → b → a" in failure(project.materialize(mended))
 
@@ -230,7 +230,7 @@ def test_attributes_come_along(project: Project) -> None:
     page = project.metadata("toy/graph")
     shown = {row.data["attribute"]: row.data for row in page["attributes"].records}
     assert shown["weight"]["missing"] == pytest.approx(1 / 40)
-    assert "attributes of drug" in [row.data["first"] for row in page["ids"].records]
+    assert "attributes of drug" in [row.data["first"] for row in project.metadata("toy/edges")["ids"].records]
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     features = graph.features("drug", "attributes")
     assert features is not None

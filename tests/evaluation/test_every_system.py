@@ -41,7 +41,7 @@ SURE = 4.0
 
 def kind_of(system: str) -> Kind:
     """The planted graph of a system."""
-    return "items" if abilities_of(system).scores_items else "links"
+    return "items" if abilities_of(system).recommends else "links"
 
 
 @dataclass(frozen=True)

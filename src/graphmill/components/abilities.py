@@ -1,28 +1,12 @@
-"""What a system's runs can do, gathered from the registry in one place: a model's assets and their pages follow from it."""
+"""What a system's runs can do: its entry in the registry, from which a model's assets and their pages follow."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Literal
 
 from graphmill.errors import SettingsError
+from graphmill.systems.auto import AUTO
+from graphmill.systems.entry import Entry
 from graphmill.systems.registry import entry
-
-
-@dataclass(frozen=True)
-class Abilities:
-    """The abilities of one system.
-
-    ``vectors``: it has a vector of every node.
-    ``ranks``: the targets of its held-out ranking. ``scores_links``: it scores links, so that new ones can be listed;
-    ``scores_items``: it scores items for users; ``traces``: its predictions can be traced to training triples.
-    """
-
-    vectors: bool
-    ranks: Literal["links", "items"]
-    scores_links: bool
-    scores_items: bool
-    traces: bool
-
 
 PREDICTS: dict[str, Literal["items", "links"]] = {"recommendations": "items", "links": "links"}
 """Section of the YAML → what the systems rank among which ``system: auto`` chooses."""
@@ -39,17 +23,7 @@ def predicted(sections: Collection[str]) -> str:
     return named[0]
 
 
-def abilities_of(system: str, predicts: str = "") -> Abilities:
-    """The abilities of the system; with ``predicts``, a section of the YAML, those that all systems have among which
+def abilities_of(system: str, predicts: str = "") -> Entry:
+    """The system's entry; with ``predicts``, a section of the YAML, one with what all systems can do among which
     ``system: auto`` chooses. Raises :class:`SettingsError` if there is no such system."""
-    if predicts:
-        items = PREDICTS[predicts] == "items"
-        return Abilities(False, PREDICTS[predicts], not items, items, traces=False)
-    known = entry(system)
-    return Abilities(
-        vectors=known.vectors,
-        ranks=known.ranks,
-        scores_links=not known.recommends,
-        scores_items=known.recommends,
-        traces=known.traces,
-    )
+    return Entry("", "", AUTO, "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)

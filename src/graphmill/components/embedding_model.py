@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import BaseModel, Field, model_validator
 
-from graphmill.components.abilities import Abilities, predicted
+from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
@@ -37,18 +37,19 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings, parse
 from graphmill.systems.auto import AUTO, AutoSettings
 from graphmill.systems.base import ClosedFormSettings
+from graphmill.systems.entry import Entry
 from graphmill.systems.registry import SYSTEMS, choose_preset
 from graphmill.training.machine import this_machine
 
-ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Abilities], bool]]] = {
+ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Entry], bool]]] = {
     "model": (model_asset, lambda _: True),
     "embeddings": (embeddings_asset, lambda system: system.vectors),
     "scorer": (scorer_asset, lambda system: not system.vectors),
     "validation": (validation_asset, lambda system: system.vectors),
     "ranking": (ranking_asset, lambda _: True),
-    "recommendations": (recommendations_asset, lambda system: system.scores_items),
+    "recommendations": (recommendations_asset, lambda system: system.recommends),
     "influence": (influence_asset, lambda system: system.traces),
-    "links": (links_asset, lambda system: system.scores_links),
+    "links": (links_asset, lambda system: not system.recommends),
     "drift": (drift_asset, lambda _: True),
     "promoted": (promoted_asset, lambda _: True),
 }

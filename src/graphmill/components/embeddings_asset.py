@@ -193,7 +193,7 @@ def _check_results(
 
 def types_without_vectors(plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
     """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them."""
-    if not plan.abilities.scores_items:
+    if not plan.abilities.recommends:
         return []
     kinds = texts(rows["node_type"])
     empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))

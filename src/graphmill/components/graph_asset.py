@@ -1,6 +1,5 @@
 """The asset ``<dataset>/graph``: builds a typed graph on disk from the tables, with held-out pairs and their audit."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -103,7 +102,6 @@ def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -
             "directory": dg.MetadataValue.path(plan.graph_path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
-            **_matches(plan),
             **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
             **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
@@ -137,13 +135,6 @@ def _summary(plan: DatasetPlan, graph: TypedGraph) -> str:
         f"{graph.num_edges:,} edges of {relations} relation{'s' * (relations > 1)}. {held_out}"
         + (f" {cold:,} nodes have no training edge, so their vectors mean little." if cold else "")
     )
-
-
-def _matches(plan: DatasetPlan) -> dict[str, Any]:
-    """How ids of the sources match, as the tables' step found it; empty without a pair of sources."""
-    file = plan.root / plan.coverage_path
-    written = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    return {"ids": records(written)} if written else {}
 
 
 def _attributes(graph: TypedGraph) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import dagster as dg
 
-from graphmill.components.abilities import Abilities, abilities_of
+from graphmill.components.abilities import abilities_of
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
@@ -37,6 +37,7 @@ from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
+from graphmill.systems.entry import Entry
 from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
@@ -161,11 +162,6 @@ class DatasetPlan:
         return f"{OUTPUTS}/{self.dataset}" + (f"/{SNAPSHOTS}/{self.snapshot}" if self.snapshot else "")
 
     @property
-    def coverage_path(self) -> str:
-        """The file with the matches of ids between sources, relative to ``root``."""
-        return f"{self.folder}/ids.json"
-
-    @property
     def graph_path(self) -> str:
         """The graph's directory, relative to ``root``."""
         return f"{self.folder}/graph"
@@ -217,7 +213,7 @@ class ModelPlan:
         return str(self.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
 
     @property
-    def abilities(self) -> Abilities:
+    def abilities(self) -> Entry:
         """What the system can do."""
         return abilities_of(self.system, self.predicts)
 

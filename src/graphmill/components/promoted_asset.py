@@ -53,7 +53,7 @@ def promoted_asset(plan: ModelPlan) -> WorkerAsset:
         checks=(WHOLE, NOT_WORSE),
         job=_job,
         page=_page,
-        more={"deps": [plan.key("links")] if plan.abilities.scores_links else []},  # the version contains this table
+        more={"deps": [plan.key("links")] if not plan.abilities.recommends else []},  # the version contains this table
     )
 
 

@@ -57,7 +57,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     aligned, of_graph = alignment_of(nodes, TypedGraph.open(step.path(str(model["graph"]["path"]))).node_table())
     finite = f"{', '.join(broken)} hold NaN or infinity" if broken else f"{numbers:,} finite numbers"
     files = {name.partition(".")[0]: f"{run_dir}/{folder.name}/{name}" for name in exported["files"]}
-    usage = "run.recommend(k=20)" if step.plan.abilities.scores_items else "run.links(k=10)"
+    usage = "run.recommend(k=20)" if step.plan.abilities.recommends else "run.links(k=10)"
     rest = {
         "epoch": epoch,
         "weights": numbers,

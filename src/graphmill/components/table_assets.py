@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.atomic_files import replacing, write_atomically
+from graphmill.atomic_files import replacing
 from graphmill.components.plan import DatasetPlan, Reference
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.graph.interaction_tables import (
@@ -147,8 +147,6 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
                 require_unchanged(source, raw[f"raw_{source.name}"])
             result = read_tables(here.sources, read_aliases(plan.aliases))
             rejects = _write_rejects(here, result)
-            coverage = json.dumps([each.to_dict() for each in result.coverage])
-            write_atomically(plan.root / here.coverage_path, coverage.encode())
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))

@@ -67,7 +67,7 @@ def checks_of(plan: ModelPlan) -> list[Check]:
 
 def groups_of(plan: ModelPlan) -> list[Group]:
     """The groups of health checks for this kind of system."""
-    return [each for each in GROUPS if each.of_items or not plan.abilities.scores_items]
+    return [each for each in GROUPS if each.of_items or not plan.abilities.recommends]
 
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:

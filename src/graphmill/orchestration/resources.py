@@ -4,13 +4,12 @@ The worker chooses the device, because only it imports torch. It reports the cho
 """
 
 import os
-from typing import Any, Literal
+from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 
 from graphmill.errors import SettingsError
-from graphmill.settings import put
 
 
 class AcceleratorResource(dg.ConfigurableResource):
@@ -25,12 +24,6 @@ class AcceleratorResource(dg.ConfigurableResource):
     def overrides(self) -> dict[str, object]:
         """The system's settings that this resource sets, by dotted path."""
         return {"acceleration.device": self.device}
-
-    def applied(self, values: dict[str, Any]) -> dict[str, Any]:
-        """``values`` (settings by section) with those that this resource sets."""
-        for path, value in self.overrides().items():
-            values = put(values, path, value)
-        return values
 
     def environment(self) -> dict[str, str]:
         """Environment variables that make the device with this index the worker's first device (empty for index 0).
