@@ -110,7 +110,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         COLUMNS_KEY: column_schema(ParquetTable(step.path(files["parquet"]), remedy=REMEDY).schema, COLUMNS),
         "dimensions": vectors.shape[1],
         "epoch": epoch,
-        **_alignment_shown(alignment),
+        **_alignment_metadata(alignment),
         **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
         **({"device_reason": str(exported["device_reason"])} if exported.get("device_reason") else {}),
         "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
@@ -132,14 +132,14 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     )
 
 
-def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
+def _alignment_metadata(alignment: Mapping[str, Any]) -> dict[str, Any]:
     if not alignment:
         return {}
     if "problem" in alignment:
         return {"not_aligned": f"to {alignment['to']}: {alignment['problem']}"}
     where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
-    alignment_values = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
-    return {**alignment_values, "shared_nodes": int(alignment["shared"])}
+    page = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
+    return {**page, "shared_nodes": int(alignment["shared"])}
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -35,16 +35,10 @@ class SearchSettings(BaseModel):
     space: dict[str, Any] = Field(
         description="Setting by path → a list of choices, or {low, high, log, step}; such as training.learning_rate"
     )
-    sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="How the next trial is chosen")
     trials: int = Field(30, ge=1, description="Number of trials, including finished ones of earlier calls")
     budget_seconds: int = Field(0, ge=0, description="Begin no trial after this much time in trials; 0: no limit")
     metric: str = Field("", description="Validation metric to maximise; empty: evaluation.selection_metric")
     seeds: int = Field(1, ge=1, description="Number of trainings for each trial, with seeds 0, 1, …; their mean counts")
-    prune: bool = Field(
-        True,
-        description="End a trial early if its validation metric is below the median of the other trials at the same epoch",
-    )
-    seed: int = Field(0, ge=0, description="Seed of the sampler")
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,6 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
     result = [_dimension(path, written, model, where) for path, written in search.space.items()]
     for dimension in result:
         _require_valid(dimension, values, model, where)
-    if search.sampler == "grid" and (ranges := [d.path for d in result if not d.choices]):
-        raise SettingsError(f"{where}: sampler grid needs a list of choices for {', '.join(ranges)}")
     return result
 
 
@@ -182,14 +174,14 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
                 f"{where}: a search chooses on validation, but evaluation.selection_split: test chooses the epoch on the "
                 "test split; set it to valid"
             )
-        own = settings
+        parsed = settings
         for name in dimension.path.split("."):
-            own = getattr(own, name)
-        if own in taken:
+            parsed = getattr(parsed, name)
+        if parsed in taken:
             raise SettingsError(
                 f"{where}: search.space.{dimension.path}: {abbreviated(value)} is there twice; name each choice once"
             )
-        taken.append(own)
+        taken.append(parsed)
 
 
 def _field(path: str, model: type[Settings], where: str) -> Any:
