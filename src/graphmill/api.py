@@ -52,7 +52,7 @@ def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | P
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
     with as_file(path) as file:
-        return Tables(**vars(with_features(_plain(tables), file, chosen, read_aliases(aliases))), format=tables.format)
+        return with_features(tables, file, chosen, read_aliases(aliases))
 
 
 def read_attributes(
@@ -228,10 +228,6 @@ def load(path: str | Path) -> Run:
         InputError: there is no run or export, or it is damaged.
     """
     return Run(path)
-
-
-def _plain(tables: Tables) -> IngestResult:
-    return IngestResult(**{name: getattr(tables, name) for name in IngestResult.__dataclass_fields__})
 
 
 def _suited(tables: IngestResult) -> dict[str, Any]:

@@ -61,22 +61,21 @@ class PartFile:
             with contextlib.suppress(OSError):  # of a second flush
                 text.detach()
 
-    def commit(self, target: Path | None = None, made: Path | None = None) -> Path:
+    def commit(self, target: Path | None = None) -> Path:
         """Sync the file and rename it to its target; returns the target.
 
-        ``target``: another one in the same folder, instead of the first. ``made``: the file to take, in the same folder,
-        if it is not ``path``; its name begins with that of ``path``.
+        ``target``: another one in the same folder, instead of the first.
 
         Raises:
             OSError: it could not be written, and was removed.
         """
-        target, made = target or self.target, made or self.path
+        target = target or self.target
         try:
             self.file.flush()
             if self._reserved:
                 self.file.truncate()  # the size may have been an estimate
-            sync(made)
-            os.replace(made, target)
+            sync(self.path)
+            os.replace(self.path, target)
         finally:
             self.abort()
         sync(target.parent)
@@ -85,7 +84,8 @@ class PartFile:
     def abort(self) -> None:
         """Remove what was written. After :meth:`commit`, do nothing."""
         if not self.file.closed:
-            _remove(self.path)  # as long as it is locked
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)  # as long as it is locked
             with contextlib.suppress(OSError):  # what is left in its buffer does not fit on a full disk
                 self.file.close()
 
@@ -131,7 +131,7 @@ def remove_parts(directory: Path) -> None:
             if name.startswith(".") and name.endswith(PART):
                 with contextlib.suppress(OSError), open(directory / name, "rb") as file:
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    _remove(directory / name)
+                    (directory / name).unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -197,14 +197,6 @@ def _reserve(file: IO[bytes], path: Path, size: int) -> None:
             raise
         if shutil.disk_usage(path.parent).free < size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
-
-
-def _remove(part: Path) -> None:
-    """Delete a part and the files whose names begin with its own (of DuckDB)."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(part.parent):
-            if name.startswith(part.name):
-                (part.parent / name).unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

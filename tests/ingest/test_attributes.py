@@ -94,7 +94,7 @@ def test_the_command_says_what_is_missing_and_frequent(folder: Path) -> None:
         (("", ""), ["--attributes", "FILE", "--kind", "title=text"], "column title is missing"),
         (("", ""), ["--attributes", "FILE", "--kind", "same=text"], "'same' is 'x' for all nodes"),
         (("", ""), ["--attributes", "FILE", "--kind", "same=category"], "'same' is 'x' for all nodes"),
-        (("D4,", "D3,"), ["--attributes", "FILE"], "id 'D3' is on line 5 and on line 6"),
+        (("D4,", "D3,"), ["--attributes", "FILE"], "line 6: id 'D3' is on line 5, too"),
         (("\nD", "\nMONDO:D"), ["--attributes", "disease=FILE"], "prefix 'MONDO:' removed"),
         (("disease,name", "D,D"), ["--attributes", "FILE", "--kind", "D=text"], "more than once"),
         (("", ""), ["--attributes", "FILE", "--attributes", "FILE"], "have attributes already"),

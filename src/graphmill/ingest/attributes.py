@@ -19,10 +19,10 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, renamed
-from graphmill.ingest.cells import Column
 from graphmill.ingest.files import path_text
 from graphmill.ingest.format import Format
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_columns import require_once, text_rows
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.json_rows import LIST_MARK
 from graphmill.ingest.names import as_number, is_row_number
@@ -118,8 +118,8 @@ def with_attributes(
         raise InputError(f"{file}: {matches.sentence}")
     rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
     place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
-    _require_once(place, key, lines, file)
     matched = np.flatnonzero(place >= 0)
+    require_once(key.take(pa.array(matched)).to_pylist(), lines[matched], file, "id {!r}")
     matched = matched[np.argsort(place[matched], kind="stable")]
     rows_of_nodes = AttributeRows(
         key.take(pa.array(matched)),
@@ -165,7 +165,7 @@ def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> Attribute
         path, parse(AttributeSettings, {"id": id, **settings_of(available, path_text(path))}, path_text(path))
     )
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
-    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, path_text(path))
+    require_once(ids.to_pylist(), lines, path_text(path), "id {!r}")
     return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
 
 
@@ -175,15 +175,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
     with RowFile(path, wanted=named) as file:
         names = named if settings.kinds and settings.id else [n for n in file.names if n and not is_row_number(n)]
         names = list(dict.fromkeys([*names, *named]))
-        columns = [Column(name, required=name == settings.id, names=name == settings.id) for name in names]
-        parts = []
-        for part, rejects in file.blocks(columns, lambda block: (block.table, block.lines)):
-            if rejects:
-                raise InputError(f"{file.name}, {rejects[0].place}")
-            parts.append((part[0].select(names), part[1]))
-    if not sum(table.num_rows for table, _ in parts):
-        raise InputError(f"{path_text(path)} has no row below its header")
-    return pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts])
+        return text_rows(file, names, [settings.id])
 
 
 def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray], aliases: Aliases) -> tuple[str, str]:
@@ -197,18 +189,6 @@ def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray]
             if count > most:
                 best, most = (name, kind), count
     return best
-
-
-def _require_once(place: np.ndarray, ids: pa.StringArray, lines: np.ndarray, file: str) -> None:
-    """Raise :class:`InputError` for the first id that stands on two rows, of those with a ``place`` ≥ 0."""
-    rows = np.flatnonzero(place >= 0)
-    rows = rows[np.argsort(place[rows], kind="stable")]
-    twice = np.flatnonzero(place[rows][1:] == place[rows][:-1])
-    if len(twice):
-        first, second = rows[twice[0]], rows[twice[0] + 1]
-        raise InputError(
-            f"{file}: id {ids[first].as_py()!r} is on line {lines[first]} and on line {lines[second]}; keep one row a node"
-        )
 
 
 def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:

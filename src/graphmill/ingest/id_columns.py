@@ -27,15 +27,23 @@ def text_columns(path: str | Path, names: Sequence[str], purpose: str, optional:
                 f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {listed(file.names)}. {purpose} "
                 f"read from the columns {' and '.join(names)}"
             )
-        parts = []
-        columns = [Column(name, required=name not in optional, names=name not in optional) for name in names]
-        for table, rejects in file.blocks(columns, lambda block: block.table.select(list(names))):
-            if rejects:
-                raise InputError(f"{file.name}, {rejects[0].place}: {rejects[0].reason}")
-            parts.append(table)
-    if not parts or not sum(part.num_rows for part in parts):
-        raise InputError(f"{path} has no row below its header")
-    return pa.concat_tables(parts).combine_chunks()
+        return text_rows(file, names, [name for name in names if name not in optional])[0]
+
+
+def text_rows(file: RowFile, names: Sequence[str], required: Sequence[str]) -> tuple[pa.Table, np.ndarray]:
+    """Columns of an open file as text, in this order, and the line of each row (int64). ``required``: the ids among them.
+
+    Raises :class:`InputError` for a row without one of the ``required`` texts, and for a file without rows.
+    """
+    parts = []
+    columns = [Column(name, required=name in required, names=name in required) for name in names]
+    for part, rejects in file.blocks(columns, lambda block: (block.table.select(list(names)), block.lines)):
+        if rejects:
+            raise InputError(f"{file.name}, {rejects[0].place}")
+        parts.append(part)
+    if not sum(table.num_rows for table, _ in parts):
+        raise InputError(f"{file.name} has no row below its header")
+    return pa.concat_tables([table for table, _ in parts]).combine_chunks(), np.concatenate([n for _, n in parts])
 
 
 def text_mapping(path: str | Path, key: str, value: str, purpose: str) -> dict[str, str]:

@@ -57,10 +57,8 @@ _BLOCK_LINES = 1 << 16
 class KgatFilesSettings(Settings):
     """How a ``kgat`` source is read."""
 
-    part: Literal["all", "interactions", "knowledge"] = setting(
-        "all",
-        "what to read: interactions and knowledge, or one of them; knowledge adds facts to the interactions of "
-        "another source",
+    part: Literal["all", "knowledge"] = setting(
+        "all", "what to read: interactions and knowledge, or knowledge alone, which adds facts to another source"
     )
     strict: bool = setting(False, "refuse the data set if an entry is rejected or a pair is repeated")
     max_rejects: int = max_rejects_setting("the data set if", "entries")
@@ -74,9 +72,7 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
         raise InputError(
             f"{path_text(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt"
         )
-    wanted = LISTS | {
-        role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
-    }
+    wanted = LISTS | {role: file for role, file in FILES.items() if part in ("all", role)}
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
         if variant := candidate.file(file, file.removesuffix(".txt")):

@@ -6,7 +6,7 @@ are counted. docs/reference/ingestion.md has the table of cases.
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,8 @@ from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
+
+ResultT = TypeVar("ResultT", bound=IngestResult)
 
 
 class NodeFeatureSettings(Settings):
@@ -118,8 +120,8 @@ def read_node_features(
 
 
 def with_features(
-    result: IngestResult, path: str | Path, settings: NodeFeatureSettings, aliases: Aliases | None = None
-) -> IngestResult:
+    result: ResultT, path: str | Path, settings: NodeFeatureSettings, aliases: Aliases | None = None
+) -> ResultT:
     """``result`` with the features, rejects, counts (by type) and notes of one more source."""
     key = feature_key(settings.node_type, settings.name)
     if key in result.features:
