@@ -62,6 +62,9 @@ class Interactions:
 
     ``disliked`` has the items that a user does not like; no list has them.
 
+    ``train_weights`` float32, for each entry of ``train``: the interaction's weight, such as a rating, over the mean; None
+    if it does not tell them apart.
+
     ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, and zero where ``present``
     bool [I] is false. ``unmet``: number of users and items without any interaction; they are nodes of the graph.
     """
@@ -79,6 +82,7 @@ class Interactions:
     dropped: Mapping[str, int]
     unmet: Mapping[str, int]
     disliked: CsrPattern = field(default_factory=lambda: NO_PAIRS)
+    train_weights: npt.NDArray[np.float32] | None = None
 
     def held_out(self, split: str) -> CsrPattern:
         """The held-out items of each user in the split "valid" or "test"."""
@@ -115,7 +119,7 @@ class Interactions:
     def _trained_on(self, user: npt.NDArray[np.int32], item: npt.NDArray[np.int32], items: int) -> Interactions:
         train = to_rows(user, item, self.num_users, items)
         by_item = to_rows(train.columns, train.row, items, self.num_users)
-        return replace(self, num_items=items, train=train, train_by_item=by_item)
+        return replace(self, num_items=items, train=train, train_by_item=by_item, train_weights=None)
 
     def describe(self) -> dict[str, Any]:
         """A summary as plain values."""
@@ -153,6 +157,11 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     if not len(train):
         raise InputError(f"{graph.path} has no training interaction; check the split")
     key = train.row * np.int64(items.count) + train.columns
+    relative, weights = edges.relative_weights(), None
+    if relative is not None:
+        weights = np.zeros(len(train), np.float32)
+        pairs = user[split == TRAIN] * np.int64(items.count) + item[split == TRAIN]
+        np.maximum.at(weights, np.searchsorted(key, pairs), relative[split == TRAIN])
     held, dropped = {}, {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
     for name, number in (("valid", VALID), ("test", TEST)):
         rows = split == number
@@ -170,7 +179,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
     rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
     disliked = disliked_pairs(graph, relation)
-    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet, disliked)
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet, disliked, weights)
 
 
 def disliked_pairs(graph: TypedGraph, interacted: Relation) -> CsrPattern:

@@ -146,7 +146,7 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
     place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
     known = users[requested]
-    before, at, when = _before(restored, known)
+    before, at, when, strong = _before(restored, known)
     if times is None or when is None:
         times = when = None
     user, item = np.concatenate([before, user]), np.concatenate([at, items[tail]])
@@ -156,7 +156,12 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     all_times = None if times is None else np.concatenate([when, times])[order]
     of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
     disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], theirs.count + len(new))
-    histories = Histories(indptr, item[order], known, len(new), all_times, disliked)
+    weights = None
+    if strong is not None:
+        given = edges["weight"].to_numpy() if "weight" in edges.column_names else np.full(len(edges), np.nan)
+        more = graph.edges(relation).relative_weights(given)
+        weights = np.concatenate([strong, more])[order] if more is not None else None
+    histories = Histories(indptr, item[order], known, len(new), all_times, disliked, weights)
     return Met(
         histories,
         ([ids[row] for row in requested], [names[row] for row in requested]),
@@ -182,8 +187,11 @@ def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.nda
     return out
 
 
-def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The training interactions of known users: the user's index in ``known``, the item, and the time if there is one."""
+def _before(
+    restored: Restored, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+    """The training interactions of known users: the user's index in ``known``, the item, and the time and the relative
+    weight if there is one."""
     graph = restored.graph
     edges = graph.edges(interaction_relation(graph))
     place = np.full(graph.node_type(interaction_relation(graph).source).count, -1, np.int64)
@@ -194,4 +202,6 @@ def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if within is not None:
         mine = mine[np.argsort(np.asarray(within)[mine], kind="stable")]
     times = None if edges.timestamp is None else np.asarray(edges.timestamp)[mine]
-    return place[np.asarray(edges.src)[mine]], np.asarray(edges.dst)[mine].astype(np.int64), times
+    relative = edges.relative_weights()
+    weights = None if relative is None else relative[mine]
+    return place[np.asarray(edges.src)[mine]], np.asarray(edges.dst)[mine].astype(np.int64), times, weights
