@@ -37,5 +37,6 @@ class Histories:
         """A selection of the interactions. All users stay, even those without any left."""
         counts = np.bincount(self.users[kept], minlength=len(self.known))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-        times, weights = (None if each is None else each[kept] for each in (self.times, self.weights))
+        times = None if self.times is None else self.times[kept]
+        weights = None if self.weights is None else self.weights[kept]
         return Histories(indptr, self.items[kept], self.known, self.new_items, times, self.disliked, weights)

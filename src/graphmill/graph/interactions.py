@@ -157,11 +157,9 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     if not len(train):
         raise InputError(f"{graph.path} has no training interaction; check the split")
     key = train.row * np.int64(items.count) + train.columns
-    relative, weights = edges.relative_weights(), None
-    if relative is not None:
-        weights = np.zeros(len(train), np.float32)
-        pairs = user[split == TRAIN] * np.int64(items.count) + item[split == TRAIN]
-        np.maximum.at(weights, np.searchsorted(key, pairs), relative[split == TRAIN])
+    weights = edges.relative_weights()
+    if weights is not None:
+        weights = largest(train, items.count, user[split == TRAIN], item[split == TRAIN], weights[split == TRAIN])
     held, dropped = {}, {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
     for name, number in (("valid", VALID), ("test", TEST)):
         rows = split == number
@@ -200,6 +198,21 @@ def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows:
     return CsrPattern(
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32)
     )
+
+
+def largest(
+    rows: CsrPattern,
+    width: int,
+    row: npt.NDArray[np.integer],
+    column: npt.NDArray[np.integer],
+    values: npt.NDArray[np.float32],
+) -> npt.NDArray[np.float32]:
+    """float32, for each entry of ``rows`` (of ``width`` columns): the largest of the ``values`` (E,), 0 or more, of its
+    pair among ``row`` and ``column`` (E,), which are all in ``rows``."""
+    found = np.zeros(len(rows), np.float32)
+    place = np.searchsorted(rows.row * np.int64(width) + rows.columns, row * np.int64(width) + column)
+    np.maximum.at(found, place, values)
+    return found
 
 
 def interaction_relation(graph: TypedGraph) -> Relation:

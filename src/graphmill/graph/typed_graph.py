@@ -103,7 +103,8 @@ class RelationEdges:
         if not len(known) or known.min() <= 0 or known.min() == known.max():
             return None
         weight = own if weight is None else weight
-        return np.where(np.isnan(weight), 1.0, weight / known.mean(dtype=np.float64)).astype(np.float32)
+        relative = np.maximum(weight, 0) / known.mean(dtype=np.float64)
+        return np.where(np.isnan(relative), 1.0, relative).astype(np.float32)
 
 
 class TypedGraph:

@@ -233,12 +233,11 @@ def tune_item_baselines(
     for family in wanted:
         settings, started = FAMILIES[family], time.perf_counter()
         best = best_setting(settings, value) if len(requested) else next(iter(settings))
-        scores = settings[best]
         if family == "item_knn" and train.weights is not None and len(requested):
-            choices = {best: scores, f"{best}, weighted": partial(scores, weighted=True)}
-            best = best_setting(choices, value)
-            scores = choices[best]
-        out[family] = ItemBaseline(best, scores, time.perf_counter() - started)
+            scores: Callable[..., ScoreBlock] = settings[best]
+            settings = {best: scores, f"{best}, weighted": partial(scores, weighted=True)}
+            best = best_setting(settings, value)
+        out[family] = ItemBaseline(best, settings[best], time.perf_counter() - started)
     return out
 
 
