@@ -66,7 +66,7 @@ class Interactions:
     if it does not tell them apart.
 
     ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, and zero where ``present``
-    bool [I] is false. ``unmet``: number of users and items without any interaction; they are nodes of the graph.
+    bool [I] is false.
     """
 
     num_users: int
@@ -80,7 +80,6 @@ class Interactions:
     features: Mapping[str, npt.NDArray[np.float32]]
     present: Mapping[str, npt.NDArray[np.bool_]]
     dropped: Mapping[str, int]
-    unmet: Mapping[str, int]
     disliked: CsrPattern = field(default_factory=lambda: NO_PAIRS)
     train_weights: npt.NDArray[np.float32] | None = None
 
@@ -121,26 +120,6 @@ class Interactions:
         by_item = to_rows(train.columns, train.row, items, self.num_users)
         return replace(self, num_items=items, train=train, train_by_item=by_item, train_weights=None)
 
-    def describe(self) -> dict[str, Any]:
-        """A summary as plain values."""
-        cold_users, cold_items = (int((rows.counts == 0).sum()) for rows in (self.train, self.train_by_item))
-        return {
-            "users": self.num_users,
-            "items": self.num_items,
-            "train": len(self.train),
-            "valid": len(self.valid),
-            "test": len(self.test),
-            # Count only users with interactions in some split; those without any are counted separately.
-            "users_without_training": cold_users - self.unmet["users"],
-            "items_without_training": cold_items - self.unmet["items"],
-            "users_without_interaction": self.unmet["users"],
-            "items_without_interaction": self.unmet["items"],
-            "evaluated_users": {name: int((self.held_out(name).counts > 0).sum()) for name in ("valid", "test")},
-            "features": {name: values.shape[1] for name, values in self.features.items()},
-            "items_without_features": {name: int((~mask).sum()) for name, mask in self.present.items()},
-            **self.dropped,
-        }
-
 
 def interaction_view(graph: TypedGraph) -> Interactions:
     """The interactions in the graph's relation ``interacted``, and the features of its items.
@@ -174,10 +153,9 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     ]
     features = {name or UNNAMED: values for name, values, _ in sets if values is not None}
     present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
-    unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
     rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
     disliked = disliked_pairs(graph, relation)
-    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet, disliked, weights)
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, disliked, weights)
 
 
 def disliked_pairs(graph: TypedGraph, interacted: Relation) -> CsrPattern:
@@ -205,11 +183,11 @@ def largest(
     width: int,
     row: npt.NDArray[np.integer],
     column: npt.NDArray[np.integer],
-    values: npt.NDArray[np.float32],
-) -> npt.NDArray[np.float32]:
-    """float32, for each entry of ``rows`` (of ``width`` columns): the largest of the ``values`` (E,), 0 or more, of its
-    pair among ``row`` and ``column`` (E,), which are all in ``rows``."""
-    found = np.zeros(len(rows), np.float32)
+    values: npt.NDArray[Any],
+) -> npt.NDArray[Any]:
+    """For each entry of ``rows`` (of ``width`` columns) the largest of the ``values`` (E,), 0 or more, of its pair among
+    ``row`` and ``column`` (E,), which are all in ``rows``."""
+    found = np.zeros(len(rows), values.dtype)
     place = np.searchsorted(rows.row * np.int64(width) + rows.columns, row * np.int64(width) + column)
     np.maximum.at(found, place, values)
     return found

@@ -23,7 +23,7 @@ from graphmill.export.writers import ParquetEmbeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.registry import entry
@@ -176,8 +176,7 @@ def _edges(
         mirror = mirror_of(key)
         if reverses and mirror in keys:
             result[keys[mirror]].append((int(local[tail]), int(local[head]), row))
-    given = tables.edges["weight"].to_numpy() if "weight" in tables.edges.column_names else np.full(len(heads), np.nan)
-    out, weights = [], []
+    given, out, weights = weights_of(tables.edges), [], []
     for relation, found in zip(graph.relations, result, strict=True):
         rows = np.array(found, np.int64).reshape(-1, 3)
         ends, first = np.unique(rows[:, :2], axis=0, return_index=True)

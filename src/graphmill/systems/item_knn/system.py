@@ -16,7 +16,7 @@ from graphmill.systems.closed_form import arrays_of, scores_of
 from graphmill.systems.closed_form import matrix_of as weights_of
 from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm, matrix_of
-from graphmill.systems.recommenders.evaluate import known, training
+from graphmill.systems.recommenders.evaluate import known
 from graphmill.training.solved import SolvedArrays
 
 FEW = 3.0
@@ -71,7 +71,7 @@ class ItemKnnSystem(ItemClosedForm):
         by_features = alike_items(rows, counts)
         scale = float(whole.data.mean()) / max(float(by_features.data.mean()), 1e-12) if whole.nnz else 1.0
         cases = {str(each): (each, (whole + by_features * np.float32(each * scale)).tocsr()) for each in ALIKE}
-        train, valid = training(self.view), known(self.view.valid)
+        train, valid = known(self.view.train, self.view.train_weights), known(self.view.valid)
         if not len(valid.items):
             train, valid = take_out(train)
         train = train if weighted else KnownItems(train.indptr, train.items)

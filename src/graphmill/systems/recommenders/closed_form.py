@@ -16,7 +16,7 @@ from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.closed_form import ClosedFormSystem, OldRows, of_items
-from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known, training
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import ClosedFormRecommenderSettings
 from graphmill.systems.recommenders.system import recommended, require_cut_off
 from graphmill.training.solved import SolvedArrays
@@ -47,7 +47,7 @@ class ItemClosedForm(ClosedFormSystem):
 
     def chosen(self, name: str, poll: Callable[[], None]) -> ItemBaseline:
         """The setting of the predictor ``name`` that is best on validation, by the metric that chooses epochs."""
-        train, valid = training(self.view), known(self.view.valid)
+        train, valid = known(self.view.train, self.view.train_weights), known(self.view.valid)
         metric = self.settings.evaluation.selection_metric
         return tune_item_baselines(train, valid, self.view.num_items, metric, poll, wanted=[name])[name]
 
@@ -106,7 +106,7 @@ class ItemScorer:
 
     def __init__(self, system: ItemClosedForm, model: SolvedArrays) -> None:
         self.system, self.model = system, model
-        self.met = system.met(model, training(system.view))
+        self.met = system.met(model, known(system.view.train, system.view.train_weights))
 
     def of_users(self, users: np.ndarray) -> Tensor:
         """Local user numbers int64 [B] → fp32 [B, I]."""
