@@ -22,18 +22,18 @@ class LaterNodes:
     """``counts``: number of new nodes by type. ``edges``: by relation, distinct (source, target), int64 local numbers,
     including reverses; the i-th new node of a type with n known nodes has number n + i. ``features``: float32 [new
     nodes of the type, f] by type number and name of the set; the row of a node without features is zero. ``weights``: by
-    relation the relative weights of ``edges``, float32, or None where the graph's edges have none.
+    relation the weights of ``edges``, float32, NaN where not known; empty: of none.
     """
 
     counts: Sequence[int]
     edges: Sequence[tuple[np.ndarray, np.ndarray]]
     features: Mapping[tuple[int, str], np.ndarray] = field(default_factory=dict)
-    weights: Sequence[np.ndarray | None] = ()
+    weights: Sequence[np.ndarray] = ()
 
-    def strengths(self, relation: int) -> np.ndarray:
-        """float32 [edges of a relation]: their relative weights, 1 where there are none."""
-        given = self.weights[relation] if self.weights else None
-        return np.ones(len(self.edges[relation][0]), np.float32) if given is None else given
+    def strengths(self, graph: TypedGraph, relation: int) -> np.ndarray:
+        """float32 [edges of a relation]: their weights relative to those of the graph, 1 where there are none."""
+        found = graph.edges(relation).relative_weights(self.weights[relation]) if self.weights else None
+        return np.ones(len(self.edges[relation][0]), np.float32) if found is None else found
 
     def features_of(self, graph: TypedGraph, number: int) -> np.ndarray:
         """float32 [new nodes of the type, f]: their features, in the columns of :meth:`TypedGraph.all_features`."""
@@ -65,7 +65,7 @@ def neighbourhoods_of(later: LaterNodes, graph: TypedGraph, entries: Neighbourho
             new = (ends[mine] >= known) & (ends[theirs] < others.count)
             rows.append(ends[mine][new] - known + first[kinds[mine]])
             keys.append(ends[theirs][new] + others.offset + np.int64(place) * graph.num_nodes)
-            strengths.append(later.strengths(number)[new])
+            strengths.append(later.strengths(graph, number)[new])
     row, key = np.concatenate(rows), np.concatenate(keys)
     column = np.minimum(np.searchsorted(entries.columns, key), max(len(entries.columns) - 1, 0))
     held = entries.columns[column] == key if len(entries.columns) else np.zeros(len(key), bool)
@@ -90,7 +90,7 @@ def grown_links(later: LaterNodes, links: TrainingLinks, graph: TypedGraph) -> T
         outgoing.append(sp.csr_matrix(entries, (counts[source], counts[target])))
         offsets.append((int(offset[source]), int(offset[target])))
         if strengths is not None:
-            strengths = np.concatenate([strengths, later.strengths(relation.index)])
+            strengths = np.concatenate([strengths, later.strengths(graph, relation.index)])
             strengths = largest(rows, counts[target], *ends, strengths)
         weights.append(strengths)
     return TrainingLinks(outgoing, offsets, weights)

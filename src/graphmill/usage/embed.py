@@ -159,9 +159,9 @@ def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -
 
 def _edges(
     graph: TypedGraph, tables: IngestResult, kinds: list[str], local: np.ndarray, source: str
-) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[np.ndarray | None]]:
-    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations; and their weights
-    relative to those of the graph's edges, where these have any."""
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[np.ndarray]]:
+    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations; and their
+    weights."""
     keys = {relation.key: relation.index for relation in graph.relations}
     names = tables.edges["relation"].cast(pa.string()).to_pylist()
     heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
@@ -177,11 +177,11 @@ def _edges(
         if reverses and mirror in keys:
             result[keys[mirror]].append((int(local[tail]), int(local[head]), row))
     given, out, weights = weights_of(tables.edges), [], []
-    for relation, found in zip(graph.relations, result, strict=True):
+    for found in result:
         rows = np.array(found, np.int64).reshape(-1, 3)
         ends, first = np.unique(rows[:, :2], axis=0, return_index=True)
         out.append((ends[:, 0], ends[:, 1]))
-        weights.append(graph.edges(relation).relative_weights(given[rows[first, 2]]))
+        weights.append(given[rows[first, 2]])
     return out, weights
 
 

@@ -12,8 +12,10 @@ from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
-from graphmill.usage.embed import embed_run
+from graphmill.systems import registry
+from graphmill.usage.embed import embed_run, join
 from graphmill.usage.exported import Run
+from graphmill.usage.grown_graph import grown_graph
 from tests.systems.recommenders.test_weights import NICHE, built
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -82,12 +84,32 @@ def test_an_export_scores_as_its_run_and_new_nodes_by_their_weights(
     wanted = run.system.scorer(run.model).score_targets(0, heads).numpy()
     alone = graphmill.load(run.run.path).scorer
     np.testing.assert_allclose(alone.score_targets(0, heads).numpy(), wanted, rtol=1e-4, atol=1e-5)
+    embed_run(run, new_users(tmp_path), "new.csv", tmp_path / "grown")
+    require_taste(run, Run(tmp_path / "grown").scorer)
+
+
+def test_knn_scores_new_nodes_by_their_weights(runs: dict[str, Restored], tmp_path: Path) -> None:
+    run, tables = runs["knn"], new_users(tmp_path)
+    graph = grown_graph(run.graph, tables, join(run.graph, tables, "new.csv", edges_alone=True), tmp_path / "grown")
+    before, after = (each.edges(0).weight for each in (run.graph, graph))
+    assert before is not None
+    assert after is not None
+    assert sorted(after.tolist()) == sorted([*before.tolist(), *[5.0] * 8, *[1.0] * 8])
+    require_taste(run, registry.create("knn", graph, run.job.settings, "full").scorer(run.model))
+
+
+def new_users(folder: Path) -> graphmill.Tables:
+    """Two users who have rated four items of niche 0 and of niche 1, one with 5 and 1, the other with 1 and 5."""
     likes = {"first": (5, 1), "second": (1, 5)}
     rows = [(u, f"i{n * NICHE + k}", high[n]) for u, high in likes.items() for n in (0, 1) for k in range(4)]
-    pd.DataFrame(rows, columns=["user", "item", "rating"]).to_csv(tmp_path / "new.csv", index=False)
-    embed_run(run, graphmill.read_interactions(tmp_path / "new.csv"), "new.csv", tmp_path / "grown")
-    grown, users, items = Run(tmp_path / "grown"), run.graph.node_type("user"), run.graph.node_type("item")
-    scores = grown.scorer.score_targets(0, np.arange(users.count, users.count + 2)).numpy()
+    pd.DataFrame(rows, columns=["user", "item", "rating"]).to_csv(folder / "new.csv", index=False)
+    return graphmill.read_interactions(folder / "new.csv")
+
+
+def require_taste(run: Restored, scorer: Any) -> None:
+    """The new users' scores follow their ratings."""
+    users, items = run.graph.node_type("user"), run.graph.node_type("item")
+    scores = scorer.score_targets(0, np.arange(users.count, users.count + 2)).numpy()
     ids = run.graph.node_table()["id"].to_pylist()[items.offset :][: items.count]
     niche = np.array([int(each[1:]) // NICHE for each in ids])
     of_niches = [[scores[user][niche == number].mean() for number in (0, 1)] for user in (0, 1)]
