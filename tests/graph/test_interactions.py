@@ -84,7 +84,7 @@ def test_users_without_training_items_are_not_asked_and_repeated_items_not_held_
     view = interaction_view(built(tmp_path / "g", pairs, 3, 2))
     assert lists(view, "test") == [[1], [], []]
     assert lists(view, "valid") == [[], [], []]
-    assert view.dropped == {"held_out_known_in_train": 1, "held_out_of_users_without_training": 2}
+    assert view.known_held_out == 1
 
 
 def test_several_sets_of_item_features_are_named(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_random_split_holds_out_its_part_of_every_user_on_average(tmp_path: Pa
     assert len(view.test) == pytest.approx(0.2 * 2800, rel=0.06)
     assert len(view.valid) == pytest.approx(0.1 * 2800, rel=0.1)
     assert view.train.counts.min() >= 4
-    assert view.dropped == {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
+    assert view.known_held_out == 0
 
 
 def test_a_random_split_depends_on_ids_and_seed_alone(tmp_path: Path) -> None:

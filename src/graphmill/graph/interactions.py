@@ -58,7 +58,7 @@ class Interactions:
 
     ``train`` has the items of each user, ``train_by_item`` the users of each item; ``valid`` and ``test`` the held-out
     items of each user. An item that a user has in train is not held out (it could never be recommended), and users
-    without training items have no held-out ones (the model knows nothing about them). ``dropped`` counts both.
+    without training items have no held-out ones (the model knows nothing about them). ``known_held_out`` counts the former.
 
     ``disliked`` has the items that a user does not like; no list has them.
 
@@ -79,7 +79,7 @@ class Interactions:
     test: CsrPattern
     features: Mapping[str, npt.NDArray[np.float32]]
     present: Mapping[str, npt.NDArray[np.bool_]]
-    dropped: Mapping[str, int]
+    known_held_out: int
     disliked: CsrPattern = field(default_factory=lambda: NO_PAIRS)
     train_weights: npt.NDArray[np.float32] | None = None
 
@@ -90,8 +90,7 @@ class Interactions:
     @property
     def repeat_share(self) -> float:
         """Fraction of the held-out items that are not evaluated because their user has them in train."""
-        known = self.dropped.get("held_out_known_in_train", 0)
-        return known / max(known + len(self.valid) + len(self.test), 1)
+        return self.known_held_out / max(self.known_held_out + len(self.valid) + len(self.test), 1)
 
     def everything(self) -> CsrPattern:
         """All items of each user in all splits that the user likes. None of them needs to be recommended."""
@@ -139,14 +138,13 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     weights = edges.relative_weights()
     if weights is not None:
         weights = largest(train, items.count, user[split == TRAIN], item[split == TRAIN], weights[split == TRAIN])
-    held, dropped = {}, {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
+    held, known_held_out = {}, 0
     for name, number in (("valid", VALID), ("test", TEST)):
         rows = split == number
         u, i = user[rows], item[rows]
         known = in_sorted(u * np.int64(items.count) + i, key)
         cold = train.counts[u] == 0
-        dropped["held_out_known_in_train"] += int(known.sum())
-        dropped["held_out_of_users_without_training"] += int(cold.sum())
+        known_held_out += int(known.sum())
         held[name] = to_rows(u[~known & ~cold], i[~known & ~cold], *shape)
     sets = [
         (n, graph.features(items.name, n), graph.feature_mask(items.name, n)) for n in graph.feature_sets(items.name)
@@ -155,7 +153,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
     rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
     disliked = disliked_pairs(graph, relation)
-    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, disliked, weights)
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, known_held_out, disliked, weights)
 
 
 def disliked_pairs(graph: TypedGraph, interacted: Relation) -> CsrPattern:
