@@ -131,7 +131,7 @@ def _retrained(
 
 def main() -> None:
     """Run and write results/fold_in.json."""
-    if card.handed_over({"nodes": "later_nodes", "snapshots": "snapshots"}):
+    if card.handed_over({"nodes": "later_nodes", "snapshots": "snapshots", "attributes": "attributes"}):
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--systems", nargs="+", choices=list(SYSTEMS), default=list(SYSTEMS))

@@ -35,6 +35,8 @@ SHARE = 0.1
 TARGET = "ratio >= 0.8"
 TARGETS = {"hgt": TARGET, "nbfnet": "ratio >= 0.95"}
 """By system; NBFNet has nothing of its own for a node."""
+KEPT = ("weight", "position")
+"""Columns of edges that tables keep, besides the split: those that a graph has, it has of all its relations."""
 
 
 def hidden_nodes(graph: TypedGraph, seed: int, share: float = SHARE) -> np.ndarray:
@@ -46,18 +48,19 @@ def hidden_nodes(graph: TypedGraph, seed: int, share: float = SHARE) -> np.ndarr
 
 def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split: bool) -> IngestResult:
     """Nodes and edges (bool masks) of a graph as tables; ``split``: with the split of the edges."""
-    place, ordered = np.cumsum(nodes) - 1, False
+    place = np.cumsum(nodes) - 1
     offset = {t.name: t.offset for t in graph.node_types}
-    parts: dict[str, list[np.ndarray]] = {"head": [], "tail": [], "relation": [], "split": [], "position": []}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in ("head", "tail", "relation", "split", *KEPT)}
     for relation in graph.relations:
         own = graph.edges(relation)
         parts["head"].append(np.asarray(own.src).astype(np.int64) + offset[relation.source])
         parts["tail"].append(np.asarray(own.dst).astype(np.int64) + offset[relation.target])
         parts["relation"].append(np.full(len(own.src), relation.index, np.int32))
         parts["split"].append(np.asarray(own.split))
-        parts["position"].append(np.zeros(len(own.src), np.int32) if own.position is None else np.asarray(own.position))
-        ordered = ordered or own.position is not None
-    column = {name: np.concatenate(each)[edges] for name, each in parts.items()}
+        for name in KEPT:
+            given = getattr(own, name)
+            parts[name] += [] if given is None else [np.asarray(given)]
+    column = {name: np.concatenate(each)[edges] for name, each in parts.items() if each}
     names = pa.DictionaryArray.from_arrays(pa.array(column["relation"]), pa.array([r.name for r in graph.relations]))
     names = names.cast(pa.string()).dictionary_encode()  # both directions of a relation have one name
     table = {
@@ -66,8 +69,7 @@ def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split:
         "head": pa.array(place[column["head"]].astype(np.int32)),
         "tail": pa.array(place[column["tail"]].astype(np.int32)),
     }
-    if ordered:
-        table["position"] = pa.array(column["position"].astype(np.int32))
+    table |= {name: pa.array(column[name]) for name in KEPT if name in column}
     if split:
         table["split"] = pa.array(column["split"].astype(np.uint8))
     rows = graph.node_table().take(pa.array(np.flatnonzero(nodes)))

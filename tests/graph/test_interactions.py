@@ -70,8 +70,7 @@ def test_a_given_split_is_read_back_by_user_and_by_item(tmp_path: Path) -> None:
     assert lists(view, "test") == [[], [2, 3]]
     assert view.train.columns.dtype == np.int32
     assert view.train.indptr.dtype == np.int64
-    about = view.describe()
-    assert (about["items_without_training"], about["items_without_interaction"]) == (2, 1)
+    assert view.everything().columns.tolist() == [0, 1, 2, 1, 2, 3]
 
 
 def test_added_reverses_are_no_interactions(tmp_path: Path) -> None:
@@ -85,9 +84,7 @@ def test_users_without_training_items_are_not_asked_and_repeated_items_not_held_
     view = interaction_view(built(tmp_path / "g", pairs, 3, 2))
     assert lists(view, "test") == [[1], [], []]
     assert lists(view, "valid") == [[], [], []]
-    assert view.dropped == {"held_out_known_in_train": 1, "held_out_of_users_without_training": 2}
-    about = view.describe()
-    assert (about["users_without_training"], about["users_without_interaction"]) == (1, 1)
+    assert view.known_held_out == 1
 
 
 def test_several_sets_of_item_features_are_named(tmp_path: Path) -> None:
@@ -128,7 +125,7 @@ def test_a_random_split_holds_out_its_part_of_every_user_on_average(tmp_path: Pa
     assert len(view.test) == pytest.approx(0.2 * 2800, rel=0.06)
     assert len(view.valid) == pytest.approx(0.1 * 2800, rel=0.1)
     assert view.train.counts.min() >= 4
-    assert view.dropped == {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
+    assert view.known_held_out == 0
 
 
 def test_a_random_split_depends_on_ids_and_seed_alone(tmp_path: Path) -> None:

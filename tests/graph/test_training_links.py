@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from safetensors.numpy import save
 
+from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.factor.exported import scoring_arrays as factor_arrays
 from graphmill.systems.factor.model import FactorTables
@@ -38,6 +39,22 @@ def same(one: TrainingLinks, other: TrainingLinks) -> None:
 def test_links_are_read_as_they_were_written() -> None:
     same(some(), TrainingLinks.read(some().arrays(), 12))
     assert all(array.flags.c_contiguous for array in some().arrays().values())
+
+
+def test_weights_are_read_as_they_were_written_and_must_be_numbers_of_0_or_more() -> None:
+    links = some()
+    links.weights[1] = np.arange(links.outgoing[1].nnz, dtype=np.float32)
+    arrays = links.arrays(weighted=True)
+    found = TrainingLinks.read(arrays, 12)
+    same(links, found)
+    for matrix, given, read in zip(links.outgoing, links.weights, found.weights, strict=True):
+        np.testing.assert_array_equal(read, np.ones(matrix.nnz) if given is None else given)
+    for wrong in (np.nan, -1.0, np.inf):
+        arrays["edges.weights"][2] = wrong
+        with pytest.raises(InputError, match="a weight of its links is not a number of 0 or more"):
+            TrainingLinks.read(arrays, 12)
+    with pytest.raises(InputError):
+        TrainingLinks.read(arrays | {"edges.weights": arrays["edges.weights"][1:]}, 12)
 
 
 def test_no_relations_are_read_as_none() -> None:

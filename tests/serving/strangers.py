@@ -75,7 +75,7 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
         f"mix.{name}": np.full(count, 0.5, np.float32)
         for name in ("popularity", "spectral", "knn", "paths", "complex", "nbfnet")
     }
-    arrays |= {f"{name}.setting": np.array([0, 10.0, 3.0, 0.5], np.float32) for name in ("spectral", "knn")}
+    arrays |= {f"{name}.setting": np.array([0, 10.0, 3.0, 0.5, 0], np.float32) for name in ("spectral", "knn")}
     channels, weights = np.full((count, CHANNELS, 2), NONE, np.int32), np.zeros((count, CHANNELS), np.float32)
     channels[0, 0] = 2, 1  # drug – target – gene – associated – disease
     channels[3, 0] = 3, NONE

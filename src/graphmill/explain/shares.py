@@ -32,7 +32,7 @@ class NeighbourhoodShares:
     setting: NeighbourSetting
 
     def __post_init__(self) -> None:
-        self.rows = scaled(self.entries.matrix, self.setting.shrinkage)
+        self.rows = scaled(self.entries.by(self.setting.weighted).matrix, self.setting.shrinkage)
 
     def of_link(self, relation: int, head: int, tail: int, weight: float) -> tuple[dict[str, float], list[Shares]]:
         """The part of the score by name, and the edges' shares of it. ``head``, ``tail``: local numbers."""

@@ -17,6 +17,7 @@ class Histories:
     ``indptr`` int64 [U + 1]; ``items`` int64 [N]. The ``new_items`` items that the model does not know have numbers
     after its own. ``known`` int64 [U]: the model's number of a user, −1 for a new user; the history of a known user
     includes the training interactions. ``times`` int64 [N], seconds, or None. ``disliked``: items that no list has.
+    ``weights`` float32 [N], relative to the mean of the training (``RelationEdges.relative_weights``), or None.
     """
 
     indptr: npt.NDArray[np.int64]
@@ -25,6 +26,7 @@ class Histories:
     new_items: int = 0
     times: npt.NDArray[np.int64] | None = None
     disliked: CsrPattern = NO_PAIRS
+    weights: npt.NDArray[np.float32] | None = None
 
     @property
     def users(self) -> npt.NDArray[np.int64]:
@@ -36,4 +38,5 @@ class Histories:
         counts = np.bincount(self.users[kept], minlength=len(self.known))
         indptr = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
         times = None if self.times is None else self.times[kept]
-        return Histories(indptr, self.items[kept], self.known, self.new_items, times, self.disliked)
+        weights = None if self.weights is None else self.weights[kept]
+        return Histories(indptr, self.items[kept], self.known, self.new_items, times, self.disliked, weights)

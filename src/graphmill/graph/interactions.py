@@ -58,12 +58,15 @@ class Interactions:
 
     ``train`` has the items of each user, ``train_by_item`` the users of each item; ``valid`` and ``test`` the held-out
     items of each user. An item that a user has in train is not held out (it could never be recommended), and users
-    without training items have no held-out ones (the model knows nothing about them). ``dropped`` counts both.
+    without training items have no held-out ones (the model knows nothing about them). ``known_held_out`` counts the former.
 
     ``disliked`` has the items that a user does not like; no list has them.
 
+    ``train_weights`` float32, for each entry of ``train``: the interaction's weight, such as a rating, over the mean; None
+    if it does not tell them apart.
+
     ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, and zero where ``present``
-    bool [I] is false. ``unmet``: number of users and items without any interaction; they are nodes of the graph.
+    bool [I] is false.
     """
 
     num_users: int
@@ -76,9 +79,9 @@ class Interactions:
     test: CsrPattern
     features: Mapping[str, npt.NDArray[np.float32]]
     present: Mapping[str, npt.NDArray[np.bool_]]
-    dropped: Mapping[str, int]
-    unmet: Mapping[str, int]
+    known_held_out: int
     disliked: CsrPattern = field(default_factory=lambda: NO_PAIRS)
+    train_weights: npt.NDArray[np.float32] | None = None
 
     def held_out(self, split: str) -> CsrPattern:
         """The held-out items of each user in the split "valid" or "test"."""
@@ -87,8 +90,7 @@ class Interactions:
     @property
     def repeat_share(self) -> float:
         """Fraction of the held-out items that are not evaluated because their user has them in train."""
-        known = self.dropped.get("held_out_known_in_train", 0)
-        return known / max(known + len(self.valid) + len(self.test), 1)
+        return self.known_held_out / max(self.known_held_out + len(self.valid) + len(self.test), 1)
 
     def everything(self) -> CsrPattern:
         """All items of each user in all splits that the user likes. None of them needs to be recommended."""
@@ -115,27 +117,7 @@ class Interactions:
     def _trained_on(self, user: npt.NDArray[np.int32], item: npt.NDArray[np.int32], items: int) -> Interactions:
         train = to_rows(user, item, self.num_users, items)
         by_item = to_rows(train.columns, train.row, items, self.num_users)
-        return replace(self, num_items=items, train=train, train_by_item=by_item)
-
-    def describe(self) -> dict[str, Any]:
-        """A summary as plain values."""
-        cold_users, cold_items = (int((rows.counts == 0).sum()) for rows in (self.train, self.train_by_item))
-        return {
-            "users": self.num_users,
-            "items": self.num_items,
-            "train": len(self.train),
-            "valid": len(self.valid),
-            "test": len(self.test),
-            # Count only users with interactions in some split; those without any are counted separately.
-            "users_without_training": cold_users - self.unmet["users"],
-            "items_without_training": cold_items - self.unmet["items"],
-            "users_without_interaction": self.unmet["users"],
-            "items_without_interaction": self.unmet["items"],
-            "evaluated_users": {name: int((self.held_out(name).counts > 0).sum()) for name in ("valid", "test")},
-            "features": {name: values.shape[1] for name, values in self.features.items()},
-            "items_without_features": {name: int((~mask).sum()) for name, mask in self.present.items()},
-            **self.dropped,
-        }
+        return replace(self, num_items=items, train=train, train_by_item=by_item, train_weights=None)
 
 
 def interaction_view(graph: TypedGraph) -> Interactions:
@@ -153,24 +135,25 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     if not len(train):
         raise InputError(f"{graph.path} has no training interaction; check the split")
     key = train.row * np.int64(items.count) + train.columns
-    held, dropped = {}, {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
+    weights = edges.relative_weights()
+    if weights is not None:
+        weights = largest(train, items.count, user[split == TRAIN], item[split == TRAIN], weights[split == TRAIN])
+    held, known_held_out = {}, 0
     for name, number in (("valid", VALID), ("test", TEST)):
         rows = split == number
         u, i = user[rows], item[rows]
         known = in_sorted(u * np.int64(items.count) + i, key)
         cold = train.counts[u] == 0
-        dropped["held_out_known_in_train"] += int(known.sum())
-        dropped["held_out_of_users_without_training"] += int(cold.sum())
+        known_held_out += int(known.sum())
         held[name] = to_rows(u[~known & ~cold], i[~known & ~cold], *shape)
     sets = [
         (n, graph.features(items.name, n), graph.feature_mask(items.name, n)) for n in graph.feature_sets(items.name)
     ]
     features = {name or UNNAMED: values for name, values, _ in sets if values is not None}
     present = {name or UNNAMED: mask for name, _, mask in sets if mask is not None}
-    unmet = {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))}
     rows = train, to_rows(train.columns, train.row, items.count, users.count), held["valid"], held["test"]
     disliked = disliked_pairs(graph, relation)
-    return Interactions(*shape, users.offset, items.offset, *rows, features, present, dropped, unmet, disliked)
+    return Interactions(*shape, users.offset, items.offset, *rows, features, present, known_held_out, disliked, weights)
 
 
 def disliked_pairs(graph: TypedGraph, interacted: Relation) -> CsrPattern:
@@ -191,6 +174,21 @@ def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows:
     return CsrPattern(
         np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32)
     )
+
+
+def largest(
+    rows: CsrPattern,
+    width: int,
+    row: npt.NDArray[np.integer],
+    column: npt.NDArray[np.integer],
+    values: npt.NDArray[Any],
+) -> npt.NDArray[Any]:
+    """For each entry of ``rows`` (of ``width`` columns) the largest of the ``values`` (E,), 0 or more, of its pair among
+    ``row`` and ``column`` (E,), which are all in ``rows``."""
+    found = np.zeros(len(rows), values.dtype)
+    place = np.searchsorted(rows.row * np.int64(width) + rows.columns, row * np.int64(width) + column)
+    np.maximum.at(found, place, values)
+    return found
 
 
 def interaction_relation(graph: TypedGraph) -> Relation:

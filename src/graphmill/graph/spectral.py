@@ -7,7 +7,7 @@ from these vectors, and are compared with them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,24 @@ class Neighbourhoods:
     A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
     the undirected pair of each entry, in the matrix's order. ``columns`` int64 [columns], ascending: relation · nodes +
     neighbour, where relation + R stands for the relation in the other direction. ``weights`` float32 [columns]: the
-    value of each column's entries.
+    value of each column's entries. ``strengths`` float32 [entries]: the edges' relative weights
+    (``RelationEdges.relative_weights``), or None. ``weighted``: entries are multiplied by them.
     """
 
     matrix: sp.csr_matrix
     pair: np.ndarray
     columns: np.ndarray
     weights: np.ndarray
+    strengths: np.ndarray | None = None
+    weighted: bool = False
+
+    def by(self, weighted: bool) -> Neighbourhoods:
+        """These, or with entries that are multiplied by their edges' weights, if there are any."""
+        if not weighted or self.strengths is None:
+            return self
+        matrix = self.matrix.copy()
+        matrix.data *= self.strengths
+        return replace(self, matrix=matrix, weighted=True)
 
 
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
@@ -53,8 +64,9 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
     edges_of = []
     for place, relation in enumerate(graph.relations):
         edges = graph.edges(relation)
-        pair = np.asarray(edges.pair)[np.asarray(edges.split) == TRAIN]
-        edges_of.append((place, *graph.training_edges(relation, everywhere=True), pair))
+        train, relative = np.asarray(edges.split) == TRAIN, edges.relative_weights()
+        ends = graph.training_edges(relation, everywhere=True)
+        edges_of.append((place, *ends, np.asarray(edges.pair)[train], None if relative is None else relative[train]))
     return _of_edges(edges_of, graph.num_nodes)
 
 
@@ -63,21 +75,24 @@ def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
     have no row.
     """
     sizes = [max(a + m.shape[0], b + m.shape[1]) for m, (a, b) in zip(links.outgoing, links.offsets, strict=True)]
-    edges_of = [(n, source, target, np.zeros(len(source), np.int32)) for n, source, target in links.edges()]
+    ends = zip(links.edges(), links.weights, strict=True)
+    edges_of = [(n, source, target, np.zeros(len(source), np.int32), w) for (n, source, target), w in ends]
     return _of_edges(edges_of, max(sizes, default=0))
 
 
-def _of_edges(edges_of: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
-    """``found``: for every relation its number, the sources and targets of its edges (among ``count`` nodes), and their
-    pairs."""
+def _of_edges(
+    edges_of: list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]], count: int
+) -> Neighbourhoods:
+    """``edges_of``: for every relation its number, the sources and targets of its edges (among ``count`` nodes), their
+    pairs, and their relative weights, if it has any."""
     relations = len(edges_of)
-    held = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in edges_of)]))
-    for place, source, target, pair in edges_of[:]:
+    held = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, *_ in edges_of)]))
+    for place, source, target, pair, strength in edges_of[:]:
         if len(source) and not in_sorted(target * count + source, held).all():
-            edges_of.append((relations + place, target, source, pair))
+            edges_of.append((relations + place, target, source, pair, strength))
     none = np.zeros(0, np.int64)
-    rows = np.concatenate([none, *(s for _, s, _, _ in edges_of)])
-    column = np.concatenate([none, *(t + p * count for p, _, t, _ in edges_of)])
+    rows = np.concatenate([none, *(s for _, s, *_ in edges_of)])
+    column = np.concatenate([none, *(t + p * count for p, _, t, *_ in edges_of)])
     used = sorted_unique(column)
     column = np.searchsorted(used, column)
     # Sorted by row and column, the order of CSR; repeated edges count once.
@@ -85,9 +100,11 @@ def _of_edges(edges_of: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], co
     row, column = np.divmod(key, max(len(used), 1))
     degree = np.bincount(column, minlength=len(used))
     weights = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)
-    pairs = np.concatenate([none, *(p for _, _, _, p in edges_of)])[first].astype(np.int32)
-    matrix = sp.csr_matrix((weights[column], (row, column)), (count, len(used)))
-    return Neighbourhoods(matrix, pairs, used, weights)
+    pairs = np.concatenate([none, *(p for *_, p, _ in edges_of)])[first].astype(np.int32)
+    matrix, strengths = sp.csr_matrix((weights[column], (row, column)), (count, len(used))), None
+    if any(w is not None for *_, w in edges_of):
+        strengths = np.concatenate([np.ones(len(p), np.float32) if w is None else w for *_, p, w in edges_of])[first]
+    return Neighbourhoods(matrix, pairs, used, weights, strengths)
 
 
 def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:

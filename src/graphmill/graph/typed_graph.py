@@ -87,6 +87,22 @@ class RelationEdges:
     timestamp: npt.NDArray[np.int64] | None = None
     position: npt.NDArray[np.int32] | None = None
 
+    def relative_weights(self, weight: npt.NDArray[np.floating] | None = None) -> npt.NDArray[np.float32] | None:
+        """(E,) float32: ``weight``, by default that of these edges, over its mean on training edges; 1 where not known.
+
+        None if models cannot tell edges apart by it: there is none, it is the same for all training edges, or 0 or less
+        for one of them.
+        """
+        if self.weight is None:
+            return None
+        own = np.asarray(self.weight)
+        known = own[(np.asarray(self.split) == TRAIN) & ~np.isnan(own)]
+        if not len(known) or known.min() <= 0 or known.min() == known.max():
+            return None
+        weight = own if weight is None else weight
+        relative = np.maximum(weight, 0) / known.mean(dtype=np.float64)
+        return np.where(np.isnan(relative), 1.0, relative).astype(np.float32)
+
 
 class TypedGraph:
     """A typed graph on disk.

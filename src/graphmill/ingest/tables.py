@@ -92,6 +92,11 @@ def split_feature_key(key: str) -> tuple[str, str]:
     return node_type, name
 
 
+def weights_of(edges: pa.Table) -> np.ndarray:
+    """float32 [edges]: the weights of an edges table, NaN where not known."""
+    return edges["weight"].to_numpy() if "weight" in edges.column_names else np.full(len(edges), np.nan, np.float32)
+
+
 def features_schema(width: int) -> pa.Schema:
     """The schema of a feature table with ``width`` float32 values per node."""
     return pa.schema([("node", pa.int32()), ("values", pa.list_(pa.float32(), width))])

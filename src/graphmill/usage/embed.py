@@ -23,7 +23,7 @@ from graphmill.export.writers import ParquetEmbeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.registry import entry
@@ -135,11 +135,11 @@ def join(
             rows[number].append(row)
     if not any(rows) and not edges_alone:
         raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
-    edges = _edges(graph, tables, kinds, local, source)
+    edges, weights = _edges(graph, tables, kinds, local, source)
     features = _features(graph, told, [[ids[row] for row in r] for r in rows])
     having = [set(told.ids(t.name)) if alone else set() for t in graph.node_types]
     _require_neighbours(graph, edges, rows, ids, source, having)
-    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features))
+    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features, weights))
 
 
 def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
@@ -158,27 +158,30 @@ def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -
 
 def _edges(
     graph: TypedGraph, tables: IngestResult, kinds: list[str], local: np.ndarray, source: str
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations."""
+) -> tuple[list[tuple[np.ndarray, np.ndarray]], list[np.ndarray]]:
+    """The file's edges by relation of the graph, with their reverses if the graph has reverse relations; and their
+    weights."""
     keys = {relation.key: relation.index for relation in graph.relations}
     names = tables.edges["relation"].cast(pa.string()).to_pylist()
     heads, tails = (tables.edges[name].to_numpy() for name in ("head", "tail"))
     reverses = graph.manifest["settings"]["add_reverse"] == "missing"
-    result: list[list[tuple[int, int]]] = [[] for _ in keys]
-    for name, head, tail in zip(names, heads.tolist(), tails.tolist(), strict=True):
+    result: list[list[tuple[int, int, int]]] = [[] for _ in keys]
+    for row, (name, head, tail) in enumerate(zip(names, heads.tolist(), tails.tolist(), strict=True)):
         key = (kinds[head], name, kinds[tail])
         if key not in keys:
             has = ", ".join("|".join(each) for each in keys)
             raise InputError(f"{source}: the model has no relation {'|'.join(key)}; it has {has}")
-        result[keys[key]].append((int(local[head]), int(local[tail])))
+        result[keys[key]].append((int(local[head]), int(local[tail]), row))
         mirror = mirror_of(key)
         if reverses and mirror in keys:
-            result[keys[mirror]].append((int(local[tail]), int(local[head])))
-    out = []
-    for pairs in result:
-        ends = np.unique(np.array(pairs, np.int64).reshape(-1, 2), axis=0)
+            result[keys[mirror]].append((int(local[tail]), int(local[head]), row))
+    given, out, weights = weights_of(tables.edges), [], []
+    for found in result:
+        rows = np.array(found, np.int64).reshape(-1, 3)
+        ends, first = np.unique(rows[:, :2], axis=0, return_index=True)
         out.append((ends[:, 0], ends[:, 1]))
-    return out
+        weights.append(given[rows[first, 2]])
+    return out, weights
 
 
 def _require_neighbours(

@@ -17,8 +17,9 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import CsrPattern, disliked_pairs, interaction_relation, to_rows
+from graphmill.graph.typed_graph import RelationEdges
 from graphmill.ingest.interactions import DISLIKED
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.usage.recommendations import as_table, require_counts, write_table
 
@@ -143,17 +144,21 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
     place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
     known = users[requested]
-    before, at, when = _before(restored, known)
-    if times is None or when is None:
-        times = when = None
-    user, item = np.concatenate([before, user]), np.concatenate([at, items[tail]])
+    trained = graph.edges(relation)
+    before, mine = _before(trained, known)
+    when = None if times is None or trained.timestamp is None else np.asarray(trained.timestamp)[mine]
+    times = None if when is None else times
+    user, item = np.concatenate([before, user]), np.concatenate([np.asarray(trained.dst)[mine], items[tail]])
     place = np.concatenate([np.arange(len(before)) - len(before), place])
     order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
     all_times = None if times is None else np.concatenate([when, times])[order]
     of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
     disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], theirs.count + len(new))
-    histories = Histories(indptr, item[order], known, len(new), all_times, disliked)
+    weights = trained.relative_weights()
+    if weights is not None:
+        weights = np.concatenate([weights[mine], np.asarray(trained.relative_weights(weights_of(edges)))])[order]
+    histories = Histories(indptr, item[order], known, len(new), all_times, disliked, weights)
     return Met(
         histories,
         ([ids[row] for row in requested], [names[row] for row in requested]),
@@ -179,16 +184,14 @@ def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.nda
     return out
 
 
-def _before(restored: Restored, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """The training interactions of known users: the user's index in ``known``, the item, and the time if there is one."""
-    graph = restored.graph
-    edges = graph.edges(interaction_relation(graph))
-    place = np.full(graph.node_type(interaction_relation(graph).source).count, -1, np.int64)
+def _before(edges: RelationEdges, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The interactions that known users had before, int64: the user's index in ``known``, and the number of the edge; in
+    the order of a sequence or of the times, if there is one."""
     existing = np.flatnonzero(known >= 0)
+    place = np.full(max(int(np.max(edges.src, initial=-1)), int(known.max(initial=-1))) + 1, -1, np.int64)
     place[known[existing]] = existing
     mine = np.flatnonzero(place[np.asarray(edges.src)] >= 0)
     within = edges.position if edges.position is not None else edges.timestamp
     if within is not None:
         mine = mine[np.argsort(np.asarray(within)[mine], kind="stable")]
-    times = None if edges.timestamp is None else np.asarray(edges.timestamp)[mine]
-    return place[np.asarray(edges.src)[mine]], np.asarray(edges.dst)[mine].astype(np.int64), times
+    return place[np.asarray(edges.src)[mine]], mine

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from graphmill.errors import SettingsError
 from graphmill.graph.build import build_graph
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
@@ -80,27 +81,29 @@ def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder:
     nodes = pa.concat_tables(parts)
     nodes = nodes.append_column("index", pa.array(np.arange(len(nodes))))
     rows = [
-        _rows(graph, number, *later, offsets[types[relation.source]], offsets[types[relation.target]])
-        for number, (relation, later) in enumerate(zip(graph.relations, joined.later.edges, strict=True))
+        _rows(
+            graph, joined.later, relation.index, *(int(offsets[types[t]]) for t in (relation.source, relation.target))
+        )
+        for relation in graph.relations
     ]
     names = pa.DictionaryArray.from_arrays(
         np.repeat(np.arange(len(rows), dtype=np.int32), [len(each["head"]) for each in rows]),
         pa.array([relation.name for relation in graph.relations]),
     )
-    columns = {name: pa.array(np.concatenate([each[name] for each in rows])) for name in ("head", "tail", "split")}
+    columns = {name: pa.array(np.concatenate([each[name] for each in rows])) for name in rows[0]}
     return build_graph(nodes, pa.table({"relation": names, **columns}), GraphSettings(add_reverse="never"), folder)
 
 
-def _rows(
-    graph: TypedGraph, relation: int, src: np.ndarray, dst: np.ndarray, source: int, target: int
-) -> dict[str, np.ndarray]:
-    """The old and new edges of a relation, in rows of the node table; what the graph holds already is left out."""
-    edges = graph.edges(relation)
+def _rows(graph: TypedGraph, later: LaterNodes, relation: int, source: int, target: int) -> dict[str, np.ndarray]:
+    """The old and new edges of a relation, in rows of the node table, with weights if the graph has some; what it holds
+    already is left out."""
+    edges, (src, dst) = graph.edges(relation), later.edges[relation]
     old = np.asarray(edges.src, np.int64), np.asarray(edges.dst, np.int64)
     width = int(max(old[1].max(initial=0), dst.max(initial=0))) + 1
     new = ~np.isin(src * width + dst, old[0] * width + old[1])
     split = np.concatenate([np.asarray(edges.split), np.full(int(new.sum()), TRAIN, np.uint8)])
-    return {
+    weights = {} if edges.weight is None else {"weight": np.concatenate([edges.weight, later.weights[relation][new]])}
+    return weights | {
         "head": (np.concatenate([old[0], src[new]]) + source).astype(np.int32),
         "tail": (np.concatenate([old[1], dst[new]]) + target).astype(np.int32),
         "split": split.astype(np.uint8),

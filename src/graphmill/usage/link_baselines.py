@@ -110,14 +110,15 @@ class LinkBaselines:
         values = {"system": name, "preset": "none", "model": width, "training": {"seed": self.seed}}
         settings = parse_settings(values, f"the baseline {name}")
         system: Any = registry.create(name, self.graph, settings, "full")
-        multiplied = self._progress(f"{title(name)}: singular vectors of width {self.width}", PRODUCTS)
+        times = 1 if system.entries.strengths is None else 2  # with weights of edges and without
+        multiplied = self._progress(f"{title(name)}: singular vectors of width {self.width}", times * PRODUCTS)
 
         def product() -> None:
             self.poll()
             multiplied(1)
 
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
-        shrinkages = len(SHRINKAGES) * _heads(self._valid)
+        shrinkages = times * len(SHRINKAGES) * _heads(self._valid)
         chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
         macro = self.average == "macro"
         model = system.build(StepSizes())

@@ -27,6 +27,9 @@ class FakeEdges:
     split: np.ndarray
     pair: np.ndarray
 
+    def relative_weights(self) -> None:
+        """There are none."""
+
 
 class FakeGraph:
     """``relations``: (source, name, target, rows of (src, dst, split))."""

@@ -52,13 +52,15 @@ _TIE_BREAK = 1e-6
 class NeighbourSetting:
     """The settings that validation chooses, of :data:`SHRINKAGES`, :data:`SIDES`, :data:`STRENGTHS` and :data:`DAMPINGS`.
 
-    ``side``: "source" sums over the candidate's known sources, "target" over the query's known targets.
+    ``side``: "source" sums over the candidate's known sources, "target" over the query's known targets. ``weighted``: a
+    neighbour counts by its edge's weight.
     """
 
     side: Side = "both"
     strength: float = 10.0
     shrinkage: float = 3.0
     damping: float = 0.0
+    weighted: bool = False
 
     @property
     def weight(self) -> float:
@@ -76,16 +78,17 @@ class NeighbourSetting:
 
 
 def setting_row(setting: NeighbourSetting) -> np.ndarray:
-    """float32 [4]: number of the side, strength, shrinkage, damping."""
-    return np.array([SIDES.index(setting.side), setting.strength, setting.shrinkage, setting.damping], np.float32)
+    """float32 [5]: number of the side, strength, shrinkage, damping, and 1 if weighted."""
+    numbers = setting.strength, setting.shrinkage, setting.damping, setting.weighted
+    return np.array([SIDES.index(setting.side), *numbers], np.float32)
 
 
 def setting_of(row: np.ndarray) -> NeighbourSetting:
     """The inverse of :func:`setting_row`. Raises :class:`InputError` for numbers that are none."""
-    side, *numbers = (float(f"{value:.6g}") for value in row.tolist())
-    if side not in range(len(SIDES)) or not all(0 <= number <= 1e6 for number in numbers):
+    side, strength, shrinkage, damping, weighted = numbers = [float(f"{value:.6g}") for value in row.tolist()]
+    if side not in range(len(SIDES)) or weighted not in (0, 1) or not all(0 <= number <= 1e6 for number in numbers):
         raise InputError(f"the setting {row.tolist()} of its neighbours is none")
-    return NeighbourSetting(SIDES[int(side)], *numbers)
+    return NeighbourSetting(SIDES[int(side)], strength, shrinkage, damping, bool(weighted))
 
 
 class NeighbourScorer:
@@ -202,7 +205,7 @@ def rows_of_links(links: TrainingLinks, setting: NeighbourSetting, vectors: Floa
     """The rows that are compared with a setting: spectral ``vectors`` float32 [nodes, width], else neighbourhoods."""
     if vectors is not None:
         return of_length(vectors, setting.shrinkage)
-    return scaled(neighbourhoods_of_links(links).matrix, setting.shrinkage)
+    return scaled(neighbourhoods_of_links(links).by(setting.weighted).matrix, setting.shrinkage)
 
 
 def _mean_reciprocal_ranks(

@@ -4,7 +4,7 @@ They are systems (``systems/popularity``, ``item_knn``, ``ease``), and baselines
 
 * popularity: the training count of an item;
 * item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest
-  items;
+  items; if interactions have weights and validation gains by it, Σ of weight times similarity;
 * EASE (Steck 2019): scores R_u B with B = I − P / diag P, P = (RᵀR + λ)⁻¹, diag B = 0: the linear model in closed form.
 
 The validation split chooses their settings. If there is none, a tenth of the training items takes its place.
@@ -51,7 +51,7 @@ _SEED = 2024
 
 
 class ItemModels:
-    """The predictors, fitted on ``train`` (the items of each user).
+    """The predictors, fitted on ``train`` (the items of each user), whose weights item-kNN can read.
 
     ``ease_items``: the largest number of items in EASE; of more, those with most interactions are used.
     """
@@ -61,6 +61,9 @@ class ItemModels:
         users = len(train.indptr) - 1
         ones = np.ones(len(train.items), np.float32)
         self.rows = sp.csr_matrix((ones, train.items, train.indptr), (users, num_items))
+        self.weighted = self.rows
+        if train.weights is not None:
+            self.weighted = sp.csr_matrix((train.weights, train.items, train.indptr), (users, num_items))
         self.popularity = np.bincount(train.items, minlength=num_items).astype(np.float32)
         self._kept: dict[tuple[str, float, int], Any] = {}
 
@@ -94,19 +97,20 @@ class ItemModels:
         """The training counts, the same for every user."""
         return lambda users: tensor_of(np.broadcast_to(self.popularity, (len(users), self.num_items)))
 
-    def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
-        """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0."""
+    def knn_scores(self, neighbours: int, shrink: float, weighted: bool = False) -> ScoreBlock:
+        """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0.
+        ``weighted``: an item of the user counts by its weight."""
         similarity = self._keep(("knn", shrink, neighbours), lambda: self.knn_weights(neighbours, shrink))
-        return self._spread(self.paired, similarity)
+        return self._spread(self.paired, similarity, self.weighted if weighted else self.rows)
 
     def ease_scores(self, penalty: float) -> ScoreBlock:
         """EASE with λ = ``penalty``; items beyond ``ease_items`` have score 0."""
         weights = self._keep(("ease", penalty, 0), lambda: ease_weights(self.rows[:, self.frequent], penalty))
-        return self._spread(self.frequent, weights)
+        return self._spread(self.frequent, weights, self.rows)
 
-    def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
+    def _spread(self, chosen: Int64, weights: Any, rows: sp.csr_matrix) -> ScoreBlock:
         """Scores by the ``weights`` [n, n] between the ``chosen`` items; 0 for other items."""
-        return lambda users: weighted_scores(self.rows[users], chosen, weights)
+        return lambda users: weighted_scores(rows[users], chosen, weights)
 
     def _keep(self, key: tuple[str, float, int], make: Callable[[], Any]) -> Any:
         """Cache only one model of each family: a model can be as large as items × items."""
@@ -229,6 +233,10 @@ def tune_item_baselines(
     for family in wanted:
         settings, started = FAMILIES[family], time.perf_counter()
         best = best_setting(settings, value) if len(requested) else next(iter(settings))
+        if family == "item_knn" and train.weights is not None and len(requested):
+            scores: Callable[..., ScoreBlock] = settings[best]
+            settings = {best: scores, f"{best}, weighted": partial(scores, weighted=True)}
+            best = best_setting(settings, value)
         out[family] = ItemBaseline(best, settings[best], time.perf_counter() - started)
     return out
 
@@ -241,8 +249,8 @@ def best_setting(settings: Mapping[str, T], value: Callable[[T], float]) -> str:
 def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
     """Split ``train`` into the rest and a tenth that takes the place of a validation split, by a seeded draw for each item.
 
-    Both have the users of ``train``: indptr int64 [U + 1], items int64. One item of each user always stays. So nothing
-    is held out of a user with one item, and sometimes nothing of other users.
+    Both have the users of ``train``: indptr int64 [U + 1], items int64, and their weights. One item of each user always
+    stays. So nothing is held out of a user with one item, and sometimes nothing of other users.
     """
     counts = np.diff(train.indptr)
     user = np.repeat(np.arange(len(counts)), counts)
@@ -252,7 +260,7 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
 
     def part(mask: NDArray[np.bool_]) -> KnownItems:
         indptr = np.concatenate(([0], np.cumsum(np.bincount(user[mask], minlength=len(counts)))))
-        return KnownItems(indptr, train.items[mask])
+        return KnownItems(indptr, train.items[mask], None if train.weights is None else train.weights[mask])
 
     return part(~out), part(out)
 

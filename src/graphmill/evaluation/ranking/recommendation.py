@@ -39,10 +39,12 @@ ACCELERATOR_NUMBERS = 64 << 20
 
 @dataclass(frozen=True)
 class KnownItems:
-    """Items per user as CSR: ``items[indptr[u] : indptr[u + 1]]`` for user u. Repetitions are allowed."""
+    """Items per user as CSR: ``items[indptr[u] : indptr[u + 1]]`` for user u. Repetitions are allowed. ``weights`` float32,
+    of each entry, or None."""
 
     indptr: Int64
     items: Int64
+    weights: NDArray[np.float32] | None = None
 
     def of(self, users: Int64) -> tuple[Int64, Int64]:
         """(row, item) int64 pairs: the items of ``users[row]``."""

@@ -39,7 +39,7 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> BlendSco
     parts: dict[str, Part] = {POPULARITY: Popularity(links)}
     for name in list(mix)[1:]:
         if name in TRIED:
-            setting = setting_of(array_of(arrays, f"{name}.setting", (4,), "f"))
+            setting = setting_of(array_of(arrays, f"{name}.setting", (5,), "f"))
             parts[name] = similarities(name, links, setting, np.ascontiguousarray(vectors, dtype=np.float32))
         elif name == PATHS:
             channels = array_of(arrays, "paths.channels", (relations, CHANNELS, 2), "i")

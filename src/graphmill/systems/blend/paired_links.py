@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 import scipy.sparse as sp
 
+from graphmill.graph.interactions import CsrPattern, largest
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
@@ -18,17 +19,13 @@ class PairedLinks(TrainingLinks):
     @classmethod
     def of_graph(cls, graph: TypedGraph) -> PairedLinks:
         """Those of a graph."""
-        outgoing, offsets = [], []
-        for relation in graph.relations:
-            source, target = graph.node_type(relation.source), graph.node_type(relation.target)
-            edges = graph.edges(relation.index)
-            train = np.asarray(edges.split) == TRAIN
-            src, dst, pair = (np.asarray(each, np.int64)[train] for each in (edges.src, edges.dst, edges.pair))
-            keys, first = np.unique(src * target.count + dst, return_index=True)
-            ends = keys // max(target.count, 1), keys % max(target.count, 1)
-            outgoing.append(sp.csr_matrix((pair[first] + 1, ends), (source.count, target.count)))
-            offsets.append((source.offset, target.offset))
-        return cls(outgoing, offsets)
+        links = super().of_graph(graph)
+        for relation, matrix in zip(graph.relations, links.outgoing, strict=True):
+            edges = graph.edges(relation)
+            pair = np.asarray(edges.pair, np.int64)[np.asarray(edges.split) == TRAIN] + 1
+            rows = CsrPattern(matrix.indptr, matrix.indices)
+            matrix.data = largest(rows, matrix.shape[1], *graph.training_edges(relation), pair)
+        return links
 
     @cached_property
     def incoming(self) -> list[sp.csr_matrix]:
@@ -37,9 +34,10 @@ class PairedLinks(TrainingLinks):
 
     def without(self, pairs: np.ndarray) -> PairedLinks:
         """The links without the ``pairs``, bool [pairs]."""
-        kept = []
-        for matrix in self.outgoing:
+        kept, weights = [], []
+        for matrix, strengths in zip(self.outgoing, self.weights, strict=True):
             entries = matrix.tocoo()
             keep = ~pairs[entries.data - 1]
+            weights.append(None if strengths is None else strengths[keep])
             kept.append(sp.csr_matrix((entries.data[keep], (entries.row[keep], entries.col[keep])), matrix.shape))
-        return PairedLinks(kept, self.offsets)
+        return PairedLinks(kept, self.offsets, weights)

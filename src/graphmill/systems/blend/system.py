@@ -186,7 +186,7 @@ class BlendSystem(BaseSystem[BlendModule]):
 
     def scoring(self, model: BlendModule) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: the training links; ``mix.PART`` float32 [relations] for each
-        part; ``spectral.setting`` and ``knn.setting`` float32 [4]; ``paths.channels`` int32 [relations, 64, 2] and
+        part; ``spectral.setting`` and ``knn.setting`` float32 [5]; ``paths.channels`` int32 [relations, 64, 2] and
         ``paths.weights`` float32 [relations, 64]; ``features.rows`` float32 [nodes, f]; ``complex.vectors`` float32
         [nodes, d] and ComplEx's own arrays; ``nbfnet.NAME`` for those of :func:`nbfnet_arrays`."""
         return self._arrays(model, self.links)
@@ -198,7 +198,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         vectors: Mapping[str, np.ndarray] | None = None,
         later: LaterNodes | None = None,
     ) -> dict[str, np.ndarray]:
-        mix, arrays = model.mix.float().cpu().numpy(), links.arrays()
+        weighted = any(system.setting(model.parts[name]).weighted for name, system in self.fitted.items())
+        mix, arrays = model.mix.float().cpu().numpy(), links.arrays(weighted=weighted)
         shared = set(arrays)
         arrays |= {f"mix.{name}": np.ascontiguousarray(mix[:, n]) for n, name in enumerate(self.names)}
         arrays |= {f"{name}.setting": model.parts[name].array("setting") for name in self.fitted}
@@ -226,11 +227,12 @@ class BlendSystem(BaseSystem[BlendModule]):
     def embed_later(self, model: BlendModule, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: projected, of nodes without edges from their
         features, and of ComplEx by regression."""
-        matrix = neighbourhoods_of(later, self.graph, self.entries)
-        vectors, alone = self.spectral(model).projected(matrix), np.diff(matrix.indptr) == 0
+        spectral = self.spectral(model)
+        matrix = neighbourhoods_of(later, self.graph, spectral.entries)
+        vectors, alone = spectral.projected(matrix), np.diff(matrix.indptr) == 0
         if FEATURES in self.names and alone.any():
             rows = comparable_rows(self.graph, later)
-            vectors[alone] = from_features(later, self.graph, rows, self.spectral(model).all())[alone]
+            vectors[alone] = from_features(later, self.graph, rows, spectral.all())[alone]
         links, tables = grown_links(later, self.links, self.graph), {}
         if COMPLEX in self.trained:  # NBFNet needs but the edges
             relations = self.trained[COMPLEX].scoring(model.parts[COMPLEX])["relations"]

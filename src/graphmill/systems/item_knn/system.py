@@ -10,6 +10,7 @@ from torch import Tensor
 
 from graphmill.evaluation.baselines.recommendation import ItemModels, take_out
 from graphmill.evaluation.ranking.items import rank_items
+from graphmill.evaluation.ranking.recommendation import KnownItems
 from graphmill.graph.features import comparable
 from graphmill.systems.closed_form import arrays_of, scores_of
 from graphmill.systems.closed_form import matrix_of as weights_of
@@ -28,7 +29,8 @@ BLOCK = 512
 
 class ItemKnnSystem(ItemClosedForm):
     """The similarities [I, I] as rows: ``indptr`` int64 [I + 1], ``items`` int32 and ``weights`` float32 [nnz];
-    ``neighbours``, ``shrink`` and ``alike`` [1].
+    ``neighbours``, ``shrink`` and ``alike`` [1]; ``weighted`` int64 [1]: whether an item that a user has met counts by the
+    interaction's weight, such as a rating, which the validation split chooses.
 
     Items with features, such as those from attributes, also have similarities by them: ``alike`` times
     :func:`alike_items`, as much as validation allows. So an item without interactions has a score.
@@ -36,34 +38,43 @@ class ItemKnnSystem(ItemClosedForm):
     With very many pairs of items, the items with most interactions are used (:attr:`ItemModels.paired`).
     """
 
-    ARRAYS = ("indptr", "items", "weights", "neighbours", "shrink", "alike")
+    ARRAYS = ("indptr", "items", "weights", "neighbours", "shrink", "alike", "weighted")
     settings: ItemKnnSettings
 
     def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
         """The settings that are 0 by validation, and the similarities."""
         model = self.settings.model
-        neighbours, shrink = model.neighbours, model.shrink
-        if not (neighbours and shrink):
+        neighbours, shrink, weighted = model.neighbours, model.shrink, False
+        if not (neighbours and shrink) or self.view.train_weights is not None:
             best = self.chosen("item_knn", poll).values
             neighbours, shrink = neighbours or int(best["neighbours"]), shrink or best["shrink"]
+            weighted = bool(best.get("weighted"))
         poll()
         models = ItemModels(known(self.view.train), self.view.num_items)
         entries = models.knn_weights(neighbours, shrink).tocoo()
         row, column = models.paired[entries.row], models.paired[entries.col]
         whole = sp.csr_matrix((entries.data, (row, column)), (self.view.num_items,) * 2)
-        alike, whole = self._with_features(whole, poll) if self.view.features else (0.0, whole)
+        alike, whole = self._with_features(whole, weighted, poll) if self.view.features else (0.0, whole)
         chosen = {"neighbours": np.array([neighbours]), "shrink": np.array([shrink], np.float32)}
+        chosen["weighted"] = np.array([weighted], np.int64)
         return arrays_of(whole) | chosen | {"alike": np.array([alike], np.float32)}
 
-    def _with_features(self, whole: sp.csr_matrix, poll: Callable[[], None]) -> tuple[float, sp.csr_matrix]:
+    def met(self, model: SolvedArrays, items: KnownItems) -> sp.csr_matrix:
+        """float32 [U, I]: 1, or the weight, of each item of a user."""
+        return matrix_of(items, self.view.num_items) if model.array("weighted")[0] else super().met(model, items)
+
+    def _with_features(
+        self, whole: sp.csr_matrix, weighted: bool, poll: Callable[[], None]
+    ) -> tuple[float, sp.csr_matrix]:
         """The best of :data:`ALIKE` on the validation split, and the similarities with as much of those by features."""
         counts, rows = self.view.train_by_item.counts, comparable([*zip(*self._features(), strict=True)])
         by_features = alike_items(rows, counts)
         scale = float(whole.data.mean()) / max(float(by_features.data.mean()), 1e-12) if whole.nnz else 1.0
         cases = {str(each): (each, (whole + by_features * np.float32(each * scale)).tocsr()) for each in ALIKE}
-        train, valid = known(self.view.train), known(self.view.valid)
+        train, valid = known(self.view.train, self.view.train_weights), known(self.view.valid)
         if not len(valid.items):
             train, valid = take_out(train)
+        train = train if weighted else KnownItems(train.indptr, train.items)
         met, users = matrix_of(train, self.view.num_items), np.flatnonzero(np.diff(valid.indptr) > 0)
         name, _, cut = self.settings.evaluation.selection_metric.partition("@")
         k = min(int(cut or 20), self.view.num_items)

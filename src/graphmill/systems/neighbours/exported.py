@@ -18,7 +18,7 @@ class SpectralExport(ExportedScorer):
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
-        setting = setting_of(array_of(arrays, "setting", (4,), "f"))
+        setting = setting_of(array_of(arrays, "setting", (5,), "f"))
         self.scorer = NeighbourScorer(self.links, rows_of_links(self.links, setting, self.vectors.numpy()), setting)
 
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
@@ -27,5 +27,5 @@ class SpectralExport(ExportedScorer):
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SpectralExport:
-    """The scorer of an export: its vectors float32 [nodes, d], ``setting`` float32 [4] and the training links."""
+    """The scorer of an export: its vectors float32 [nodes, d], ``setting`` float32 [5] and the training links."""
     return SpectralExport(arrays, vectors)

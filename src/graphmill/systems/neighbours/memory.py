@@ -25,10 +25,11 @@ def memory_parts(graph: TypedGraph, settings: SpectralSettings | KnnSettings, se
     # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
     # as much again as table and columns.
     columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
+    nodes = 4 + ("weight.npy" in graph.manifest["files"])  # vectors with weights are computed beside those without
     width, remedy = settings.model.embedding_dim, "reduce model.embedding_dim"
     return [
         *parts,
-        Part("spectral vectors", "always", (2 * columns + 4 * graph.num_nodes) * width, remedy=remedy),
+        Part("spectral vectors", "always", (2 * columns + nodes * graph.num_nodes) * width, remedy=remedy),
         Part(
             "sums of a relation's neighbours", "evaluation", (graph.num_nodes + 2 * largest) * 2 * width, remedy=remedy
         ),

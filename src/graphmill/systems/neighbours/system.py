@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
@@ -38,7 +39,7 @@ RowsOf = Mapping[float, Callable[[], ScoredRows]]
 
 class NeighboursSystem(ClosedFormSystem):
     """A candidate's score is the similarity of the query's known targets to it, plus that of its known sources to the
-    query, plus log(1 + its training links). Validation links choose the array ``setting`` float32 [4]
+    query, plus log(1 + its training links). Validation links choose the array ``setting`` float32 [5]
     (:func:`~graphmill.evaluation.baselines.neighbours.setting_row`).
     """
 
@@ -50,7 +51,7 @@ class NeighboursSystem(ClosedFormSystem):
         """The model before it is computed: zeros of the final shapes, since a blend holds it among its weights."""
         model, nodes = super().build(step_sizes), self.graph.num_nodes
         width = self.settings.model.embedding_dim if "left" in self.ARRAYS else 0
-        shapes = {"left": (nodes, width), "values": (width,), "setting": (4,)}
+        shapes = {"left": (nodes, width), "values": (width,), "setting": (5,)}
         model.put({name: np.zeros(shapes[name], np.float32) for name in self.ARRAYS})
         return model
 
@@ -60,7 +61,7 @@ class NeighboursSystem(ClosedFormSystem):
         return neighbourhoods(self.graph)
 
     @abstractmethod
-    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """Arrays of the model, and the rows to choose from."""
 
     @abstractmethod
@@ -82,9 +83,14 @@ class NeighboursSystem(ClosedFormSystem):
     ) -> Mapping[str, np.ndarray]:
         """The arrays, with the setting that ranks ``queries`` best. ``products``: called instead of ``poll`` for each
         product of the SVD. ``macro``, ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
-        arrays, rows_of = self.rows_to_choose(products or poll)
-        setting, _ = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
-        return {**arrays, "setting": setting_row(setting)}
+        best: dict[str, np.ndarray] = {}
+        highest = 0.0
+        for weighted in (False,) if self.entries.strengths is None else (False, True):
+            arrays, rows_of = self.rows_to_choose(self.entries.by(weighted), products or poll)
+            setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
+            if not best or mrr > highest:
+                best, highest = {**arrays, "setting": setting_row(replace(setting, weighted=weighted))}, mrr
+        return best
 
     def setting(self, model: SolvedArrays) -> NeighbourSetting:
         """The chosen setting."""
@@ -105,14 +111,15 @@ class KnnSystem(NeighboursSystem):
 
     ARRAYS = ("setting",)
 
-    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """Neighbourhoods with each shrinkage."""
         given = self.settings.model.shrinkage
-        return {}, {each: partial(scaled, self.entries.matrix, each) for each in ((given,) if given else SHRINKAGES)}
+        return {}, {each: partial(scaled, entries.matrix, each) for each in ((given,) if given else SHRINKAGES)}
 
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """float32 [nodes, columns], sparse."""
-        return scaled(self.entries.matrix, self.setting(model).shrinkage)
+        setting = self.setting(model)
+        return scaled(self.entries.by(setting.weighted).matrix, setting.shrinkage)
 
 
 class SpectralSystem(NeighboursSystem):
@@ -123,10 +130,10 @@ class SpectralSystem(NeighboursSystem):
     rotation_keeps_scores = True
     """Similarities are dot products."""
 
-    def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """The vectors, with both kinds of lengths."""
         seed = self.settings.training.seed & 0xFFFF_FFFF
-        spectral = SpectralVectors.of(self.entries, self.settings.model.embedding_dim, seed, poll)
+        spectral = SpectralVectors.of(entries, self.settings.model.embedding_dim, seed, poll)
         vectors = spectral.all()
         arrays = {"left": spectral.left.astype(np.float32), "values": spectral.values.astype(np.float32)}
         return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}
@@ -139,7 +146,8 @@ class SpectralSystem(NeighboursSystem):
 
     def spectral(self, model: SolvedArrays) -> SpectralVectors:
         """The vectors, and the basis for those of new nodes."""
-        return SpectralVectors(self.entries, model.array("left"), model.array("values"))
+        entries = self.entries.by(self.setting(model).weighted)
+        return SpectralVectors(entries, model.array("left"), model.array("values"))
 
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """float32 [nodes, d]."""
@@ -159,6 +167,7 @@ class SpectralSystem(NeighboursSystem):
 
     def embed_later(self, model: SolvedArrays, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: the new nodes' neighbourhoods, projected."""
-        vectors = self.spectral(model).projected(neighbourhoods_of(later, self.graph, self.entries))
+        spectral = self.spectral(model)
+        vectors = spectral.projected(neighbourhoods_of(later, self.graph, spectral.entries))
         links = grown_links(later, TrainingLinks.of_graph(self.graph), self.graph)
         return vectors, {"setting": model.array("setting"), **links.arrays()}

@@ -34,7 +34,11 @@ class ItemClosedForm(ClosedFormSystem):
 
     @abstractmethod
     def scores(self, model: SolvedArrays, met: sp.csr_matrix) -> Tensor:
-        """``met`` [B, I], ones: the items that users have met → scores fp32 [B, I]."""
+        """``met`` [B, I] of :meth:`met`: the items that users have met → scores fp32 [B, I]."""
+
+    def met(self, model: SolvedArrays, items: KnownItems) -> sp.csr_matrix:
+        """float32 [U, I]: 1 for each item of a user."""
+        return matrix_of(KnownItems(items.indptr, items.items), self.view.num_items)
 
     def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:
         """By item."""
@@ -43,7 +47,7 @@ class ItemClosedForm(ClosedFormSystem):
 
     def chosen(self, name: str, poll: Callable[[], None]) -> ItemBaseline:
         """The setting of the predictor ``name`` that is best on validation, by the metric that chooses epochs."""
-        train, valid = known(self.view.train), known(self.view.valid)
+        train, valid = known(self.view.train, self.view.train_weights), known(self.view.valid)
         metric = self.settings.evaluation.selection_metric
         return tune_item_baselines(train, valid, self.view.num_items, metric, poll, wanted=[name])[name]
 
@@ -77,7 +81,7 @@ class ItemClosedForm(ClosedFormSystem):
         candidates = self.candidates()
         histories = histories.take(np.isin(histories.items, candidates))
         queried = np.flatnonzero(np.diff(histories.indptr) > 0)
-        met = matrix_of(KnownItems(histories.indptr, histories.items), self.view.num_items)
+        met = self.met(model, KnownItems(histories.indptr, histories.items, histories.weights))
         seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
         seen = excluded(seen, histories.disliked, exclude_seen != "never")
         lists = top_k(lambda users: self.scores(model, met[users]), queried, self.view.num_items, seen, k, candidates)
@@ -85,13 +89,16 @@ class ItemClosedForm(ClosedFormSystem):
 
 
 def matrix_of(items: KnownItems, num_items: int) -> sp.csr_matrix:
-    """float32 [U, I]: 1 for each item of a user, repeated or not."""
-    matrix = sp.csr_matrix(
-        (np.ones(len(items.items), np.float32), items.items, items.indptr), (len(items.indptr) - 1, num_items)
-    )
-    matrix.sum_duplicates()
-    matrix.data[:] = 1.0
-    return matrix
+    """float32 [U, I]: 1 for each item of a user, repeated or not; or the mean of its weights, if there are any."""
+    shape = len(items.indptr) - 1, num_items
+    times = sp.csr_matrix((np.ones(len(items.items), np.float32), items.items, items.indptr), shape, copy=True)
+    times.sum_duplicates()
+    total = times.copy()
+    if items.weights is not None:
+        total = sp.csr_matrix((items.weights, items.items, items.indptr), shape, copy=True)
+        total.sum_duplicates()
+    total.data /= times.data
+    return total
 
 
 class ItemScorer:
@@ -99,7 +106,7 @@ class ItemScorer:
 
     def __init__(self, system: ItemClosedForm, model: SolvedArrays) -> None:
         self.system, self.model = system, model
-        self.met = matrix_of(known(system.view.train), system.view.num_items)
+        self.met = system.met(model, known(system.view.train, system.view.train_weights))
 
     def of_users(self, users: np.ndarray) -> Tensor:
         """Local user numbers int64 [B] → fp32 [B, I]."""

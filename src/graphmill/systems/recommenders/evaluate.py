@@ -80,7 +80,11 @@ class RecommenderEvaluator:
     @cached_property
     def baselines(self) -> dict[str, ItemBaseline]:
         """The selected baseline predictors, with their best settings on validation."""
-        train, valid, evaluation = known(self.view.train), known(self.view.valid), self.settings.evaluation
+        train, valid, evaluation = (
+            known(self.view.train, self.view.train_weights),
+            known(self.view.valid),
+            self.settings.evaluation,
+        )
         wanted = [name for name in FAMILIES if name in evaluation.baselines and name != self.settings.system]
         return tune_item_baselines(
             train, valid, self.view.num_items, evaluation.selection_metric, self._poll, wanted=wanted
@@ -88,9 +92,9 @@ class RecommenderEvaluator:
 
     @cached_property
     def _models(self) -> ItemModels:
-        return ItemModels(known(self.view.train), self.view.num_items)
+        return ItemModels(known(self.view.train, self.view.train_weights), self.view.num_items)
 
 
-def known(rows: CsrPattern) -> KnownItems:
-    """Rows of the graph in the form that the evaluation requires."""
-    return KnownItems(rows.indptr, rows.columns.astype(np.int64))
+def known(rows: CsrPattern, weights: np.ndarray | None = None) -> KnownItems:
+    """Rows of the graph in the form that the evaluation requires; ``weights`` float32 [entries]."""
+    return KnownItems(rows.indptr, rows.columns.astype(np.int64), weights)
