@@ -124,7 +124,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
                 },
                 "promote": {"when": "checks_pass", **promote},
                 "drift": {"seeds": 0},
-                "warm_epochs": 1,
+                "follow": {"way": "warm_start", "epochs": 1},
                 "publish": "data/live.csv",
             }
             kinds = (GraphDataset, dataset), (EmbeddingModel, model)

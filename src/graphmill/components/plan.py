@@ -11,6 +11,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from graphmill.components.abilities import Abilities, abilities_of
+from graphmill.components.following import FollowSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
@@ -200,7 +201,7 @@ class ModelPlan:
     launcher: LauncherSettings | None
     drift: DriftThresholds
     partitions_def: dg.DynamicPartitionsDefinition | None = None
-    warm_epochs: int = 0
+    follow: FollowSettings = field(default_factory=FollowSettings)
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
     predicts: str = ""

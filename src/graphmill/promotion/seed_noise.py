@@ -94,6 +94,10 @@ def _another_seed(
     stop: StopRequest | None,
 ) -> Embeddings:
     resolved = manifest["resolved"]
+    if not values["training"][
+        "epochs"
+    ]:  # an embed-only run has no training to repeat: the system's default is measured
+        values = values | {"training": {n: v for n, v in values["training"].items() if n != "epochs"}}
     changed = {
         "preset": "none",
         "training": {"seed": seed, "init_from": ""},

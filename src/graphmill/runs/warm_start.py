@@ -1,12 +1,14 @@
-"""``init_from: RUN[@EPOCH]``: start from an earlier run's parameters, matched by node id, relation and type name."""
+"""``init_from: RUN[@EPOCH]``: start from an earlier run's parameters, matched by node id, relation and type name. With
+``epochs: 0`` nothing more is trained, and nodes that the run lacks are folded in (embed only)."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -50,24 +52,43 @@ class WarmStart:
                     f"{self.identity}: {label} has {len(keys)} keys of rows for {list(self.tensors[label].shape)} numbers"
                 )
 
-    def applied_to(self, system: System) -> Callable[[nn.Module], None]:
-        """A function that copies the matching rows into a fresh model of ``system``."""
-        keys = system.row_keys
+    def applied_to(self, system: System, nodes: Iterable[str] = ()) -> Callable[[nn.Module], None]:
+        """A function that copies the matching rows into a fresh model of ``system``. With ``nodes``, the ids of its graph,
+        it folds in those that have no row (embed only), and refuses a model that lacks anything else."""
+        keys, ids = system.row_keys, set(nodes)
 
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
-            parameters = dict(model.named_parameters())
+            parameters, lacking = dict(model.named_parameters()), dict[str, np.ndarray]()
             for name, (label, each) in keys(model).items():
-                self.total += max(len(each), 1)
-                self.copied += self._copy(label, each, parameters[name])
+                rows = self._copy(label, each, parameters[name])
+                size = max(len(each), 1)
+                self.total, self.copied = self.total + size, self.copied + size - len(rows)
+                if len(rows):
+                    lacking[name] = rows
+                if ids:
+                    self._require_only_nodes(label, each, rows, ids)
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
+            if ids:
+                self.summary += f"; embed only: {self.total - self.copied:,} folded in, nothing is trained"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
                 )
+            if ids and lacking:
+                system.fold_in_rows(model, lacking)
 
         return initialise
+
+    def _require_only_nodes(self, label: str, keys: list[str], rows: np.ndarray, ids: set[str]) -> None:
+        whole = len(rows) == max(len(keys), 1)
+        strange = [label] if whole else [f"{label} of {keys[row]}" for row in rows if not _is_node(keys[row], ids)]
+        if strange:
+            raise InputError(
+                f"embed only: {self.identity} has no {strange[0]}, which has to be trained: give training.epochs for a warm "
+                "start (follow: {way: warm_start} in YAML), or start afresh"
+            )
 
     def _table(self, label: str) -> tuple[Tensor | None, list[str]]:
         """The parameter of this label and the keys of its rows. MF's two tables are joined into one, as MMGCN has it."""
@@ -77,21 +98,27 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> int:
+    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> np.ndarray:
+        """Copy the rows of these keys; returns the numbers of those that it has not, [0] for a whole parameter."""
         old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
-            return 0
+            return np.arange(max(len(keys), 1))
         with torch.no_grad():
             if not keys:
                 if old.shape != parameter.shape:
-                    return 0
+                    return np.zeros(1, np.int64)
                 parameter.copy_(old)
-                return 1
+                return np.zeros(0, np.int64)
             place = {key: row for row, key in enumerate(rows)}
-            if pairs := [(row, place[key]) for row, key in enumerate(keys) if key in place]:
-                here, existing = (torch.tensor(side) for side in zip(*pairs, strict=True))
-                parameter[here] = old[existing].to(parameter.dtype)
-            return len(pairs)
+            existing = np.array([place.get(key, -1) for key in keys])
+            here = np.flatnonzero(existing >= 0)
+            parameter[torch.from_numpy(here)] = old[torch.from_numpy(existing[here])].to(parameter.dtype)
+            return np.flatnonzero(existing < 0)
+
+
+def _is_node(key: str, ids: set[str]) -> bool:
+    """Whether the key of a row is a node's: its id, or in a joint table its type and id."""
+    return key in ids or key.partition(" ")[2] in ids
 
 
 def read_champion(folder: Path) -> WarmStart:

@@ -5,6 +5,7 @@ from typing import Any, ClassVar, Literal
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
+from graphmill.training.settings import EPOCHS
 
 
 class LightGcnModel(Settings):
@@ -26,7 +27,7 @@ class LightGcnTraining(SteadyTraining):
     """Training defaults, as published."""
 
     learning_rate: float = setting(0.001, "Peak learning rate at the system's base batch", gt=0.0)
-    epochs: int = setting(400, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    epochs: int = setting(400, EPOCHS, identity=False, ge=0)
 
 
 class LightGcnSettings(RecommenderSettings):

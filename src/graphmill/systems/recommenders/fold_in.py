@@ -10,6 +10,7 @@ these users. A new item's vector is computed from its users in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -120,6 +121,24 @@ def fold_in(
     asked = np.flatnonzero(np.diff(read.indptr) > 0)
     lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, asked, len(items), seen, k, candidates)
     return *of_all(len(vectors), asked, *lists), {"fold_in": setting.name, **about}
+
+
+def fold_in_rows(
+    system: RecommenderSystem, users: np.ndarray, items: np.ndarray, missing: Mapping[str, np.ndarray]
+) -> None:
+    """Fill the ``missing`` rows of "item" and then of "user" in float32 ``users`` [U, d] and ``items`` [I, d], in place: new
+    items from known users, new users from all items.
+    """
+    view, none = system.view, np.zeros(0, np.int64)
+    sides = [(items, missing.get("item", none), users, view.train_by_item, view.train.counts),
+             (users, missing.get("user", none), items, view.train, view.train_by_item.counts)]  # fmt: skip
+    for table, new, _, _, _ in sides:
+        table[new] = 0.0  # a zero vector says nothing where the other side is folded in
+    setting, _ = choose(system, Folding(items, view.train_by_item.counts), users)
+    for table, new, others, links, counts in sides:
+        met = sp.csr_matrix((np.ones(len(links)), links.columns, links.indptr), (len(table), len(others)))
+        folding, known = Folding(others, counts), np.setdiff1d(np.flatnonzero(links.counts > 0), new)[:TUNING_USERS]
+        table[new] = _as_long(folding(met[new], setting), folding(met[known], setting), table[known])
 
 
 def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
