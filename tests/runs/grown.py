@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +14,11 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import feature_key, features_schema
 
 
-def before(graph: TypedGraph, joined: Collection[str], out: Path) -> TypedGraph:
-    """``graph`` without the nodes whose ids are in ``joined``; splits and features stay."""
+def before(
+    graph: TypedGraph, joined: Collection[str], out: Path, renamed: Mapping[str, str] | None = None
+) -> TypedGraph:
+    """``graph`` without the nodes whose ids are in ``joined``, and with the relations ``renamed``; splits and features
+    stay."""
     table = graph.node_table().select(["index", "id", "type", "name", "source"])
     kept = np.array([node not in joined for node in table["id"].to_pylist()])
     place = np.where(kept, np.cumsum(kept) - 1, -1)
@@ -26,7 +29,7 @@ def before(graph: TypedGraph, joined: Collection[str], out: Path) -> TypedGraph:
         ends = [place[np.asarray(x) + graph.node_type(kind).offset]
                 for x, kind in ((edges.src, relation.source), (edges.dst, relation.target))]  # fmt: skip
         held = (ends[0] >= 0) & (ends[1] >= 0)
-        names += [relation.name] * int(held.sum())
+        names += [(renamed or {}).get(relation.name, relation.name)] * int(held.sum())
         for name, values in zip(columns, (*ends, np.asarray(edges.split)), strict=True):
             columns[name].append(values[held])
     kinds = {"head": np.int32, "tail": np.int32, "split": np.uint8}
