@@ -94,10 +94,8 @@ def _another_seed(
     stop: StopRequest | None,
 ) -> Embeddings:
     resolved = manifest["resolved"]
-    if not values["training"][
-        "epochs"
-    ]:  # an embed-only run has no training to repeat: the system's default is measured
-        values = values | {"training": {n: v for n, v in values["training"].items() if n != "epochs"}}
+    if not values["training"]["epochs"]:  # embed only: the system's default is measured
+        del values["training"]["epochs"]
     changed = {
         "preset": "none",
         "training": {"seed": seed, "init_from": ""},

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 
 from graphmill.errors import SettingsError
 from graphmill.graph.graph_location import commit_of, stored_path
@@ -104,7 +103,8 @@ def prepare(
         if warm_start is None:
             raise SettingsError(f"{where}: training.epochs: 0 (embed only): nothing is live yet; train a first version")
         registry.require_folds_in(settings.system)
-        init = f"{init}, embed only"
+        warm_start.nodes = frozenset(graph.node_table()["id"].to_pylist())
+        init += ", embed only"
     digest = fingerprint(job, graph.content_hash, system.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
     return Prepared(job, graph, system, digest, run, warm_start, plan)
@@ -213,7 +213,7 @@ def _fit(
         store=store,
         stop=stop,
         nonfinite_dir=run.path / "nonfinite",
-        initialise=_start_of(prepared),
+        initialise=prepared.warm_start.applied_to(system) if prepared.warm_start else None,
         before_save=run.metrics.sync,
     )
     system.take_parts(engine.model, parts)
@@ -242,13 +242,6 @@ def _fit(
     report = _fit_to_the_end(prepared, engine, listener, began, splits)
     ranks.barrier()
     return report
-
-
-def _start_of(prepared: Prepared) -> Callable[[nn.Module], None] | None:
-    if prepared.warm_start is None:
-        return None
-    nodes = () if prepared.job.settings.training.epochs else prepared.graph.node_table()["id"].to_pylist()
-    return prepared.warm_start.applied_to(prepared.system, nodes)
 
 
 def _fit_to_the_end(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,6 +39,8 @@ class WarmStart:
     identity: str
     tensors: dict[str, Tensor]
     rows: dict[str, list[str]]
+    nodes: frozenset[str] = frozenset()
+    """To embed only, the ids of the nodes of the model's graph."""
     notes: list[str] = field(default_factory=list)
     summary: str = ""
     copied: int = 0
@@ -52,10 +54,10 @@ class WarmStart:
                     f"{self.identity}: {label} has {len(keys)} keys of rows for {list(self.tensors[label].shape)} numbers"
                 )
 
-    def applied_to(self, system: System, nodes: Iterable[str] = ()) -> Callable[[nn.Module], None]:
-        """A function that copies the matching rows into a fresh model of ``system``. With ``nodes``, the ids of its graph,
-        it folds in those that have no row (embed only), and refuses a model that lacks anything else."""
-        keys, ids = system.row_keys, set(nodes)
+    def applied_to(self, system: System) -> Callable[[nn.Module], None]:
+        """A function that copies the matching rows into a fresh model of ``system``. To embed only, it folds in nodes that
+        have no row, and refuses a model that lacks anything else."""
+        keys = system.row_keys
 
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
@@ -66,24 +68,26 @@ class WarmStart:
                 self.total, self.copied = self.total + size, self.copied + size - len(rows)
                 if len(rows):
                     lacking[name] = rows
-                if ids:
-                    self._require_only_nodes(label, each, rows, ids)
+                if self.nodes:
+                    self._require_only_nodes(label, each, rows)
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
-            if ids:
+            if self.nodes:
                 self.summary += f"; embed only: {self.total - self.copied:,} folded in, nothing is trained"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
                 )
-            if ids and lacking:
+            if self.nodes and lacking:
                 system.fold_in_rows(model, lacking)
 
         return initialise
 
-    def _require_only_nodes(self, label: str, keys: list[str], rows: np.ndarray, ids: set[str]) -> None:
-        whole = len(rows) == max(len(keys), 1)
-        strange = [label] if whole else [f"{label} of {keys[row]}" for row in rows if not _is_node(keys[row], ids)]
+    def _require_only_nodes(self, label: str, keys: list[str], rows: np.ndarray) -> None:
+        lacking = [keys[row] for row in rows] if len(rows) < max(len(keys), 1) else []
+        # In a joint table the key of a node is its type and id.
+        strange = [f"{label} of {key}" for key in lacking if self.nodes.isdisjoint((key, key.partition(" ")[2]))]
+        strange += [label] * (len(rows) > len(lacking))
         if strange:
             raise InputError(
                 f"embed only: {self.identity} has no {strange[0]}, which has to be trained: give training.epochs for a warm "
@@ -114,11 +118,6 @@ class WarmStart:
             here = np.flatnonzero(existing >= 0)
             parameter[torch.from_numpy(here)] = old[torch.from_numpy(existing[here])].to(parameter.dtype)
             return np.flatnonzero(existing < 0)
-
-
-def _is_node(key: str, ids: set[str]) -> bool:
-    """Whether the key of a row is a node's: its id, or in a joint table its type and id."""
-    return key in ids or key.partition(" ")[2] in ids
 
 
 def read_champion(folder: Path) -> WarmStart:
@@ -155,4 +154,4 @@ def read_warm_start(reference: str) -> WarmStart:
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
     fingerprint = shortened(named(manifest["fingerprint"], schedules_of(loaded.snapshot.state)))
-    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes)
+    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes=notes)

@@ -107,14 +107,16 @@ def fold_in(
         of_users = Folding(users, view.train.counts)
         trained = sp.csr_matrix((np.ones(len(view.train)), view.train_by_item.columns, view.train_by_item.indptr))
         trained.resize(view.num_items, view.num_users)
-        found = _as_long(of_users(met, setting), of_users(trained, setting), items)
+        found = _as_known(of_users, setting, met, trained, items)
         items = np.concatenate([items, found.astype(items.dtype)])
         of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
     met = _ones(row, column, (len(histories.known), len(items)))
     candidates = np.concatenate((system.candidates(), sorted_unique(column[new & (histories.known[row] >= 0)])))
     usable = np.isin(column, candidates)  # vectors of other items are random
     read = _ones(row[usable], column[usable], met.shape)
-    vectors = _as_long(of_items(read, setting), *_known_users(system, of_items, setting, users, len(items)))
+    of_known = sp.csr_matrix((np.ones(len(view.train)), view.train.columns, view.train.indptr))
+    of_known.resize(view.num_users, len(items))
+    vectors = _as_known(of_items, setting, read, of_known, users)
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
     seen = excluded(seen, histories.disliked, exclude_seen != "never")
@@ -137,8 +139,8 @@ def fold_in_rows(
     setting, _ = choose(system, Folding(items, view.train_by_item.counts), users)
     for table, new, others, links, counts in sides:
         met = sp.csr_matrix((np.ones(len(links)), links.columns, links.indptr), (len(table), len(others)))
-        folding, known = Folding(others, counts), np.setdiff1d(np.flatnonzero(links.counts > 0), new)[:TUNING_USERS]
-        table[new] = _as_long(folding(met[new], setting), folding(met[known], setting), table[known])
+        known = np.delete(np.arange(len(table)), new)
+        table[new] = _as_known(Folding(others, counts), setting, met[new], met[known], table[known])
 
 
 def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
@@ -171,20 +173,14 @@ def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tu
     return SETTINGS[best], {f"valid_{wanted}": figures[best], f"valid_{wanted}_trained": figure(users[asked])}
 
 
-def _known_users(
-    system: RecommenderSystem, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of some known users: folded in, and trained."""
-    some = np.flatnonzero(system.view.train.counts > 0)[:TUNING_USERS]
-    indptr, columns = known(system.view.train).rows(some)
-    return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
-
-
-def _as_long(found: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
-    """Vectors scaled by the factor that gives folded-in known nodes their trained mean length, so that scores of old
-    and new are comparable."""
-    length = float(np.linalg.norm(of_known, axis=1).mean())
-    return found * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else found
+def _as_known(
+    folding: Folding, setting: FoldIn, met: sp.csr_matrix, of_known: sp.csr_matrix, trained: np.ndarray
+) -> np.ndarray:
+    """Vectors folded in from the rows of ``met``, scaled by the factor that gives some known nodes (``of_known`` [k, n])
+    their trained mean length (``trained`` [k, d]), so that scores of old and new are comparable."""
+    some = np.flatnonzero(np.diff(of_known.indptr) > 0)[:TUNING_USERS]
+    found, length = folding(met, setting), float(np.linalg.norm(folding(of_known[some], setting), axis=1).mean())
+    return found * (float(np.linalg.norm(trained[some], axis=1).mean()) / length) if length > 0 else found
 
 
 def _ones(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
