@@ -65,18 +65,23 @@ def test_every_system_that_folds_in_gives_a_whole_run(system: str, tmp_path: Pat
     )["run_dir"] != result["run_dir"], "a warm start is another run"  # fmt: skip
 
 
-@pytest.mark.parametrize(("system", "table"), [("mf", "item"), ("distmult", "entities"), ("transe", "entities")])
+@pytest.mark.parametrize(
+    ("system", "table"), [("mf", "item"), ("kgat", "tables.1"), ("distmult", "entities"), ("transe", "entities")]
+)
 def test_new_nodes_are_near_what_their_edges_say(system: str, table: str, tmp_path: Path) -> None:
     """The vectors of new nodes are closer to those of nodes of their group than the mean of the table is."""
     grown = Grown(system, tmp_path, LONGER)
     restored = restore(grown.run()["run_dir"])
     _, keys = restored.system.row_keys(restored.model)[table]
     vectors = dict(restored.model.named_parameters())[table].detach().numpy()
-    groups, per = np.array([int(key.lstrip("abcdefghijklmnopqrstuvwxyz")) for key in keys]), 5 if system == "mf" else 6
+    groups, per = (
+        np.array([int(key.lstrip("abcdefghijklmnopqrstuvwxyz")) for key in keys]),
+        5 if system in ("mf", "kgat") else 6,
+    )
     vectors = vectors - vectors.mean(0)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     kinds = np.zeros(len(keys), int)
-    if system != "mf":
+    if table == "entities":
         kinds = np.repeat(np.arange(len(grown.after.node_types)), [t.count for t in grown.after.node_types])
     near = []
     for row in (row for row, key in enumerate(keys) if key in grown.joined):
