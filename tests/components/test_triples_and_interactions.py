@@ -61,7 +61,7 @@ def test_a_given_split_whose_training_knows_the_future_warns(
     folder = project.root / "data" / "dated"
     folder.mkdir(parents=True)
     for name, times in (("train", train_times), ("valid", range(20, 22)), ("test", range(22, 24))):
-        lines = [f"e{time % 10}\tr\tf{(time * 3) % 20}\t{time}" for time in times]
+        lines = [f"e{time % 10}\tr\tf{time // 10}\t{time}" for time in times]
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
     source = {"name": "triples", "format": "triples", "path": "data/dated", "timed": True}
     result = project.materialize(project.dataset(sources=[source]))
