@@ -55,8 +55,8 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         for row in comparison["relations"]
     )
     labels = {name: label for name, label in BASELINES.items() if name in figures}
-    ratio, shown = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
-    shown = {name: value for name, value in shown.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+    ratio, values = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
+    values = {name: value for name, value in values.items() if not name.startswith(("optimistic_", "pessimistic_"))}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
     by_relation = records([_relation_row(relation) for relation in comparison["relations"]])
@@ -64,7 +64,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
         # The bounds for ties are in the report: the UI would plot each of them.
-        others=scalars(shown | comparison["ratios"] | interval),
+        others=scalars(values | comparison["ratios"] | interval),
         pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
         baselines={label: figures[name] | {f"{other}_mrr": others[name]["mrr"]} for name, label in labels.items()},

@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from graphmill.reports.card import Section, Table, beside_baselines, card_sectio
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.verdict import card_verdict
 from graphmill.training.metrics_log import MetricsLog
+from graphmill.verified_files import verified_file
 
 REPORT = "report.html"
 _WIDEST = 900
@@ -57,23 +59,34 @@ def describe_run(folder: str | Path) -> Path:
 
 
 def write_report(folder: str | Path, out: str | Path = "") -> Path:
-    """Write the report of a run or version to ``out``, or as ``report.html`` into its folder; returns the path.
+    """Write the report of a run to ``out``, or as ``report.html`` into its folder; returns the path.
+
+    A version keeps the report that its promotion wrote: it is copied to ``out``.
 
     Raises:
-        InputError: nothing was exported. ResourceError: it cannot be written.
+        InputError: nothing was exported, or a version's report is damaged. ResourceError: it cannot be written.
     """
-    files = with_health(read_card_files(folder))
+    files = read_card_files(folder)
+    if not files.version:
+        page = report_html(with_health(files)).encode()
+    elif out:
+        page = verified_file(files.folder, REPORT).read_bytes()
+    else:
+        return verified_file(files.folder, REPORT)
     target = Path(out) if out else files.folder / REPORT
     with os_error_in_a_sentence(f"{target} cannot be written", "choose another file with --out FILE"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, report_html(files).encode())
+        write_atomically(target, page)
     return target
 
 
-def with_health(files: CardFiles) -> CardFiles:
-    """The same files with the health report of the vectors, if there are any. It is computed if no file has it."""
+def with_health(files: CardFiles, computed: Mapping[str, Any] | None = None) -> CardFiles:
+    """The same files with the health report of the vectors, if there are any. If no file has it, it is ``computed``, or
+    computed now."""
     if not files.vectors or (files.health and files.health_is_of_export):
         return files
+    if computed:
+        return replace(files, health=computed)
     from graphmill.reports.validation import validate_file
 
     graph = str(files.data.get("path", ""))
@@ -96,7 +109,7 @@ def report_html(files: CardFiles) -> str:
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style></head>\n<body><header><h1>{title}</h1>"
+        f"<style>{STYLE}</style></head>\n<body><header><h1>{title}</h1>"
         f'<p class="lead {card_verdict(files).word}">{_inline(first.text[0])}</p><p>{_inline(first.text[1])}</p>'
         f'<nav aria-label="Parts">{anchors}</nav></header>\n'
         f"<main>{body}</main></body></html>\n"
@@ -127,8 +140,8 @@ def _bars(files: CardFiles) -> str:
         return ""
     most = max(values.values())
     rows = "".join(
-        f'<span>{html.escape(who)}</span><span class="track"><span class="bar{" own" if who == "model" else ""}" '
-        f'style="width:{100 * max(value, 0) / most:.1f}%"></span></span><span class="value">{number(value)}</span>'
+        f'<span>{html.escape(who)}</span><span class="track"><svg class="bar{" own" if who == "model" else ""}" '
+        f'width="{100 * max(value, 0) / most:.1f}%"></svg></span><span class="value">{number(value)}</span>'
         for who, value in sorted(values.items(), key=lambda item: -item[1])
     )
     return f'<p class="caption">{html.escape(metric)}</p><div class="bars">{rows}</div>'
@@ -166,8 +179,6 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
-        if not path.is_file():
-            path = files.folder / Path(name).name  # in a version, all files are in one folder
         if path.is_file() and (section != "health" or current):
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():
@@ -198,7 +209,7 @@ def _of_vectors(files: CardFiles) -> Iterator[Picture]:
     yield Picture("health", "Cosines of pairs of rows", cosine_histograms(vectors, types))
 
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--panel:#f5f7f8;--own:#0072b2;
 --other:#9fb0b8;--good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;--panel:#1c2327;
