@@ -90,8 +90,8 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
     @classmethod
     def read(cls, path: Path) -> Choice | None:
@@ -108,9 +108,9 @@ def chosen_of(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Cho
     finished = sorted((each for each in done if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
-        own = measured[each.run]
-        found = paired_bootstrap(first.values, own.values, groups=first.groups, units=first.units)
-        ranked.append(replace(each, below=(found.low, found.high)))
+        mine = measured[each.run]
+        difference = paired_bootstrap(first.values, mine.values, groups=first.groups, units=first.units)
+        ranked.append(replace(each, below=(difference.low, difference.high)))
     least = LEVEL * first.mean
     best_of = {each.system: each for each in reversed(ranked)}  # of each system its best settings
     level = [each for each in best_of.values() if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
