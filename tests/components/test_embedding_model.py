@@ -203,7 +203,7 @@ def test_two_models_live_beside_each_other(project: Project) -> None:
             {"settings": {"training": {"epoch": 3}}},
             r"settings: unknown setting 'training\.epoch' \(did you mean 'epochs'\? known here: epochs",
         ),
-        ({"settings": {"training": {"epochs": 0}}}, r"settings: training\.epochs = 0"),
+        ({"settings": {"training": {"epochs": -1}}}, r"settings: training\.epochs = -1"),
         ({"settings": {"preset": "m1_64gb"}}, r"settings: preset 'm1_64gb' is unknown"),
         ({"settings": {"data": "elsewhere"}}, r"settings\.data is set by the component"),
         (
@@ -283,14 +283,14 @@ def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Proj
         selection=[dg.AssetKey(["toy", "hgt_model"])],
         instance=built.instance,
         raise_on_error=False,
-        run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": 0}}}}},
+        run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": -1}}}}},
         resources={
             "graphmill_store": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
             "accelerator": AcceleratorResource(),
             "worker": FakeWorker(replies={}),
         },
     )
-    assert failure(result).startswith("the Launchpad: training.epochs = 0: ")
+    assert failure(result).startswith("the Launchpad: training.epochs = -1: ")
     assert not [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
 
 

@@ -3,24 +3,30 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 
 from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.components.following import FollowSettings, decide
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.summary import summarise
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_sources
-from graphmill.promotion.versions import Versions, version_rows
+from graphmill.promotion.versions import Version, Versions, version_rows
 from graphmill.serving.runs import finished_runs
 from tests.components.conftest import Project, write_kg
 from tests.components.test_promoted import WorkerHere
@@ -31,11 +37,18 @@ GONE = "005"
 """The node that the later snapshots do not have."""
 
 
-def write_snapshot(root: Path, name: str, seed: int = 0, without: str = "") -> Path:
+NEW = "900"
+"""A disease that the snapshot ``joined`` has, with four genes."""
+
+
+def write_snapshot(root: Path, name: str, seed: int = 0, without: str = "", *, joined: bool = False) -> Path:
     """The files of one snapshot, written long ago, so that the sensor need not wait for them."""
     path = root / PATH.replace("{partition}", name)
     write_kg(path, seed=seed)
     lines = path.read_text().splitlines()
+    for gene in range(80, 84) if joined else ():
+        ends = [f"{NEW},{NEW},disease,node {NEW},TEST", f"{gene},{gene:03d},gene/protein,node {gene},TEST"]
+        lines += [f"dise_gene,dise_gene,{a},{b}" for a, b in (ends, ends[::-1])]
     path.write_text("\n".join(line for line in lines if not without or f",{without}," not in line) + "\n")
     os.utime(path, (1000 + seed, 1000 + seed))
     return path
@@ -103,6 +116,7 @@ class Growing:
 
 
 Make = Callable[..., Growing]
+WARM = {"way": "warm_start", "epochs": 1}
 
 
 @pytest.fixture
@@ -111,7 +125,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
         sandbox = stack.enter_context(create_defs_folder_sandbox())
 
-        def growing(partitions: Mapping[str, Any], **promote: Any) -> Growing:
+        def growing(partitions: Mapping[str, Any], follow: Any = WARM, **promote: Any) -> Growing:
             dataset = {"name": "toy", "sources": SOURCES, "partitions": dict(partitions), "watch": {"enabled": True}}
             model = {
                 "dataset": "toy",
@@ -124,7 +138,7 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
                 },
                 "promote": {"when": "checks_pass", **promote},
                 "drift": {"seeds": 0},
-                "warm_epochs": 1,
+                "follow": follow,
                 "publish": "data/live.csv",
             }
             kinds = (GraphDataset, dataset), (EmbeddingModel, model)
@@ -259,9 +273,68 @@ def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> N
     assert "two snapshots are named" in growing.tick().skip_reason.skip_message
 
 
-def test_what_does_not_train_cannot_start_from_the_live_version(project: Project) -> None:
-    with pytest.raises(SettingsError, match="warm_epochs: knn is computed in closed form"):
-        project.model(system="knn", warm_epochs=3)
+def test_auto_follows_a_change_by_what_changed(make: Make, project: Project, tmp_path: Path) -> None:
+    """A first snapshot is trained; a small change is embedded only, in a version that is complete by itself."""
+    growing = make({}, {"way": "auto", "epochs": 3}, except_checks=any_check(project))
+    write_snapshot(growing.root, "2024-09")
+    write_snapshot(growing.root, "2024-10", without=GONE, joined=True)
+    growing.tick()
+    assert growing.run("2024-09").success
+    first = growing.versions.current()
+    assert first is not None
+    assert growing.trained("2024-09") == ("", 2)
+    assert growing.run("2024-10").success
+    live = growing.versions.current()
+    assert live is not None
+    assert growing.trained("2024-10") == ("champion", 0)
+    assert live.about["snapshot"] == "2024-10", "it goes through the same gate"
+    page = growing.made("distmult_model", "2024-10").metadata
+    assert str(page["follow"].value).startswith("embed_only: ")
+    assert page["follow"].value in json.loads((live.path / "report.json").read_text())["notes"]
+    before, after = vectors_of(first), vectors_of(live)
+    assert set(before) - set(after) == {GONE}
+    assert set(after) - set(before) == {NEW}
+    assert all(np.allclose(after[node], before[node], atol=1e-5) for node in before if node != GONE)
+    assert np.linalg.norm(after[NEW]) > 0.1 * np.mean([np.linalg.norm(vector) for vector in before.values()])
+
+    def decided(name: str, **change: Any) -> tuple[str, str]:
+        tables = read_edges(changed(tmp_path / f"{name}.csv", **change))
+        graph = build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / name).path
+        return decide(FollowSettings(way="auto"), "distmult", growing.versions, graph)
+
+    way, why = decided("edges", seed=1)
+    assert way == "warm_start"
+    assert f"since {first.name} was trained" in why, "not since the version that was only embedded"
+    assert decided("relations", words=("dise_dise", "resembles")) == (
+        "warm_start", f"disease | dise_dise | disease has come or gone since {first.name} was trained"
+    )  # fmt: skip
+    assert decided("others", words=("node ", "name "), ids="x")[0] == "fresh"
+    assert decide(FollowSettings(way="auto"), "conve", growing.versions, tmp_path)[0] == "fresh"
+
+
+def vectors_of(version: Version) -> dict[str, Any]:
+    return {row["node_id"]: row["embedding"] for row in pq.read_table(version.path / "embeddings.parquet").to_pylist()}
+
+
+def changed(path: Path, seed: int = 0, words: tuple[str, str] = ("", ""), ids: str = "") -> Path:
+    """The first snapshot's file with another word, or with ``ids`` before each id."""
+    write_kg(path, seed=seed)
+    header, *lines = path.read_text().replace(*words).splitlines()
+    lines = [re.sub(r",(\d{3}),", rf",{ids}\1,", line) for line in lines]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("system", "way", "words"),
+    [
+        ("knn", "warm_start", "follow: knn is computed in closed form"),
+        ("hgt", "embed_only", "hgt cannot fold in new nodes without a training; those that can: .*complex"),
+    ],
+)
+def test_a_way_that_a_system_cannot_follow_is_refused(project: Project, system: str, way: str, words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        project.model(system=system, follow={"way": way})
 
 
 def test_names_are_ordered_by_their_numbers(tmp_path: Path) -> None:

@@ -54,6 +54,23 @@ def test_a_folder_of_triples_becomes_a_graph_with_the_given_split(project: Proje
     assert project.metadata("toy/nodes")["dagster/row_count"] == graph.num_nodes == 12
 
 
+@pytest.mark.parametrize(("train_times", "passes"), [(range(10), True), (range(30, 40), False)])
+def test_a_given_split_whose_training_knows_the_future_warns(
+    project: Project, train_times: range, passes: bool
+) -> None:
+    folder = project.root / "data" / "dated"
+    folder.mkdir(parents=True)
+    for name, times in (("train", train_times), ("valid", range(20, 22)), ("test", range(22, 24))):
+        lines = [f"e{time % 10}\tr\tf{time // 10}\t{time}" for time in times]
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n")
+    source = {"name": "triples", "format": "triples", "path": "data/dated", "timed": True}
+    result = project.materialize(project.dataset(sources=[source]))
+    assert result.success, failure(result)
+    sealed = checks(result)["no_split_leakage"]
+    assert (sealed.passed, sealed.severity) == (passes, dg.AssetCheckSeverity.WARN)
+    assert ("100% of the training edges are newer" in str(sealed.description)) is not passes
+
+
 def test_every_file_of_a_folder_counts_and_no_other(project: Project) -> None:
     folder = project.root / "data" / "triples"
     write_triples(folder)

@@ -56,6 +56,15 @@ def test_what_is_said_again_later_is_left_out_and_counted(build):
     assert audit_leakage(graph).clean
 
 
+@pytest.mark.parametrize(("split", "share"), [([0] * 24 + [2] * 8, 0.0), ([2] * 8 + [0] * 24, 1.0)])
+def test_the_audit_says_how_much_training_knows_of_the_future(build, split, share):
+    triples, times = dated()
+    edges = edges_table(triples, timestamp=times, split=split)
+    assert build(NODES, edges).manifest["report"]["leakage"]["newer_share"] == share
+    untimed = build(NODES, edges_table(triples, split=split)).manifest["report"]["leakage"]
+    assert "newer_share" not in untimed
+
+
 def test_edges_without_a_time_are_known_from_the_beginning(build):
     triples, times = dated()
     triples += [("is_a", 4, 5), ("known", 3, 11)]  # the second pair is the newest of all, and was known

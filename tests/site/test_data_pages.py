@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.components.following import FollowSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_attributes, parse_sources
@@ -84,7 +85,7 @@ def test_when_ids_do_not_match(here: Path, repository: Path) -> None:
 
 def test_a_graph_that_grows(here: Path, repository: Path) -> None:
     dataset, model = documents(blocks(repository, "a_graph_that_grows", "yaml")[0])
-    assert model["warm_epochs"] > 0
+    assert FollowSettings(**model["follow"]).way == "auto"
     for month in ("2026-9", "2026-10"):
         Path(f"data/01_raw/{month}").mkdir(parents=True)
         Path(f"data/01_raw/{month}/kg.csv").write_bytes(Path("kg.csv").read_bytes())

@@ -1,4 +1,4 @@
-"""New items of recommenders: vectors from features (MMGCN, DRAGON) or from facts (KGAT), in closed form or by one pass."""
+"""New items of recommenders: vectors from features (MMGCN, DRAGON) by one pass."""
 
 import json
 from pathlib import Path
@@ -87,14 +87,6 @@ def feature_file(folder: Path, name: str, items: np.ndarray) -> Path:
     return path
 
 
-def fact_file(folder: Path, items: np.ndarray) -> Path:
-    path = folder / "facts.csv"
-    lines = [f"item{i},item,genre,entity{i % TASTES},entity" for i in items]
-    lines += [f"item{i},item,maker,entity{TASTES + i % TASTES},entity" for i in items]
-    path.write_text("\n".join(["head,head_type,relation,tail,tail_type", *lines]) + "\n")
-    return path
-
-
 COLUMNS = {
     f"{end}_{what}": f"{end}{more}" for end in ("head", "tail") for what, more in (("id", ""), ("type", "_type"))
 }
@@ -117,14 +109,11 @@ def recall_among(run: Run, items: list[int], k: int, graph: TypedGraph) -> float
     return float(np.mean(found))
 
 
-@pytest.mark.parametrize("case", ["mmgcn", "dragon", "kgat"])
+@pytest.mark.parametrize("case", ["mmgcn", "dragon"])
 def test_hidden_items_are_recommended_to_who_likes_them(case: str, graph: TypedGraph, tmp_path: Path) -> None:
     run = trained(graph, case, tmp_path / "runs")
-    if case == "kgat":
-        grown = run.embed(fact_file(tmp_path, NEW_ITEMS), tmp_path / "out", columns=COLUMNS)
-    else:
-        files = {name: feature_file(tmp_path, name, np.arange(ITEMS - HIDDEN - 3, ITEMS)) for name in SETS}
-        grown = run.embed(features=files, output=tmp_path / "out")
+    files = {name: feature_file(tmp_path, name, np.arange(ITEMS - HIDDEN - 3, ITEMS)) for name in SETS}
+    grown = run.embed(features=files, output=tmp_path / "out")
     assert len(grown) == len(run) + HIDDEN
     assert np.array_equal(grown["item3"], run["item3"])
     assert np.array_equal(grown["user7"], run["user7"])
@@ -185,11 +174,8 @@ def test_what_cannot_be_used_is_said_in_a_sentence(graph: TypedGraph, dragon: Ru
 def test_systems_that_know_nothing_of_an_item_say_what_does(graph: TypedGraph, tmp_path: Path) -> None:
     image = feature_file(tmp_path, "image", NEW_ITEMS)
     bpr = trained(graph, "mf", tmp_path / "bpr", training={"epochs": 1})
-    with pytest.raises(SettingsError, match="mmgcn or dragon, which read features of new items, or kgat"):
+    with pytest.raises(SettingsError, match=r"training\.epochs: 0, .*, or use mmgcn or dragon, which read features"):
         bpr.embed(features={"image": image}, output=tmp_path / "out")
-    kgat = trained(graph, "kgat", tmp_path / "kgat", training={"epochs": 1})
-    with pytest.raises(InputError, match="have no edge to a node of the model"):
-        kgat.embed(features={"image": image}, output=tmp_path / "out")
 
 
 def test_on_the_command_line(dragon: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,8 +45,8 @@ def embed(
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
 
-    Spectral needs --edges. blend and HGT need --edges, or the --features or --attributes that they were trained with. KGAT
-    needs facts as --edges. MMGCN and DRAGON need --features or --attributes of items.
+    Spectral needs --edges. blend and HGT need --edges, or the --features or --attributes that they were trained with.
+    MMGCN and DRAGON need --features or --attributes of items.
     """
     from graphmill.usage.embed import NEW, embed_run
     from graphmill.usage.joining_nodes import read_joining

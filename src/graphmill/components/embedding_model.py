@@ -12,6 +12,7 @@ from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
+from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
@@ -38,7 +39,7 @@ from graphmill.settings import Settings, parse
 from graphmill.systems.auto import AUTO, AutoSettings
 from graphmill.systems.base import ClosedFormSettings
 from graphmill.systems.entry import Entry
-from graphmill.systems.registry import SYSTEMS, choose_preset
+from graphmill.systems.registry import SYSTEMS, choose_preset, require_folds_in
 from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Entry], bool]]] = {
@@ -63,6 +64,7 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "ranking": ("ranking", RankingSettings),
     "promote": ("promotion", PromotionSettings),
     "drift": ("drift", DriftThresholds),
+    "follow": ("follow", FollowSettings),
 }
 """Sections of the YAML with settings of assets → the field of the plan, and the settings model."""
 
@@ -135,11 +137,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)
-    warm_epochs: int = Field(
-        0,
-        ge=0,
-        description="Epochs of a training that starts from the live version, matched by node id; 0: each starts fresh.",
-    )
+    follow: Annotated[Any, section(FollowSettings, "follow")] = Field(default_factory=FollowSettings)
     schedule: Schedule | None = Field(None, description="When to retrain.")
     freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
@@ -181,17 +179,16 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
             partitions_def=partitions_of(context, self.dataset),
-            warm_epochs=self.warm_epochs,
             **sections,
         )
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
-        if plan.warm_epochs and plan.predicts:
-            raise SettingsError(
-                "warm_epochs: system: auto trains several systems; name the one to go on with, or remove it"
-            )
-        if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
-            raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
+        if plan.follow.way != "fresh" and plan.predicts:
+            raise SettingsError("follow: system: auto trains several systems; name the one to go on with, or remove it")
+        if plan.follow.way != "fresh" and isinstance(plan.settings, ClosedFormSettings):
+            raise SettingsError(f"follow: {plan.system} is computed in closed form, in one step: remove it")
+        if plan.follow.way == "embed_only":
+            require_folds_in(plan.system)
         return plan
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

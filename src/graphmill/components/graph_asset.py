@@ -188,6 +188,12 @@ def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.As
         for between, count in report["leakage"].get(part, {}).items()
         if count
     ]
+    newer = report["leakage"].get("newer_share", 0.0)
+    if newer and report["split_source"].startswith("given"):
+        beyond.append(
+            f"{newer:.0%} of the training edges are newer than the median held-out edge, so that test figures are not those "
+            "of a forecast: split by time (graph.split: {given: redraw, method: by_time}; global_time for interactions)"
+        )
     # A repeated item is not a leak: the n-th interaction is predicted from those before.
     again = report["split_source"] == "leave_one_out"
     return [

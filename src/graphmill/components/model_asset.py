@@ -7,6 +7,7 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.following import decide
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
@@ -95,9 +96,12 @@ def _job(step: Step) -> Job:
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
     values = settings.model_dump()
-    if step.plan.warm_epochs and Versions(step.path(step.plan.versions_folder)).current_name():
-        values["training"] |= {"init_from": "champion", "epochs": step.plan.warm_epochs}
-    return {"settings": values, "run_root": step.run_root}
+    follow, versions = step.plan.follow, Versions(step.path(step.plan.versions_folder))
+    way, reason = decide(follow, step.plan.system, versions, step.path(settings.data))
+    step.followed = f"{way}: {reason}" if reason else ""
+    if way != "fresh":
+        values["training"] |= {"init_from": "champion", "epochs": follow.epochs if way == "warm_start" else 0}
+    return {"settings": values, "run_root": step.run_root, "note": step.followed}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
@@ -118,6 +122,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "preset_reason": plan.preset_reason,
         "reused": bool(result.get("reused")),
         "launcher": step.launcher.kind,
+        **({"follow": step.followed} if step.followed else {}),
         **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
         **({"system": plan.system, "systems": records(_systems(choice))} if choice else {}),
     }
@@ -165,6 +170,8 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     if result.get("reused"):
         begin = "An earlier run with these settings and data is reused"
     text = f"{begin}: {plan.system}, {result.get('epochs_done')} epochs"
+    if not result.get("epochs_done"):
+        text = f"Embedded only, from the live version: {plan.system}, nothing is trained"
     if result.get("best_epoch"):
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."

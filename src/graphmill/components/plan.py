@@ -11,6 +11,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from graphmill.components.abilities import abilities_of
+from graphmill.components.following import FollowSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
@@ -189,8 +190,8 @@ class ModelPlan:
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds
+    follow: FollowSettings
     partitions_def: dg.DynamicPartitionsDefinition | None = None
-    warm_epochs: int = 0
     predicts: str = ""
     """With ``system: auto``, the section of the YAML that says what it predicts: recommendations or links."""
 

@@ -20,7 +20,7 @@ from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
 from graphmill.graph.grouping import EdgePieces, group_edges, written
-from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out
+from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out, newer_share
 from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
@@ -185,6 +185,8 @@ def _audit(
     report = pairs.audit(split)
     if source in BY_TIME:
         return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
+    if "timestamp" in arrays:
+        report = replace(report, newer_share=newer_share(arrays["timestamp"], split))
     if source == group_split.METHOD:
         relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
         src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))

@@ -3,7 +3,8 @@
 A held-out edge leaks if any edge of the other split joins its two nodes, in either direction and under any relation:
 the answer can then be looked up instead of predicted. This finds repeated triples, reversed triples, and triples whose
 inverse is another relation (the defect of WN18 and FB15k: Toutanova and Chen 2015; Dettmers et al. 2018). In a split by
-time, a training edge that is as new as a held-out edge also counts as a leak.
+time, a training edge that is as new as a held-out edge also counts as a leak. In other splits of edges with times, the
+share of newer training edges says how far training knows the future of what is asked.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
+from graphmill.ingest.tables import NO_TIME
 
 COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
 """(held out, seen): training must see neither valid nor test, and the choice of a model by valid must not see test."""
@@ -61,11 +63,12 @@ class LeakageReport:
 
     ``seen_edges``: for each comparison, the number of seen edges that the split's method forbids. "later" (split by time):
     those that are not older than the oldest held-out edge. "group_links" (split by groups): those of the chosen relations
-    at nodes that have held-out ones.
+    at nodes that have held-out ones. ``newer_share``: see :func:`newer_share`; None if the split is by time.
     """
 
     overlaps: tuple[Overlap, ...]
     seen_edges: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    newer_share: float | None = None
 
     @property
     def leaked_pairs(self) -> int:
@@ -82,7 +85,8 @@ class LeakageReport:
         overlaps = [overlap.to_dict() for overlap in self.overlaps]
         names = [f"{SPLIT_NAMES[seen]} against {SPLIT_NAMES[held]}" for held, seen in COMPARISONS]
         others = {what: dict(zip(names, counts, strict=True)) for what, counts in self.seen_edges.items()}
-        return {"leaked_pairs": self.leaked_pairs, "overlaps": overlaps, **others}
+        newer = {} if self.newer_share is None else {"newer_share": self.newer_share}
+        return {"leaked_pairs": self.leaked_pairs, "overlaps": overlaps, **others, **newer}
 
 
 def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) -> tuple[int, ...]:
@@ -95,6 +99,16 @@ def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) ->
         held = times[split == held_out]
         numbers.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
     return tuple(numbers)
+
+
+def newer_share(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) -> float | None:
+    """Fraction of training edges that are newer than the median held-out edge, among edges with a time; None without any.
+
+    ``times`` and ``split`` as of :func:`later_edges`.
+    """
+    timed = times != NO_TIME
+    train, held_out = times[timed & (split == TRAIN)], times[timed & (split != TRAIN)]
+    return float((train > np.median(held_out)).mean()) if len(train) and len(held_out) else None
 
 
 def links_of_held_out(

@@ -94,6 +94,8 @@ def _another_seed(
     stop: StopRequest | None,
 ) -> Embeddings:
     resolved = manifest["resolved"]
+    if not values["training"]["epochs"]:  # embed only: the system's default is measured
+        del values["training"]["epochs"]
     changed = {
         "preset": "none",
         "training": {"seed": seed, "init_from": ""},

@@ -64,6 +64,8 @@ class Prepared:
     plan: Plan
     left: str = ""
     """The device that failed, if the run fell back to the CPU."""
+    note: str = ""
+    """A sentence for the report."""
 
 
 def prepare(
@@ -97,6 +99,12 @@ def prepare(
     system = registry.create(settings.system, graph, settings, job.batching)
     job.notes.extend(getattr(system, "advice", ()))
     init = warm_start.identity if warm_start else ""
+    if not settings.training.epochs:
+        if warm_start is None:
+            raise SettingsError(f"{where}: training.epochs: 0 (embed only): nothing is live yet; train a first version")
+        registry.require_folds_in(settings.system)
+        warm_start.nodes = frozenset(graph.node_table()["id"].to_pylist())
+        init += ", embed only"
     digest = fingerprint(job, graph.content_hash, system.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
     return Prepared(job, graph, system, digest, run, warm_start, plan)
@@ -110,10 +118,12 @@ def train(
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
     splits: Sequence[str] = SPLITS,
+    note: str = "",
 ) -> Message:
     """Train, resume, or reuse a finished run; returns the ``result`` message.
 
-    ``splits``: the splits of the final metrics; a trial of a search leaves out the test split.
+    ``splits``: the splits of the final metrics; a trial of a search leaves out the test split. ``note``: a sentence for
+    the run's report.
 
     Raises:
         StoppedError: a stop was requested; the checkpoint is saved.
@@ -124,6 +134,7 @@ def train(
     ranks = join(str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
+        prepared.note = note
         if prepared.job.settings.acceleration.sharding == "rows" and ranks.world == 1:
             raise SettingsError(
                 f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has "
@@ -222,8 +233,10 @@ def _fit(
             listener.on_rewind(0, -1)
     if start == "resume":
         listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
-    if prepared.warm_start is not None and start == "fresh":
-        notes.append(prepared.warm_start.summary)
+    if start == "fresh":
+        summary = prepared.warm_start.summary if prepared.warm_start else ""
+        engine.state.notes += [text for text in (prepared.note, summary) if text]
+        notes += engine.state.notes
     for note in notes if ranks.main else ():
         listener.on_note(note)
     report = _fit_to_the_end(prepared, engine, listener, began, splits)

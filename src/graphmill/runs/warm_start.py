@@ -1,4 +1,5 @@
-"""``init_from: RUN[@EPOCH]``: start from an earlier run's parameters, matched by node id, relation and type name."""
+"""``init_from: RUN[@EPOCH]``: start from an earlier run's parameters, matched by node id, relation and type name. With
+``epochs: 0`` nothing more is trained, and nodes that the run lacks are folded in (embed only)."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +39,8 @@ class WarmStart:
     identity: str
     tensors: dict[str, Tensor]
     rows: dict[str, list[str]]
+    nodes: frozenset[str] = frozenset()
+    """To embed only, the ids of the nodes of the model's graph."""
     notes: list[str] = field(default_factory=list)
     summary: str = ""
     copied: int = 0
@@ -51,23 +55,44 @@ class WarmStart:
                 )
 
     def applied_to(self, system: System) -> Callable[[nn.Module], None]:
-        """A function that copies the matching rows into a fresh model of ``system``."""
+        """A function that copies the matching rows into a fresh model of ``system``. To embed only, it folds in nodes that
+        have no row, and refuses a model that lacks anything else."""
         keys = system.row_keys
 
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
-            parameters = dict(model.named_parameters())
+            parameters, lacking = dict(model.named_parameters()), dict[str, np.ndarray]()
             for name, (label, each) in keys(model).items():
-                self.total += max(len(each), 1)
-                self.copied += self._copy(label, each, parameters[name])
+                rows = self._copy(label, each, parameters[name])
+                size = max(len(each), 1)
+                self.total, self.copied = self.total + size, self.copied + size - len(rows)
+                if len(rows):
+                    lacking[name] = rows
+                if self.nodes:
+                    self._require_only_nodes(label, each, rows)
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
+            if self.nodes:
+                self.summary += f"; embed only: {self.total - self.copied:,} folded in, nothing is trained"
             self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
                 )
+            if self.nodes and lacking:
+                system.fold_in_rows(model, lacking)
 
         return initialise
+
+    def _require_only_nodes(self, label: str, keys: list[str], rows: np.ndarray) -> None:
+        lacking = [keys[row] for row in rows] if len(rows) < max(len(keys), 1) else []
+        # In a joint table the key of a node is its type and id.
+        strange = [f"{label} of {key}" for key in lacking if self.nodes.isdisjoint((key, key.partition(" ")[2]))]
+        strange += [label] * (len(rows) > len(lacking))
+        if strange:
+            raise InputError(
+                f"embed only: {self.identity} has no {strange[0]}, which has to be trained: give training.epochs for a warm "
+                "start (follow: {way: warm_start} in YAML), or start afresh"
+            )
 
     def _table(self, label: str) -> tuple[Tensor | None, list[str]]:
         """The parameter of this label and the keys of its rows. MF's two tables are joined into one, as MMGCN has it."""
@@ -77,21 +102,22 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> int:
+    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> np.ndarray:
+        """Copy the rows of these keys; returns the numbers of those that it has not, [0] for a whole parameter."""
         old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
-            return 0
+            return np.arange(max(len(keys), 1))
         with torch.no_grad():
             if not keys:
                 if old.shape != parameter.shape:
-                    return 0
+                    return np.zeros(1, np.int64)
                 parameter.copy_(old)
-                return 1
+                return np.zeros(0, np.int64)
             place = {key: row for row, key in enumerate(rows)}
-            if pairs := [(row, place[key]) for row, key in enumerate(keys) if key in place]:
-                here, existing = (torch.tensor(side) for side in zip(*pairs, strict=True))
-                parameter[here] = old[existing].to(parameter.dtype)
-            return len(pairs)
+            existing = np.array([place.get(key, -1) for key in keys])
+            here = np.flatnonzero(existing >= 0)
+            parameter[torch.from_numpy(here)] = old[torch.from_numpy(existing[here])].to(parameter.dtype)
+            return np.flatnonzero(existing < 0)
 
 
 def read_champion(folder: Path) -> WarmStart:
@@ -128,4 +154,4 @@ def read_warm_start(reference: str) -> WarmStart:
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
     fingerprint = shortened(named(manifest["fingerprint"], schedules_of(loaded.snapshot.state)))
-    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes)
+    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes=notes)

@@ -125,6 +125,15 @@ class BaseSystem(Generic[M]):
         """By default, none."""
         return {}
 
+    def fold_in_rows(self, model: M, missing: Mapping[str, np.ndarray]) -> None:
+        """By default a new row is the mean of the table's others: layers then add what the node's edges say."""
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, rows in missing.items():
+                known = torch.ones(len(parameters[name]), dtype=torch.bool)
+                known[rows] = False
+                parameters[name][~known] = parameters[name][known].mean(0)
+
     def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""
 

@@ -13,8 +13,9 @@ class Entry:
     ``ranks``: the targets of its held-out ranking: links by relation, or items for users.
     ``traces``: its predictions can be traced to training triples. ``vectors``: it has a vector for each node; without,
     its export is its weights. ``new_nodes``: it makes vectors of nodes added after the training. ``closed_form``: one
-    step without gradients computes the model. They are here and not in the system because Dagster's definitions are
-    loaded without torch.
+    step without gradients computes the model. ``folds_in``: a later graph needs no training, because new nodes are folded
+    in (``System.fold_in_rows``). They are here and not in the system because Dagster's definitions are loaded without
+    torch.
     """
 
     module: str
@@ -26,6 +27,7 @@ class Entry:
     vectors: bool = True
     new_nodes: bool = False
     closed_form: bool = False
+    folds_in: bool = False
     system_module: str = "system"
     """The module within ``module`` that has the class, or the function that makes it, ``system``."""
 

@@ -54,6 +54,13 @@ def entry(name: str) -> Entry:
     return SYSTEMS[name]
 
 
+def require_folds_in(name: str) -> None:
+    """Raise :class:`SettingsError` for a system that cannot embed only."""
+    if not entry(name).folds_in:
+        able = ", ".join(each for each, about in SYSTEMS.items() if about.folds_in)
+        raise SettingsError(f"embed only: {name} cannot fold in new nodes without a training; those that can: {able}")
+
+
 def settings_model(name: str) -> type[SystemSettings]:
     """The settings model of a system.
 

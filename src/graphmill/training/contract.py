@@ -185,6 +185,10 @@ class System(Protocol):
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (a label stable between graphs, its rows' keys or []), for ``init_from`` by node id."""
 
+    def fold_in_rows(self, model: nn.Module, missing: Mapping[str, np.ndarray]) -> None:
+        """Give new nodes vectors without a training: fill the ``missing`` rows of tables (parameter → row numbers) from the
+        other rows and the graph's training edges."""
+
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         """Update state that changes once an epoch (KGAT's attention), in persistent buffers."""
 

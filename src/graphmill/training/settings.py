@@ -20,6 +20,12 @@ CHOSEN_ON_TEST = (
 """The note on such metrics in a run's log, report and ranking."""
 
 
+EPOCHS = (
+    "Number of passes; a larger number continues a finished run. 0, with init_from: embed only, that is, nothing is "
+    "trained and new nodes are folded in"
+)
+
+
 class TrainingSettings(Settings):
     """How long and at which rate a model is trained."""
 
@@ -28,7 +34,7 @@ class TrainingSettings(Settings):
     BETAS: ClassVar[tuple[float, float]] = (0.9, 0.999)
     """Adam's decay rates."""
 
-    epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    epochs: int = setting(100, EPOCHS, identity=False, ge=0)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the system's own (one pass over its data)", ge=0)
     learning_rate: float = setting(0.001, "Peak learning rate at the system's base batch", gt=0.0)
     weight_decay: float = setting(0.00001, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
@@ -51,6 +57,14 @@ class TrainingSettings(Settings):
         "start fresh",
     )
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
+
+    @model_validator(mode="after")
+    def _starts_or_trains(self) -> Self:
+        if not self.epochs and not self.init_from:
+            raise ValueError(
+                "training.epochs: 0 trains nothing: name in training.init_from the run whose vectors to keep"
+            )
+        return self
 
 
 class AccelerationSettings(Settings):

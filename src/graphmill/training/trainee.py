@@ -80,6 +80,10 @@ class Trainee:
         if self.system.shards is not None:
             self.system.shards.cut(self.model)
         self.model.to(self.device)
+        if not self.training.epochs:
+            self.system.begin_epoch(
+                self.model, 1
+            )  # what changes with an epoch follows from the vectors that it starts from
         self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
         for phase in self.system.phases:

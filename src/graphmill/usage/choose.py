@@ -243,7 +243,7 @@ def _tried(
     """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
     settings, seconds = planned.settings, planned.seconds
     candidate = partial(Candidate, str(settings.system), settings=planned.differs)
-    least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / settings.training.epochs)
+    least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / max(settings.training.epochs, 1))
     if least >= limit.left and not _finished(planned, folder):
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
         return candidate("no time", reason), None
@@ -304,7 +304,7 @@ def _abilities(restored: Restored) -> tuple[str, ...]:
         "vectors": entry.vectors,
         "items for users" if entry.recommends else "links": True,
         "new users": entry.recommends,
-        "new nodes": entry.new_nodes,
+        "new nodes": entry.new_nodes or entry.folds_in,
         "influence": entry.traces,
     }
     return tuple(name for name, has in known.items() if has)

@@ -78,7 +78,7 @@ def embed_run(
     if not restored.entry.new_nodes:
         raise SettingsError(
             f"{system.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
-            f"training.init_from naming this run, or use {_others(restored)}"
+            f"training.init_from naming this run{_untrained(restored)}, or use {_others(restored)}"
         )
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
@@ -90,11 +90,15 @@ def embed_run(
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
 
+def _untrained(restored: Restored) -> str:
+    return " and training.epochs: 0, which trains nothing" if entry(restored.system.name).folds_in else ""
+
+
 def _others(restored: Restored) -> str:
     if entry(restored.system.name).recommends:
         return (
-            "mmgcn or dragon, which read features of new items, or kgat, which reads facts (for people with a history, and "
-            "items that known people met: graphmill recommend --history)"
+            "mmgcn or dragon, which read features of new items (for people with a history, and items that known people met: "
+            "graphmill recommend --history)"
         )
     return "blend, hgt or spectral"
 

@@ -38,11 +38,11 @@ class Control:
 
 
 def _train(job: Job, control: Control) -> Result:
-    """``settings``, ``run_root``, ``splits``."""
+    """``settings``, ``run_root``, ``splits``, ``note``."""
     from graphmill.runs.train import SPLITS, train
 
-    root, splits = job.get("run_root", ""), job.get("splits", SPLITS)
-    return train(job["settings"], _origin(job), root=root, outlets=control.outlets, stop=control.stop, splits=splits)
+    how = {"root": job.get("run_root", ""), "splits": job.get("splits", SPLITS), "note": job.get("note", "")}
+    return train(job["settings"], _origin(job), outlets=control.outlets, stop=control.stop, **how)
 
 
 def _export(job: Job, control: Control) -> Result:

@@ -10,5 +10,6 @@ ENTRIES = {
         "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
         ranks="items",
         new_nodes=True,
+        folds_in=True,
     ),
 }

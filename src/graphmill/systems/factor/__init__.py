@@ -9,4 +9,6 @@ _ABOUT = {
     "transe": "TransE: a relation moves the head's vector; the distance to the target scores a link",
 }
 
-ENTRIES = {name: Entry(__name__, "FactorSettings", "FactorSystem", about) for name, about in _ABOUT.items()}
+ENTRIES = {
+    name: Entry(__name__, "FactorSettings", "FactorSystem", about, folds_in=True) for name, about in _ABOUT.items()
+}

@@ -6,7 +6,7 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
 from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining
-from graphmill.training.settings import OptimizerName
+from graphmill.training.settings import EPOCHS, OptimizerName
 
 
 class FactorModel(Settings):
@@ -48,7 +48,7 @@ class FactorTraining(SteadyTraining):
 
     OPTIMIZER: ClassVar[OptimizerName] = "adagrad"
 
-    epochs: int = setting(50, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    epochs: int = setting(50, EPOCHS, identity=False, ge=0)
     learning_rate: float = setting(0.1, "Peak learning rate at the system's base batch", gt=0.0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import chain, islice
 
 import numpy as np
@@ -24,6 +24,7 @@ from graphmill.systems.factor.batch import N3, NODES, RELATION, SOFTMAX, FactorB
 from graphmill.systems.factor.exported import scoring_arrays
 from graphmill.systems.factor.model import (
     PRODUCTS,
+    SHORTEST,
     FactorTables,
     joined,
     scores_of_all,
@@ -32,6 +33,9 @@ from graphmill.systems.factor.model import (
 )
 from graphmill.systems.factor.settings import FactorSettings
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, StepSizes, Term
+
+SAMPLED = 1000
+"""Known nodes whose lengths new ones are given."""
 
 
 class FactorSystem(TableSystem[FactorTables]):
@@ -91,6 +95,26 @@ class FactorSystem(TableSystem[FactorTables]):
     def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
         """All parameters are tables: no weight decay."""
         return self.groups(model, lambda *_: False)
+
+    def fold_in_rows(self, model: FactorTables, missing: Mapping[str, np.ndarray]) -> None:
+        """A new node's vector is the mean of what its training links look for, head and relation :func:`joined`; for
+        products, in the length that known nodes get to their own from such a mean. The mean over all nodes without a link
+        to a known one.
+        """
+        super().fold_in_rows(model, missing)
+        table, new = model.entities.detach(), np.zeros(self.graph.num_nodes, bool)
+        new[missing["entities"]] = True
+        some = np.flatnonzero(~new)[:: max(int((~new).sum()) // SAMPLED, 1)]
+        wanted = np.concatenate([missing["entities"], some])
+        head, relation, tail, _ = self.links[~new[self.links[:, 0]] & np.isin(self.links[:, 2], wanted)].T
+        with torch.no_grad():
+            x = joined(table[head], model.relation_vectors(torch.from_numpy(relation)), model.score)
+            means = torch.zeros_like(table).index_add_(0, torch.from_numpy(tail), x)
+            means /= torch.from_numpy(np.bincount(tail, minlength=len(table))).clamp(min=1)[:, None]
+            if model.score in PRODUCTS:
+                means *= table[some].norm(dim=1).mean() / means[some].norm(dim=1).mean().clamp(min=SHORTEST)
+            reached = np.intersect1d(missing["entities"], tail)
+            table[reached] = means[reached]
 
     def to(self, device: torch.device) -> None:
         """Moves the relations' pairs of types."""

@@ -7,6 +7,7 @@ from pydantic import model_validator
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.training.settings import (
+    EPOCHS,
     MICRO_BATCHES,
     AccelerationSettings,
     TrainingSettings,
@@ -109,7 +110,7 @@ _OF_THE_OTHER_LOSS: dict[str, tuple[str, ...]] = {
 class HgtTraining(TrainingSettings):
     """HGT's training defaults: few steps, since layers start from what spectral vectors know, and many steps overfit."""
 
-    epochs: int = setting(12, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    epochs: int = setting(12, EPOCHS, identity=False, ge=0)
     steps_per_epoch: int = setting(5, "Optimizer steps per epoch", ge=1)
     learning_rate: float = setting(0.001, "Peak learning rate", gt=0.0)
     weight_decay: float = setting(0.01, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)

@@ -53,18 +53,9 @@ class CollaborativeGraph:
     ``matrix``: the adjacency matrix with the weights of the first epoch.
     """
 
-    def __init__(
-        self,
-        view: Interactions,
-        knowledge: Knowledge,
-        num_nodes: int,
-        joined: tuple[np.ndarray, np.ndarray] | None = None,
-    ) -> None:
-        """``joined``: int64 global numbers of users and items of additional interactions."""
-        none = np.zeros(0, np.int64)
-        users, items = joined or (none, none)
-        user = np.concatenate((view.train.row.astype(np.int64) + view.user_offset, users))
-        item = np.concatenate((view.train.columns.astype(np.int64) + view.item_offset, items))
+    def __init__(self, view: Interactions, knowledge: Knowledge, num_nodes: int) -> None:
+        user = view.train.row.astype(np.int64) + view.user_offset
+        item = view.train.columns.astype(np.int64) + view.item_offset
         names = len(knowledge.names)
         head = np.concatenate((user, item, knowledge.head, knowledge.tail))
         tail = np.concatenate((item, user, knowledge.tail, knowledge.head))

@@ -6,26 +6,24 @@ buffer. Evaluation and export compute it from the current vectors.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
+from graphmill.systems.kgat.fold_in import fitted_to_facts
 from graphmill.systems.kgat.graph import FACT_NORM, FACTS, CollaborativeGraph, FactBatch
-from graphmill.systems.kgat.later_nodes import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
@@ -111,6 +109,16 @@ class KgatSystem(RecommenderSystem[Kgat]):
             label = {self.view.user_offset: "user", self.view.item_offset: "item"}.get(kind.offset, kind.name)
             out[f"tables.{number}"] = (label, ids[kind.offset : kind.offset + kind.count])
         return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
+
+    def fold_in_rows(self, model: Kgat, missing: Mapping[str, np.ndarray]) -> None:
+        """The vectors that fit the facts and interactions of the new nodes best."""
+        super().fold_in_rows(model, missing)
+        offsets = [self.graph.node_types[int(name.removeprefix("tables."))].offset for name in missing]
+        new = np.concatenate([rows + offset for rows, offset in zip(missing.values(), offsets, strict=True)])
+        fitted = fitted_to_facts(model, self.facts, new, model.nodes().detach().numpy()[new])
+        parts = np.split(fitted, np.cumsum([len(rows) for rows in missing.values()])[:-1])
+        for (name, rows), part in zip(missing.items(), parts, strict=True):
+            model.get_parameter(name).data[torch.from_numpy(rows)] = torch.from_numpy(part)
 
     def begin_epoch(self, model: Kgat, epoch: int) -> None:
         """Computes the attention of this epoch from the current vectors."""
@@ -253,22 +261,6 @@ class KgatSystem(RecommenderSystem[Kgat]):
             rows = fetch(model.final(model(model.nodes(), matrix)).float())
         model.train(training)
         return np.asarray(rows.cpu().numpy())
-
-    def embed_later(self, model: Kgat, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """:meth:`graphmill.usage.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new
-        facts and interactions, starting from the vectors that fit the facts of the new nodes best.
-        """
-        facts = with_later(self, later)
-        grown = copy.deepcopy(model).eval()
-        rows = [model.tables[n].detach().mean(0).expand(count, -1) for n, count in enumerate(later.counts)]
-        first = torch.cat(rows).cpu().numpy()
-        fitted = fitted_to_facts(model, facts, self.graph.num_nodes, first)
-        grown.tables.append(nn.Parameter(torch.from_numpy(fitted).to(self.device)))
-        facts.to(self.device)
-        with torch.no_grad():
-            matrix = facts.matrix.with_values(facts.attention(grown))
-            vectors = grown.final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
-        return vectors.float().cpu().numpy(), {}
 
     @property
     def embedding_width(self) -> int:

@@ -9,5 +9,6 @@ ENTRIES = {
         "LightGcnSystem",
         "LightGCN: vectors of users and items, smoothed over the user-item graph",
         ranks="items",
+        folds_in=True,
     ),
 }

@@ -9,5 +9,6 @@ ENTRIES = {
         "MfSystem",
         "Matrix factorisation: recommends items by vectors of users and items; a starting point for KGAT, MMGCN and DRAGON",
         ranks="items",
+        folds_in=True,
     ),
 }

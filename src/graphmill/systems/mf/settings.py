@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
+from graphmill.training.settings import EPOCHS
 
 
 class MfModel(Settings):
@@ -25,7 +26,7 @@ class MfTraining(SteadyTraining):
     """Training defaults: many epochs, since they are cheap."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the system's base batch", gt=0.0)
-    epochs: int = setting(200, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    epochs: int = setting(200, EPOCHS, identity=False, ge=0)
 
 
 class MfSettings(RecommenderSettings):

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import numpy as np
+
 from graphmill.systems.mf.model import MatrixFactorisation
 from graphmill.systems.mf.settings import MfSettings
 from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.fold_in import fold_in_rows
 from graphmill.systems.recommenders.system import ITEMS, USERS, RecommenderSystem
 from graphmill.training.contract import Encoded, Term
 
@@ -21,6 +26,10 @@ class MfSystem(RecommenderSystem[MatrixFactorisation]):
     def make_model(self) -> MatrixFactorisation:
         """The two tables."""
         return MatrixFactorisation(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
+
+    def fold_in_rows(self, model: MatrixFactorisation, missing: Mapping[str, np.ndarray]) -> None:
+        """:func:`graphmill.systems.recommenders.fold_in.fold_in_rows`."""
+        fold_in_rows(self, model.user.detach().numpy(), model.item.detach().numpy(), missing)
 
     def encode(self, model: MatrixFactorisation, batch: PairBatch) -> Encoded:
         """The tables themselves."""

@@ -10,5 +10,6 @@ ENTRIES = {
         "MMGCN: recommendation from modalities, with a graph network for each",
         ranks="items",
         new_nodes=True,
+        folds_in=True,
     ),
 }

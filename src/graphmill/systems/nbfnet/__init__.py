@@ -9,5 +9,6 @@ ENTRIES = {
         "NbfnetSystem",
         "NBFNet: propagation from the head along the relations that matter to the query; scores new nodes untrained",
         vectors=False,
+        folds_in=True,
     ),
 }

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, LinkSettings
-from graphmill.training.settings import TrainingSettings
+from graphmill.training.settings import EPOCHS, TrainingSettings
 
 
 class NbfnetModel(Settings):
@@ -36,7 +36,7 @@ class NbfnetObjective(Settings):
 class NbfnetTraining(TrainingSettings):
     """NBFNet's training defaults: nothing is learned per node, so the steps needed hardly depend on the graph's size."""
 
-    epochs: int = setting(20, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    epochs: int = setting(20, EPOCHS, identity=False, ge=0)
     steps_per_epoch: int = setting(100, "Optimizer steps per epoch; 0 = one query for each training link", ge=0)
     learning_rate: float = setting(0.003, "Peak learning rate at the system's base batch", gt=0.0)
     weight_decay: float = setting(0.01, "Weight decay on all weights (decoupled for adamw)", ge=0.0)

@@ -10,6 +10,7 @@ these users. A new item's vector is computed from its users in the same way.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -106,20 +107,40 @@ def fold_in(
         of_users = Folding(users, view.train.counts)
         trained = sp.csr_matrix((np.ones(len(view.train)), view.train_by_item.columns, view.train_by_item.indptr))
         trained.resize(view.num_items, view.num_users)
-        new_items = _as_long(of_users(met, setting), of_users(trained, setting), items)
+        new_items = _as_known(of_users, setting, met, trained, items)
         items = np.concatenate([items, new_items.astype(items.dtype)])
         of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
     met = _ones(row, column, (len(histories.known), len(items)))
     candidates = np.concatenate((system.candidates(), sorted_unique(column[new & (histories.known[row] >= 0)])))
     usable = np.isin(column, candidates)  # vectors of other items are random
     read = _ones(row[usable], column[usable], met.shape)
-    vectors = _as_long(of_items(read, setting), *_known_users(system, of_items, setting, users, len(items)))
+    of_known = sp.csr_matrix((np.ones(len(view.train)), view.train.columns, view.train.indptr))
+    of_known.resize(view.num_users, len(items))
+    vectors = _as_known(of_items, setting, read, of_known, users)
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
     seen = excluded(seen, histories.disliked, exclude_seen != "never")
     queried = np.flatnonzero(np.diff(read.indptr) > 0)
     lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, queried, len(items), seen, k, candidates)
     return *of_all(len(vectors), queried, *lists), {"fold_in": setting.name, **about}
+
+
+def fold_in_rows(
+    system: RecommenderSystem, users: np.ndarray, items: np.ndarray, missing: Mapping[str, np.ndarray]
+) -> None:
+    """Fill the ``missing`` rows of "item" and then of "user" in float32 ``users`` [U, d] and ``items`` [I, d], in place: new
+    items from known users, new users from all items.
+    """
+    view, none = system.view, np.zeros(0, np.int64)
+    sides = [(items, missing.get("item", none), users, view.train_by_item, view.train.counts),
+             (users, missing.get("user", none), items, view.train, view.train_by_item.counts)]  # fmt: skip
+    for table, new, _, _, _ in sides:
+        table[new] = 0.0  # a zero vector says nothing where the other side is folded in
+    setting, _ = choose(system, Folding(items, view.train_by_item.counts), users)
+    for table, new, others, links, counts in sides:
+        met = sp.csr_matrix((np.ones(len(links)), links.columns, links.indptr), (len(table), len(others)))
+        known = np.delete(np.arange(len(table)), new)
+        table[new] = _as_known(Folding(others, counts), setting, met[new], met[known], table[known])
 
 
 def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
@@ -152,20 +173,14 @@ def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tu
     return SETTINGS[best], {f"valid_{wanted}": figures[best], f"valid_{wanted}_trained": figure(users[queried])}
 
 
-def _known_users(
-    system: RecommenderSystem, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Vectors of some known users: folded in, and trained."""
-    some = np.flatnonzero(system.view.train.counts > 0)[:TUNING_USERS]
-    indptr, columns = known(system.view.train).rows(some)
-    return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
-
-
-def _as_long(vectors: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
-    """Vectors scaled by the factor that gives folded-in known nodes their trained mean length, so that scores of old
-    and new are comparable."""
-    length = float(np.linalg.norm(of_known, axis=1).mean())
-    return vectors * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else vectors
+def _as_known(
+    folding: Folding, setting: FoldIn, met: sp.csr_matrix, of_known: sp.csr_matrix, trained: np.ndarray
+) -> np.ndarray:
+    """Vectors folded in from the rows of ``met``, scaled by the factor that gives some known nodes (``of_known`` [k, n])
+    their trained mean length (``trained`` [k, d]), so that scores of old and new are comparable."""
+    some = np.flatnonzero(np.diff(of_known.indptr) > 0)[:TUNING_USERS]
+    vectors, length = folding(met, setting), float(np.linalg.norm(folding(of_known[some], setting), axis=1).mean())
+    return vectors * (float(np.linalg.norm(trained[some], axis=1).mean()) / length) if length > 0 else vectors
 
 
 def _ones(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
