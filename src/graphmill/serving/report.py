@@ -64,7 +64,7 @@ def _ranking(found: Mapping[str, Any]) -> dict[str, Any] | None:
 def _drift(found: Mapping[str, Any]) -> dict[str, Any]:
     moved = [{n: node.get(n) for n in ("id", "name", "type", "cosine", "overlap_10")} for node in found["moved"]]
     return {
-        **{name: found.get(name) for name in ("against", "name", "status", "multiple")},
+        **{name: found.get(name) for name in ("against", "name", "status", "changed")},
         "overall": {name: found["overall"].get(name) for name in _OVERALL},
         "findings": [{n: f.get(n) for n in ("name", "status", "meaning", "remedy")} for f in found["findings"]],
         "moved": moved[:SHOWN_MOVED],

@@ -88,7 +88,7 @@ def rank_any(
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
     It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
-    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
+    or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
     ``question.json``. ``stop`` ends a training of a baseline.

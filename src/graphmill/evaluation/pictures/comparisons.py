@@ -13,9 +13,9 @@ from graphmill.evaluation.drift.lists import ListFigures
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 
 
-def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> bytes:
+def overlap_histogram(figures: DriftFigures | ListFigures) -> bytes:
     """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type, or of the ten best
-    of each list, one line per relation. ``usual``: the fraction with another seed."""
+    of each list, one line per relation."""
     figure, axes = blank()
     types, kept = figures.overlaps
     bins = np.linspace(-0.05, 1.05, 12)
@@ -30,7 +30,6 @@ def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> byte
             linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
             label=f"{figures.types[number].name} {values.mean():.2f}",
         )
-    axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
     what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
     title = f"{figures.overall.overlap_10:.0%} of the {what} stayed"
     return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))

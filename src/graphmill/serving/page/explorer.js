@@ -267,7 +267,7 @@ function showDrift(drift) {
   const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
   return at("drift").replaceChildren(
     make("p", {}, verdict(drift.status), ` ${words(drift.name)}, against ${drift.against}`
-      + (drift.multiple === null ? "" : `: ${number(drift.multiple)} times what another seed moves`)),
+      + (drift.changed === null ? "" : `: ${number(drift.changed)} of the neighbours or best items changed`)),
     make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
     table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
     ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
