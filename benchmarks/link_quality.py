@@ -74,7 +74,7 @@ def trained(
 
 def ranking_of(restored: Restored, queries: LinkQueries) -> LinkRanking:
     """The model's ranking, without AUCs."""
-    return rank_links(restored.system.scorer(restored.model), queries, auc_negatives=0)
+    return rank_links(restored.system.scorer(restored.model), queries)
 
 
 def rows_of(name: str, graph: TypedGraph, systems: Sequence[str], seeds: Sequence[int], folder: Path) -> list[card.Row]:

@@ -145,7 +145,7 @@ def uses(run_dir: Path, other: Path) -> dict[str, Use]:
         "picture": lambda: compare_picture(run_dir, other),
         "warm start": warm,
         "neighbours": lambda: load(run_dir).neighbors("n3").to_dict(),
-        "history": lambda: RunDirectory(run_dir).write_history(),
+        "history": lambda: load(run_dir).history.to_dict(),
     }
 
 

@@ -89,7 +89,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 
     figures = _figures(ranking)
-    names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
+    names = list(next(iter(figures.values())))
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
     if "against" in ranking:
         other = "micro" if ranking["against"]["average"] == "macro" else "macro"

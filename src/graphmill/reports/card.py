@@ -150,9 +150,8 @@ def _figures(files: CardFiles) -> Section:
     beside = beside_baselines(files)
     if beside:
         split = files.ranking.get("split") or "test"
-        names = [m for m in beside["model"] if not m.startswith(("optimistic_", "pessimistic_"))]
         text.append(f"Ranking of the {split} split at epoch {files.ranking['epoch']}; each column is a scorer.")
-        rows = [[m, *(number(own.get(m)) for own in beside.values())] for m in names]
+        rows = [[m, *(number(own.get(m)) for own in beside.values())] for m in beside["model"]]
         tables.append(Table(["metric", *beside], rows))
         if sentence := _against(files):
             text.append(sentence)

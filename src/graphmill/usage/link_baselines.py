@@ -21,7 +21,7 @@ import numpy as np
 from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
 from graphmill.evaluation.ranking.against_baselines import title
-from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
@@ -39,7 +39,7 @@ from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
-VERSION = 4
+VERSION = 5
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""
@@ -63,7 +63,6 @@ class LinkBaselines:
     sides: str = "tails"
     average: Average = "macro"
     ks: Sequence[int] = (1, 3, 10)
-    auc_negatives: int = AUC_NEGATIVES
     seed: int = 0
     device: str = "cpu"
     outlets: Sequence[Outlet] = ()
@@ -140,7 +139,7 @@ class LinkBaselines:
         return scorer, {**values["objective"], "epoch": restored.epoch}
 
     def _ranked(self, scorer: Scorer) -> LinkRanking:
-        return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
+        return rank_links(scorer, self.queries, ks=self.ks)
 
     def _queries(self, split: str, limit: int = 0) -> LinkQueries:
         ask = both_sides if self.sides == "both" else link_queries
@@ -159,7 +158,7 @@ class LinkBaselines:
         content = [
             VERSION,
             self.graph.content_hash,
-            [self.split, self.sides, self.average, list(self.ks), self.auc_negatives, self.seed],
+            [self.split, self.sides, self.average, list(self.ks), self.seed],
             own.get(name, {}),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

@@ -281,7 +281,7 @@ def rank_run(
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
-        return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
+        return rank_links(scorer, ranked_queries, ks=ks)
 
     rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
     of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)

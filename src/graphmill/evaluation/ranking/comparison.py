@@ -100,13 +100,12 @@ class RankingThresholds(_OfChecks):
 
 @dataclass(frozen=True)
 class ComparedRelation:
-    """One relation's MRR and degree-matched AUC, by scorer (nan: undefined)."""
+    """One relation's MRR by scorer."""
 
     relation: int
     name: str
     queries: int
     mrr: dict[str, float]
-    auc_degree: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -173,11 +172,13 @@ def _require_same_queries(rankings: dict[str, LinkRanking]) -> None:
 
 
 def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
-    def column(place: int, metric: str) -> dict[str, float]:
-        return {name: ranking.relations[place].metrics.get(metric, float("nan")) for name, ranking in rankings.items()}
-
     return [
-        ComparedRelation(row.relation, row.name, row.queries, column(place, "mrr"), column(place, "auc_degree"))
+        ComparedRelation(
+            row.relation,
+            row.name,
+            row.queries,
+            {name: ranking.relations[place].metrics["mrr"] for name, ranking in rankings.items()},
+        )
         for place, row in enumerate(rankings["model"].relations)
     ]
 
