@@ -26,10 +26,10 @@ from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
 from graphmill.runs.tracking.mirror import mirrored
-from graphmill.runs.tracking.protocol import require_tracker
+from graphmill.runs.tracking.mlflow_tracker import require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
-from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
+from graphmill.training.allocator import heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import SolvedSystem, StepSizes, System
 from graphmill.training.device import configure_torch
@@ -317,7 +317,6 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "processes": ranks.world,
             },
             "plan": prepared.plan.to_json(),
-            "allocator": describe_allocator(),
             "versions": {
                 "graphmill": __version__,
                 "torch": torch.__version__,
