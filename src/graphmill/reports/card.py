@@ -17,14 +17,12 @@ from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.reports.croissant import croissant
 from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
 from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"
-CROISSANT = "croissant.json"
 NOT_KNOWN = "not known"
 _SHOWN_RELATIONS = 60
 _GIB = 2**30
@@ -80,7 +78,7 @@ def card_of(folder: str | Path, change: Callable[[CardFiles], CardFiles] = lambd
 
 
 def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
-    """Write ``card.md`` and ``croissant.json`` of a run into its directory (or ``into``); returns the card's path.
+    """Write ``card.md`` of a run into its directory (or ``into``); returns its path.
 
     ``health``: a health report of the exported vectors, for a run that has none.
 
@@ -91,12 +89,8 @@ def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, A
     if health and not (files.health and files.health_is_of_export):
         files = replace(files, health=health)
     target = Path(into) if into else files.folder
-    beside = not into and files.export_folder != files.folder
-    described = croissant(files, f"{files.export_folder.name}/" if beside else "")
-    text = json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         write_atomically(target / CARD, card_text(files).encode())
-        write_atomically(target / CROISSANT, text.encode())
     except OSError as error:
         raise ResourceError(f"{target / CARD} cannot be written: {error.strerror}") from None
     return target / CARD
@@ -352,8 +346,7 @@ def _made(files: CardFiles) -> Section:
 
 def _where(files: CardFiles) -> Section:
     rows = [[f"`{name}`", number(entry["bytes"]), entry["sha256"]] for name, entry in files.export["files"].items()]
-    text = ["`croissant.json` describes them for programs."]
-    return Section("files", "Files", text, [Table(["file", "bytes", "SHA-256"], rows)])
+    return Section("files", "Files", (), [Table(["file", "bytes", "SHA-256"], rows)])
 
 
 def _value(value: Any) -> str:

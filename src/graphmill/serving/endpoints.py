@@ -85,7 +85,7 @@ def _card(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     made = {
         name: about.get(name) for name in ("system", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
     }
-    files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking", "croissant")}
+    files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking")}
     return {"card": {**made, **{name: result for name, result in files.items() if result is not None}}}
 
 

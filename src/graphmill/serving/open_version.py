@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, "croissant.json", CARD)
+SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, CARD)
 """The small files that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.pictures import canvas, training
+from graphmill.evaluation.pictures import canvas, comparisons, training
 from graphmill.evaluation.pictures import embedding as pictures
 from graphmill.evaluation.ranking.comparison import compare_to_baselines
 from tests.evaluation.health import synthetic as cases
@@ -44,7 +44,7 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(figure.get_suptitle() or figure.axes[0].get_title())
         return canvas.png(figure)
 
-    for module in (pictures, training):
+    for module in (comparisons, pictures, training):
         monkeypatch.setattr(module, "png", watched)
     return seen
 

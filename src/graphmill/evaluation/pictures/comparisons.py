@@ -1,9 +1,7 @@
-"""Pictures that compare: loss curves of several runs, groups of bars, drift, and predicted probabilities
-with observed frequencies."""
+"""Pictures that compare: groups of bars, drift, and predicted probabilities with observed frequencies."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -66,19 +64,6 @@ def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) 
     title = "The best tails of each head, by curves that were fitted without that head"
     x, y = "predicted probability, mean of a bin", "share of its links that are in validation"
     return png(labelled(figure, axes, title, x, y, fontsize="x-small"))
-
-
-def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
-    """Loss over training time, one curve per run: name → (seconds, loss). Points that are not finite are left out."""
-    figure, axes = blank()
-    ends = []
-    for number, (name, points) in enumerate(runs.items()):
-        kept = [(x, y) for x, y in points if math.isfinite(y)]
-        if kept:
-            axes.plot(*zip(*kept, strict=True), label=name, markersize=3, linewidth=1.2, **style_of(number))
-            ends.append(f"{name} {kept[-1][1]:.4g}")
-    title = "Loss at the end: " + (", ".join(ends) or "none was finite")
-    return png(labelled(figure, axes, title, "seconds trained", "total loss"))
 
 
 def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *, axis: str, title: str) -> bytes:
