@@ -20,9 +20,8 @@ import numpy as np
 
 from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
-from graphmill.evaluation.ranking.against_baselines import title
+from graphmill.evaluation.ranking.against_baselines import Average, title
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.evaluation.ranking.ranks import Scorer

@@ -17,9 +17,9 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.probe import LabelSettings
+from graphmill.evaluation.ranking.against_baselines import Average
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts

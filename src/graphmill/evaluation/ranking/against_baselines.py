@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
+from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
+from graphmill.evaluation.ranking.per_query import values_of
+
+Average = Literal["macro", "micro"]
 
 #: The baselines' names in sentences and tables.
 TITLES = {
@@ -19,6 +22,15 @@ TITLES = {
     "spectral": "spectral vectors",
     "complex": "ComplEx",
 }
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """The MRR of one ranking divided by that of another, with its 95 % interval (nan: undefined)."""
+
+    value: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,16 @@ class AgainstBaselines:
 def title(baseline: str) -> str:
     """A baseline's name in sentences."""
     return TITLES.get(baseline, baseline)
+
+
+def mrr_ratio(model: LinkRanking, other: LinkRanking, *, average: Average = "macro", seed: int = 0) -> Ratio:
+    """The ratio of two rankings of the same queries, of macro means over relations or micro ones over queries."""
+    (first, groups), (second, _) = values_of(model, "mrr"), values_of(other, "mrr")
+    if not len(first) or len(first) != len(second):
+        return Ratio(math.nan, math.nan, math.nan)
+    result = paired_bootstrap(first, second, groups=groups if average == "macro" else None, seed=seed)
+    value = result.first / result.second if result.second > 0 else math.nan
+    return Ratio(value, result.ratio_low, result.ratio_high)
 
 
 def against_baselines(

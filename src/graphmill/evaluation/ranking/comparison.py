@@ -8,9 +8,8 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, Average, against_baselines, title
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.mrr_ratio import Average
 
 
 @dataclass(frozen=True)
