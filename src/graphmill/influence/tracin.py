@@ -53,15 +53,15 @@ def influence(
     *,
     poll: Callable[[], None] = lambda: None,
     start: tuple[int, np.ndarray] | None = None,
-    after: Callable[[int, np.ndarray], None] = lambda done, total: None,
+    after: Callable[[int, np.ndarray], None] = lambda completed, total: None,
 ) -> np.ndarray:
     """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
 
     ``start`` is (number of checkpoints already summed, their sum), and ``after`` is called with both after every
     checkpoint, so that an interrupted analysis can continue from there. Sums are in the model's dtype.
     """
-    done, total = start if start is not None else (0, None)
-    for number, checkpoint in enumerate(checkpoints[done:], done + 1):
+    completed, total = start if start is not None else (0, None)
+    for number, checkpoint in enumerate(checkpoints[completed:], completed + 1):
         tracer, scales = checkpoint.open()
         result = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
         result *= checkpoint.learning_rate

@@ -53,7 +53,7 @@ def require_processes(count: int, where: str) -> None:
 
 
 def require_count(name: str, requested: int, most: int, where: str) -> None:
-    """Raise :class:`SettingsError` if ``asked`` is more than ``most``."""
+    """Raise :class:`SettingsError` if ``requested`` is more than ``most``."""
     if requested > most:
         cores = allowed_cores()
         raise SettingsError(f"{where}: {name} = {requested}, and this machine has {cores} cores: write {most} at most")

@@ -90,8 +90,8 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
+        values: dict[str, Any] = plain(asdict(self))
+        return values
 
     @classmethod
     def read(cls, path: Path) -> Choice | None:
@@ -103,14 +103,14 @@ class Choice:
             return None
 
 
-def chosen_of(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
+def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
     """The cheapest of the systems that are level with the best within chance."""
-    finished = sorted((each for each in done if each.figure is not None), key=lambda each: -(each.figure or 0.0))
+    finished = sorted((each for each in candidates if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
-        own = measured[each.run]
-        found = paired_bootstrap(first.values, own.values, groups=first.groups, units=first.units)
-        ranked.append(replace(each, below=(found.low, found.high)))
+        other = measured[each.run]
+        difference = paired_bootstrap(first.values, other.values, groups=first.groups, units=first.units)
+        ranked.append(replace(each, below=(difference.low, difference.high)))
     least = LEVEL * first.mean
     best_of = {each.system: each for each in reversed(ranked)}  # of each system its best settings
     level = [each for each in best_of.values() if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
@@ -118,7 +118,7 @@ def chosen_of(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Cho
     text = _sentence(chosen, level, ranked, first.metric)
     if len(first.values) < FEWEST:
         text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
-    rest = [each for each in done if each.figure is None]
+    rest = [each for each in candidates if each.figure is None]
     about = chosen.system, chosen.run, text, first.metric, len(first.values)
     return Choice(*about, (*ranked, *rest))
 

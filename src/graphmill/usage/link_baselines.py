@@ -82,7 +82,7 @@ class LinkBaselines:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.npz"
         try:
-            found, about = from_bytes(b"" if self.asked else path.read_bytes())
+            ranking, about = from_bytes(b"" if self.asked else path.read_bytes())
             taken = "as kept"
         except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
@@ -90,14 +90,14 @@ class LinkBaselines:
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
             if isinstance(scorer, NeighbourScorer):
                 scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
-            found = self._ranked(scorer)
+            ranking = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             if not self.asked:
-                self._keep(path, to_bytes(found, about))
+                self._keep(path, to_bytes(ranking, about))
             taken = f"in {time.monotonic() - clock:.0f} s"
-        shown = ", ".join(f"{key} {value}" for key, value in about.items())
-        self._note(f"{title(name)}: MRR {self._mean(found):.4f} {taken} ({shown})")
-        return found, about
+        described = ", ".join(f"{key} {value}" for key, value in about.items())
+        self._note(f"{title(name)}: MRR {self._mean(ranking):.4f} {taken} ({described})")
+        return ranking, about
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
         """Return one baseline's scorer, with its settings."""
@@ -153,12 +153,12 @@ class LinkBaselines:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
 
     def _digest(self, name: str) -> str:
-        own: dict[str, Any] = {"spectral": {"width": self.width}}
+        by_name: dict[str, Any] = {"spectral": {"width": self.width}}
         content = [
             VERSION,
             self.graph.content_hash,
             [self.split, self.sides, self.average, list(self.ks), self.seed],
-            own.get(name, {}),
+            by_name.get(name, {}),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -174,14 +174,14 @@ class LinkBaselines:
     def _progress(self, stage: str, total: int) -> Callable[[int], None]:
         """A function that is called with the newly finished part of a stage. It notes the progress at most every
         :data:`NOTE_SECONDS`."""
-        every, done = Throttle(NOTE_SECONDS), 0
+        every, completed = Throttle(NOTE_SECONDS), 0
         every.due()
 
         def more(count: int) -> None:
-            nonlocal done
-            done += count
+            nonlocal completed
+            completed += count
             if every.due():
-                self._note(f"{stage}, {min(100 * done / max(total, 1), 100):.0f} % done")
+                self._note(f"{stage}, {min(100 * completed / max(total, 1), 100):.0f} % done")
 
         return more
 

@@ -89,13 +89,13 @@ def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
 def _next_items(sequences: Sequences) -> SharedQueries:
     users, at = sequences.targets("valid")
     split = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
-    asked = users, split.targets, sequences.num_items, split.known(sequences.items)
+    queries = users, split.targets, sequences.num_items, split.known(sequences.items)
     offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
         score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
-        return next_item_values(score, *asked, offsets, metric, leave_out, poll, repeats=repeats)
+        return next_item_values(score, *queries, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values)
 

@@ -161,11 +161,11 @@ def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
         )
     result: NDArray[np.float32] = inverse.T
     for first in range(0, size, _TILE):  # mirror the triangle
-        own = slice(first, first + _TILE)
+        tile = slice(first, first + _TILE)
         for before in range(0, first, _TILE):
-            result[own, before : before + _TILE] = result[before : before + _TILE, own].T
-        square = np.triu(result[own, own])
-        result[own, own] = square + np.triu(square, 1).T
+            result[tile, before : before + _TILE] = result[before : before + _TILE, tile].T
+        square = np.triu(result[tile, tile])
+        result[tile, tile] = square + np.triu(square, 1).T
     result /= -np.diag(result).copy()
     np.fill_diagonal(result, 0.0)
     return result
@@ -262,11 +262,11 @@ def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     item to score."""
     kept = np.ones(matrix.nnz, bool)
     for row in np.flatnonzero(np.diff(matrix.indptr) > k).tolist():
-        own = slice(matrix.indptr[row], matrix.indptr[row + 1])
-        values = matrix.data[own]
+        span = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        values = matrix.data[span]
         least = np.partition(values, -k)[-k]
-        kept[own] = values > least
-        kept[own.start + np.flatnonzero(values == least)[: k - int(kept[own].sum())]] = True
+        kept[span] = values > least
+        kept[span.start + np.flatnonzero(values == least)[: k - int(kept[span].sum())]] = True
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[kept]
     return sp.csr_matrix((matrix.data[kept], (matrix.indices[kept], column)), matrix.shape)
 

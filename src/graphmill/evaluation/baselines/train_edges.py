@@ -51,16 +51,16 @@ class TrainEdges:
     """
 
     def __init__(self, graph: TypedGraph) -> None:
-        own = [DirectedRelation(r.index, r.source, r.target) for r in graph.relations]
+        relations = [DirectedRelation(r.index, r.source, r.target) for r in graph.relations]
         keys, count = [], {t.name: t.count for t in graph.node_types}
-        for relation in own:
+        for relation in relations:
             edges = graph.edges(relation.index)
             train = np.asarray(edges.split) == TRAIN
             width = count[relation.target]
             keys.append(
                 sorted_unique(np.asarray(edges.src)[train].astype(np.int64) * width + np.asarray(edges.dst)[train])
             )
-        self._take(graph.node_types, own, keys)
+        self._take(graph.node_types, relations, keys)
         inverses = self._ends[self._count :]
         self._number({inverse.index: self._held_as(inverse) for inverse in inverses})
 
@@ -85,11 +85,11 @@ class TrainEdges:
         edges._number({count + number: held for number, held in enumerate(held_as.tolist())})
         return edges
 
-    def _take(self, types: tuple[NodeType, ...], own: list[DirectedRelation], keys: list[Int64]) -> None:
-        self.node_types, self._count, self._keys = types, len(own), keys
+    def _take(self, types: tuple[NodeType, ...], relations: list[DirectedRelation], keys: list[Int64]) -> None:
+        self.node_types, self._count, self._keys = types, len(relations), keys
         self.num_nodes = max((t.offset + t.count for t in types), default=0)
         self._types = {node_type.name: node_type for node_type in types}
-        self._ends = own + [DirectedRelation(self._count + r.index, r.target, r.source) for r in own]
+        self._ends = relations + [DirectedRelation(self._count + r.index, r.target, r.source) for r in relations]
         self._matrices: dict[int, sp.csr_matrix] = {}
 
     def _number(self, known_as: dict[int, int]) -> None:

@@ -188,11 +188,11 @@ class _Matched:
         """The agreement of each type with shared nodes, in the order of the types' numbers."""
         result = []
         for number, name in enumerate(self.type_names):
-            own, requested = self.types == number, self.types[self.queries] == number
-            count = int(own.sum())
+            of_type, requested = self.types == number, self.types[self.queries] == number
+            count = int(of_type.sum())
             if not count:
                 continue
-            A, B = self.A[own], self.B[own]
+            A, B = self.A[of_type], self.B[of_type]
             turned = generator("drift chance", self.seed, name).permutation(count)
             result.append(
                 Agreement(
@@ -205,9 +205,9 @@ class _Matched:
                     chance_10=min(10 / max(count - 1, 1), 1.0),
                     cka=_cka(A, B),
                     chance_cka=_cka(A, B[turned]),
-                    cosine_raw=float(self.cosine_raw[own].mean()),
-                    cosine_aligned=float(self.cosine_aligned[own].mean()),
-                    residual=_left(self.aligned[own], B),
+                    cosine_raw=float(self.cosine_raw[of_type].mean()),
+                    cosine_aligned=float(self.cosine_aligned[of_type].mean()),
+                    residual=_left(self.aligned[of_type], B),
                     spread_ratio=_ratio(_spread(B), _spread(A)),
                 )
             )
@@ -260,9 +260,9 @@ def _padded(rows: NDArray[Any], other: Embeddings) -> NDArray[np.float32]:
 def _queries(types: NDArray[Any], seed: int) -> Int64:
     rng, chosen = generator("drift", seed), []
     for number in np.unique(types):
-        own = np.flatnonzero(types == number)
-        wanted = max(TYPE_QUERIES, round(QUERIES * len(own) / len(types)))
-        chosen.append(rng.choice(own, min(wanted, len(own)), replace=False))
+        rows = np.flatnonzero(types == number)
+        wanted = max(TYPE_QUERIES, round(QUERIES * len(rows) / len(types)))
+        chosen.append(rng.choice(rows, min(wanted, len(rows)), replace=False))
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 

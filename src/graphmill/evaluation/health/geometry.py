@@ -194,11 +194,11 @@ def cosines_of(moments: Moments) -> Cosines:
     pairs = np.outer(counts, counts)
     np.fill_diagonal(pairs, counts * (counts - 1))
     np.fill_diagonal(inner, np.diag(inner) - counts)
-    own = np.eye(len(counts), dtype=bool)
+    diagonal = np.eye(len(counts), dtype=bool)
     return Cosines(
         overall=_ratio(float(inner.sum()), float(pairs.sum())),
-        within=_ratio(float(inner[own].sum()), float(pairs[own].sum())),
-        between=_ratio(float(inner[~own].sum()), float(pairs[~own].sum())),
+        within=_ratio(float(inner[diagonal].sum()), float(pairs[diagonal].sum())),
+        between=_ratio(float(inner[~diagonal].sum()), float(pairs[~diagonal].sum())),
     )
 
 

@@ -46,8 +46,10 @@ def pca_scatter(X: NDArray[Any], types: NDArray[np.integer], type_names: Sequenc
     order = np.argsort(-counts, kind="stable")
     present = [int(code) for code in order if counts[code]]
     for place, code in enumerate(present[:SHOWN_TYPES]):
-        own = points[codes == code]
-        ax.scatter(own[:, 0], own[:, 1], s=6, alpha=0.5, linewidths=0, label=type_names[code], **style_of(place))
+        of_type = points[codes == code]
+        ax.scatter(
+            of_type[:, 0], of_type[:, 1], s=6, alpha=0.5, linewidths=0, label=type_names[code], **style_of(place)
+        )
     others = np.isin(codes, present[SHOWN_TYPES:])
     if others.any():
         label = f"{len(present) - SHOWN_TYPES} other types"

@@ -164,9 +164,9 @@ def compare_to_baselines(
 
 
 def _require_same_queries(rankings: dict[str, LinkRanking]) -> None:
-    asked = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
+    queries = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
     splits = {ranking.split for ranking in rankings.values()}
-    if len(splits) > 1 or any(rows != asked["model"] for rows in asked.values()):
+    if len(splits) > 1 or any(rows != queries["model"] for rows in queries.values()):
         raise InputError("rankings can only be compared on the same queries: rank the same split of the same graph")
 
 
@@ -183,7 +183,7 @@ def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
 
 
 def _ratio(model: LinkRanking, other: LinkRanking, average: Average) -> float:
-    above, below = ((own.macro if average == "macro" else own.micro)["mrr"] for own in (model, other))
+    above, below = ((ranking.macro if average == "macro" else ranking.micro)["mrr"] for ranking in (model, other))
     return above / below if below > 0 else float("nan")
 
 

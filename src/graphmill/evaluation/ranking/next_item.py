@@ -110,8 +110,8 @@ def _shared_counts(
     out = [np.zeros(queries, np.int64) for _ in range(counts)]
 
     def fill(start: int, stop: int) -> None:
-        for all_of_it, own in zip(out, of_block(slice(start, stop)), strict=True):
-            all_of_it[start:stop] = own
+        for all_of_it, part in zip(out, of_block(slice(start, stop)), strict=True):
+            all_of_it[start:stop] = part
 
     return fill_shared(out, blocks(queries, num_items), fill, poll)
 
@@ -139,7 +139,7 @@ def _counts_of_block(
     keys = keys[~is_target]
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
-    own = target[rows, 0]
-    known_above = torch.bincount(rows[known_scores > own], minlength=len(users))
-    known_tied = torch.bincount(rows[known_scores == own], minlength=len(users))
+    target_scores = target[rows, 0]
+    known_above = torch.bincount(rows[known_scores > target_scores], minlength=len(users))
+    known_tied = torch.bincount(rows[known_scores == target_scores], minlength=len(users))
     return (*(count.cpu().numpy() for count in (above, tied - 1, known_above, known_tied)), repeated)

@@ -84,8 +84,8 @@ def ranks_of(scorer: Scorer, queries: RelationQueries, *, batch_rows: int = 0) -
         for begin in range(bounds[start], bounds[stop], rows):
             part = slice(begin, min(begin + rows, bounds[stop]))
             place = np.searchsorted(block_heads, queries.heads[part])
-            own = block if len(place) == len(block) == bounds[stop] - bounds[start] else block[_on(block, place)]
-            above[part], tied[part] = count_rivals(own, queries, part)
+            scores = block if len(place) == len(block) == bounds[stop] - bounds[start] else block[_on(block, place)]
+            above[part], tied[part] = count_rivals(scores, queries, part)
 
     blocks = [(start, min(start + rows, len(heads))) for start in range(0, len(heads), rows)]
     with torch.no_grad():
@@ -110,9 +110,9 @@ def count_rivals(scores: "torch.Tensor", queries: RelationQueries, part: slice) 
     start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
     row_on = _on(scores, np.repeat(np.arange(len(heads)), stop - start))
     column_on = _on(scores, queries.known_tails[ranges(start, stop)])
-    known, own = scores[row_on, column_on], target[row_on, 0]
-    known_above = torch.bincount(row_on[known > own], minlength=len(heads))
-    known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # this includes the target itself
+    known, target_scores = scores[row_on, column_on], target[row_on, 0]
+    known_above = torch.bincount(row_on[known > target_scores], minlength=len(heads))
+    known_upto = torch.bincount(row_on[known >= target_scores], minlength=len(heads))  # this includes the target itself
     higher = (above - known_above).cpu().numpy()
     return higher, (upto - known_upto).cpu().numpy() - higher
 

@@ -27,23 +27,23 @@ def _with_enough_rows(e: CheckInput) -> list[TypeFigures]:
 def _cosine(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own = max(types, key=lambda own: own.cosine)
-    return COSINE.outcome(own.cosine, e.thresholds.type_cosine_max, not at_a_point(own, e.thresholds), type=own.name)
+    kind = max(types, key=lambda kind: kind.cosine)
+    return COSINE.outcome(kind.cosine, e.thresholds.type_cosine_max, not at_a_point(kind, e.thresholds), type=kind.name)
 
 
 def _rank(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own = min(types, key=lambda own: own.effective_rank / type_rank_needed(e.thresholds, own.available))
-    bound = type_rank_needed(e.thresholds, own.available) / own.available
-    return RANK.outcome(own.rank_share, bound, not narrow(own, e.thresholds), type=own.name)
+    kind = min(types, key=lambda kind: kind.effective_rank / type_rank_needed(e.thresholds, kind.available))
+    bound = type_rank_needed(e.thresholds, kind.available) / kind.available
+    return RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
 
 
 def _top1(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own, most = max(types, key=lambda own: own.top1_ratio), e.thresholds.type_top1_max
-    return TOP1.outcome(own.top1_ratio, most, own.top1_ratio <= most, type=own.name)
+    kind, most = max(types, key=lambda kind: kind.top1_ratio), e.thresholds.type_top1_max
+    return TOP1.outcome(kind.top1_ratio, most, kind.top1_ratio <= most, type=kind.name)
 
 
 def _separation(e: CheckInput) -> float | None:
@@ -54,19 +54,19 @@ def _separation(e: CheckInput) -> float | None:
 def _diseases(e: CheckInput) -> Outcome | None:
     """The band's upper end alone would fail a type that is similar but has many directions, so a failure also needs a
     low rank."""
-    own = next((own for own in _with_enough_rows(e) if own.name == e.disease_type), None)
-    if own is None:
+    kind = next((kind for kind in _with_enough_rows(e) if kind.name == e.disease_type), None)
+    if kind is None:
         return None
     low, high = e.thresholds.disease_cosine_low, e.thresholds.disease_cosine_high
-    band = f"mean cosine {own.cosine:.2f}, band {low:g} to {high:g}"
-    if own.cosine <= high:
-        place = "in" if own.cosine >= low else "below (more spread than)"
-        return Outcome(own.cosine, high, "pass", f"Diseases lie {place} the band: {band}.")
-    if narrow(own, e.thresholds):
-        few = f"Diseases are too alike and vary in few directions: {band}, effective rank {own.effective_rank:.1f}."
-        return Outcome(own.cosine, high, "fail", few)
+    band = f"mean cosine {kind.cosine:.2f}, band {low:g} to {high:g}"
+    if kind.cosine <= high:
+        place = "in" if kind.cosine >= low else "below (more spread than)"
+        return Outcome(kind.cosine, high, "pass", f"Diseases lie {place} the band: {band}.")
+    if narrow(kind, e.thresholds):
+        few = f"Diseases are too alike and vary in few directions: {band}, effective rank {kind.effective_rank:.1f}."
+        return Outcome(kind.cosine, high, "fail", few)
     many = f"Diseases are more alike than usual but still vary in many directions: {band}."
-    return Outcome(own.cosine, high, "warn", many)
+    return Outcome(kind.cosine, high, "warn", many)
 
 
 _POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."

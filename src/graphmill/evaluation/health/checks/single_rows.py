@@ -18,8 +18,8 @@ def _duplicated(e: CheckInput) -> Outcome:
     if rows and share <= most:
         counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
-        look = "Look at these nodes: nodes without edges or features all get the same vector."
-        return Outcome(share, most, "warn", said, look)
+        remedy = "Look at these nodes: nodes without edges or features all get the same vector."
+        return Outcome(share, most, "warn", said, remedy)
     return DUPLICATED.outcome(share, most, share <= most)
 
 
