@@ -74,7 +74,7 @@ class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``new``, ``vanished``: names of some new and removed nodes. ``overlaps``: for each query its type number
+    spectrum. ``overlaps``: for each query its type number
     and overlap@10, for the picture. ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
     """
 
@@ -82,8 +82,6 @@ class DriftFigures:
     types: tuple[Agreement, ...]
     spectrum_change: float
     moved: tuple[MovedNode, ...]
-    new: tuple[str, ...]
-    vanished: tuple[str, ...]
     overlaps: tuple[Int64, NDArray[np.float64]]
     projection: Projection
 
@@ -96,8 +94,6 @@ class DriftFigures:
                 "residual": self.overall.residual,
                 "spectrum_change": self.spectrum_change,
                 "moved": [asdict(each) for each in self.moved],
-                "new": list(self.new),
-                "vanished": list(self.vanished),
             }
         )
 
@@ -158,8 +154,6 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         types,
         _spectrum_change(both.A, both.B),
         nodes,
-        tuple(" ".join(key) for key in sorted(new)[:MOVED]),
-        tuple(" ".join(key) for key in sorted(vanished)[:MOVED]),
         (both.types[both.queries].astype(np.int64), both.overlaps[KS[0]]),
         _projection(both.aligned, both.B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
     )

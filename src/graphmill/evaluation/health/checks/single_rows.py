@@ -60,7 +60,7 @@ NORM_SPREAD = HealthCheck(
     name="norm_spread",
     group=SOUND,
     what="standard deviation of the row norms divided by their mean",
-    thresholds=(Threshold("norm_spread_max", 1.0, _SPREAD, figure="norm_spread", gt=0),),
+    thresholds=(Threshold("norm_spread_max", 1.0, _SPREAD, gt=0),),
     figure=lambda e: e.figures.norm_spread,
     good="The rows have comparable lengths.",
     bad="A few rows are far longer than the rest: hubs win every dot product.",
