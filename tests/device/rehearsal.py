@@ -164,7 +164,7 @@ def _life(
     if isinstance(restored.system, Recommends):
         recommend_run(restored, 5)
     if isinstance(restored.system, Traceable):
-        for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
+        for more in ({}, {"mode": "self"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")
     if used:
