@@ -201,7 +201,7 @@ def test_a_version_keeps_the_card_that_it_was_promoted_with(tmp_path: Path) -> N
 
 def test_commands(run: Path, tmp_path: Path) -> None:
     assert command("card", str(run)).stdout == card_of(run)
-    assert json.loads(command("card", str(run), "--json").stdout)["@type"] == "sc:Dataset"
+    assert json.loads(command("card", str(run), "--json").stdout)[0]["name"] == "about"
     assert command("report", str(run)).stdout.strip() == str(run / "report.html")
     for arguments in (["card", "nothing/here"], ["report", str(tmp_path)], ["report", str(run / "card.md")]):
         found = command(*arguments)
