@@ -48,8 +48,8 @@ types: setup
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-pages: setup  ## write the pages that are made from the code: settings, health checks, commands, folders
-	@for page in settings checks commands folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
+pages: setup  ## write the pages that are made from the code: settings, health checks, commands, HTTP, folders
+	@for page in settings checks commands http_api folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
 
 format: setup
 	@$(BIN)/ruff check --fix .

@@ -45,7 +45,7 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 FAMILIES = {
     "oneDNN's products": Family({K + "products": ("onednn_is_faster",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "pair losses": Family(_without("pair_losses"), ("mf", "kgat", "dragon")),
-    "top-k and hits": Family(_without("top_k", "hits"), ("mf", "sasrec", "lightgcn"), ("evaluation",)),
+    "top-k": Family(_without("top_k"), ("mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
     "frontier": Family(_without("frontier", "frontier.messages"), ("nbfnet",)),
     "everything": Family(

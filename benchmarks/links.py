@@ -1,8 +1,9 @@
 """Predicted links: how many held-out indications they find beside every baseline, and what a PrimeKG-sized graph takes.
 
-``python -m benchmarks.links --json`` trains a blend by its defaults on Hetionet's ``kg_5k`` (split 0), and
+``python -m benchmarks.links --json`` trains a blend by its defaults on each of ``--splits`` of Hetionet's ``kg_5k``, and
 lists the best tails of every drug and of every disease that has a held-out ``indication`` link, without training and
-validation links: recall@k is the part of the test links that are among them. Baselines are at their best by validation.
+validation links: recall@k is the part of the test links that are among them, of all splits together, with a 95 % interval
+by Wilson. Baselines are at their best by validation.
 Then a made-up graph of PrimeKG's node types and relations (129,375 nodes, 8.1 million edges) with an HGT export of the
 default width, whose values are random: tables of indications and of drugs with drugs (2.7 million edges), in a new process.
 """
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.stats import binomtest
 from tests.samples.biomed import NODE_COUNTS, RELATIONS
 
 from benchmarks.link_quality import trained
@@ -58,26 +61,31 @@ def recall_at(scorer: Scorer, graph: TypedGraph, source: str, name: str = "indic
     return {k: (int(((best.known == TEST) & (best.ranks <= k)).sum()), len(heads)) for k in KS}
 
 
-def quality(folder: Path) -> list[card.Row]:
-    """Recall@k of a blend and of every baseline, for drugs of a disease and diseases of a drug."""
-    graph = hetionet("kg_5k", 0, folder)
-    restored, _ = trained(graph, folder / "blend", 0, system="blend")
-    baselines = of(graph, "test", WIDTH, folder / "baselines")
-    scorers: dict[str, Any] = {"blend": restored.system.scorer(restored.model)}
-    scorers["degree"] = DegreeScorer(link_queries(graph, "test"))
-    scorers |= {name: baselines.scorer(name)[0] for name in LINK_BASELINES}
+def quality(folder: Path, splits: Sequence[int]) -> list[card.Row]:
+    """Recall@k of a blend and of every baseline, for drugs of a disease and diseases of a drug, over all ``splits``."""
+    counts: dict[tuple[str, int, str], list[tuple[int, int]]] = {}
+    for split in splits:
+        graph, runs = hetionet("kg_5k", split, folder), folder / f"kg_5k-{split}-runs"
+        restored, _ = trained(graph, runs / "blend", 0, system="blend")
+        baselines = of(graph, "test", WIDTH, runs / "baselines")
+        scorers: dict[str, Any] = {"blend": restored.system.scorer(restored.model)}
+        scorers["degree"] = DegreeScorer(link_queries(graph, "test"))
+        scorers |= {name: baselines.scorer(name)[0] for name in LINK_BASELINES}
+        for source, what in (("disease", "drugs of a disease"), ("drug", "diseases of a drug")):
+            for name, scorer in scorers.items():
+                for k, count in recall_at(scorer, graph, source).items():
+                    counts.setdefault((what, k, name), []).append(count)
+                    print(split, what, k, name, *count, file=sys.stderr, flush=True)
     rows = []
-    for source, what in (("disease", "drugs of a disease"), ("drug", "diseases of a drug")):
-        found = {name: recall_at(scorer, graph, source) for name, scorer in scorers.items()}
-        for k in KS:
-            mine, total = found["blend"][k]
-            for name in list(scorers)[1:]:
-                hits = found[name][k][0]
-                note = f"{mine} and {hits} of {total} held-out links; seed 0, epoch {restored.epoch}"
-                workload = f"hetionet kg_5k, {what}"
-                rows.append(
-                    card.row(workload, f"recall@{k}", "", mine / total, rival=name, theirs=hits / total, note=note)
-                )
+    for what, k, name in counts:
+        if name == "blend":
+            continue
+        (mine, total), (theirs, _) = (np.sum(counts[what, k, each], 0) for each in ("blend", name))
+        low, high = binomtest(int(mine), int(total)).proportion_ci(method="wilson")
+        note = f"{mine} and {theirs} of {total} held-out links of splits {', '.join(map(str, splits))}; seed 0; "
+        note += f"{low:.3f} to {high:.3f}; by split {', '.join(str(count[0]) for count in counts[what, k, 'blend'])}"
+        workload = f"hetionet kg_5k, {what}"
+        rows.append(card.row(workload, f"recall@{k}", "", mine / total, rival=name, theirs=theirs / total, note=note))
     return rows
 
 
@@ -163,7 +171,8 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--stage", choices=["all", "quality", "size", "graph", "links"], default="all")
-    parser.add_argument("--work", default="", help="keep graphs and runs here, so that another run finds them")
+    parser.add_argument("--splits", type=int, nargs="+", default=[0, 1, 2, 3, 4], help="of kg_5k")
+    parser.add_argument("--work", default="", help="keep graphs and runs here, as ``benchmarks.link_quality`` does")
     parser.add_argument("--json", action="store_true", help="write the results file")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
@@ -172,9 +181,10 @@ def main() -> None:
             (made_up if options.stage == "graph" else predicted)(folder)
             return
         rows = []
-        for name, part in (("quality", quality), ("size", size)):
-            if options.stage in ("all", name):
-                rows += part(folder / name)
+        if options.stage in ("all", "quality"):
+            rows += quality(folder, options.splits)
+        if options.stage in ("all", "size"):
+            rows += size(folder / "size")
     for row in rows:
         print(f"{row.workload} | {row.metric} | {row.ours:.4g} | {row.rival} {row.theirs or ''} | {row.note}")
     if options.json:

@@ -155,14 +155,14 @@ def _sentence(problem: Any, model: type[Settings]) -> str:
         return message  # an error of a whole section, whose message names its settings
     if problem["type"] == "model_type":
         message = "it is a section: write its settings under it, one 'name: value' a line, or leave it out"
-    return f"{path} = {shown(value)}: {message}"
+    return f"{path} = {abbreviated(value)}: {message}"
 
 
 _SHORT = reprlib.Repr()
 _SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
 
 
-def shown(value: Any) -> str:
+def abbreviated(value: Any) -> str:
     """``value`` for a message, shortened: a YAML alias can make a list endless."""
     return _SHORT.repr(value)
 

@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 
 from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.errors import GraphmillError
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.page import HARD_BREAK
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.serving.addresses import SERVICE_VARIABLE
+from graphmill.training.signals import StopRequest
+from graphmill.worker.modes import run_mode
 
 HEADER = [
     "relation",
@@ -37,6 +40,8 @@ HEADER = [
 TYPES = ("drug", "disease", "gene/protein")
 PER_TYPE = 40
 SERVICE = "http://127.0.0.1:3001"
+INTERACTIONS = {"name": "views", "format": "sequence", "path": "data/views.tsv"}
+"""The source that reads what :func:`write_interactions` writes."""
 LONGEST_KEY = 22
 """Characters of a metadata key that leave summary and pictures room on a window of 1,280."""
 
@@ -69,6 +74,30 @@ class FakeWorker(WorkerClient):
     def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], **_: Any) -> WorkerReport:
         reply = self.replies[str(extras.get("mode", "train"))]
         return WorkerReport(**reply)
+
+
+def write_interactions(path: Path, users: int = 40, items: int = 30) -> None:
+    """Two crowds, each with its own half of the items."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for user in range(users):
+        liked = rng.permutation(items // 2)[:8] + (user % 2) * (items // 2)
+        lines += [f"u{user}\ti{item}\t{1000 + 60 * step}" for step, item in enumerate(liked)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+class WorkerHere(WorkerClient):
+    """Does the worker's job in this process."""
+
+    def run(
+        self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **how: Any
+    ) -> WorkerReport:
+        with contextlib.chdir(cwd), StopRequest() as stop:
+            try:
+                return WorkerReport(result=run_mode(extras, [], stop))
+            except GraphmillError as error:
+                raise dg.Failure(str(error), allow_retries=False) from None
 
 
 class Project:

@@ -14,8 +14,7 @@ from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.versions import Versions
 from graphmill.systems import registry
-from tests.components.conftest import Project, checks, failure
-from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
+from tests.components.conftest import INTERACTIONS, Project, WorkerHere, checks, failure, write_interactions
 
 SPLIT = {"split": {"method": "random", "valid": 0.2, "test": 0.2}}
 
@@ -43,7 +42,7 @@ def passing(project: Project, predicts: str) -> dict[str, Any]:
 def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(project: Project) -> None:
     file, choice = project.root / "data/views.tsv", project.root / "data/06_models/toy/auto/which_model.json"
     write_interactions(file)
-    dataset = project.dataset(sources=[SOURCE], graph=SPLIT)
+    dataset = project.dataset(sources=[INTERACTIONS], graph=SPLIT)
     policy, versions = passing(project, "recommendations"), Versions(project.root / "data/07_promoted/toy/auto")
     result = run(project, dataset, "popularity", recommendations={}, promote=policy)
     assert result.success, failure(result)
@@ -77,7 +76,7 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
 
 def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:
     write_interactions(project.root / "data" / "views.tsv", users=80)
-    dataset = project.dataset(sources=[SOURCE], graph=SPLIT)
+    dataset = project.dataset(sources=[INTERACTIONS], graph=SPLIT)
     policy = passing(project, "recommendations")
     assert run(project, dataset, "popularity", recommendations={}, promote=policy).success
     result = run(project, dataset, "popularity", "ease", recommendations={}, promote={**policy, "when": "better"})
@@ -109,7 +108,6 @@ def test_links(project: Project, monkeypatch: pytest.MonkeyPatch, system: str) -
         ({"links": {}, "settings": {"model": {}}}, "model"),
         ({"links": {}, "influence": {}}, "influence: auto has no such asset"),
         ({"links": {}, "publish": "x.csv"}, "vectors"),
-        ({"links": {}, "search": {"trials": 2}}, "one system"),
     ],
 )
 def test_mistakes_are_one_sentence(project: Project, attributes: dict[str, Any], sentence: str) -> None:

@@ -19,8 +19,16 @@ from graphmill.promotion.promote import promote_run, roll_back
 from graphmill.promotion.versions import Versions
 from graphmill.serving.application import application
 from graphmill.usage.exported import Run
-from tests.components.conftest import PER_TYPE, TYPES, Project, checks, failure
-from tests.components.test_search_assets import SOURCE, WorkerHere, write_interactions
+from tests.components.conftest import (
+    INTERACTIONS,
+    PER_TYPE,
+    TYPES,
+    Project,
+    WorkerHere,
+    checks,
+    failure,
+    write_interactions,
+)
 
 EVALUATION = {"ease": {"top_k": [5], "selection_metric": "recall@5", "baselines": ["popularity"]}, "knn": {}}
 MODEL = {
@@ -35,7 +43,7 @@ class Chain:
     def __init__(self, project: Project, system: str) -> None:
         self.project, self.system = project, system
         write_interactions(project.root / "data" / "views.tsv")
-        sources = {"sources": [SOURCE]} if system == "ease" else {}
+        sources = {"sources": [INTERACTIONS]} if system == "ease" else {}
         self.dataset = project.dataset(**sources)
         self.versions = Versions(project.root / "data" / "07_promoted" / "toy" / system)
 

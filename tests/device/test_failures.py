@@ -50,7 +50,7 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
     assert python["said"] == [sentence], "a run that is kept stays on the CPU"
     assert python["rows"][0] == python["rows"][1] > 0
     assert list(after) == [
-        *("export, to", "export, embeddings", "evaluate, evaluate", "rank, evaluate", "recommend, recommend"),
+        *("export, to", "export, embeddings", "rank, evaluate", "recommend, recommend"),
         *("links, scorer", "influence, tracer"),
     ]
     assert list(after.values()) == [{"code": 0, "said": [sentence], "result": sentence}] * len(after)

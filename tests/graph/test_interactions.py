@@ -141,19 +141,6 @@ def test_a_random_split_depends_on_ids_and_seed_alone(tmp_path: Path) -> None:
     assert not np.array_equal(one.test.columns, three.test.columns)
 
 
-def test_the_newest_of_each_user_are_held_out(tmp_path: Path) -> None:
-    pairs = [(u, i, 0) for u in range(30) for i in range(10)]
-    times = [100 * (9 - i) if u % 2 else 100 * i for u in range(30) for i in range(10)]
-    split = {"method": "user_time", "valid": 0.2, "test": 0.1}
-    graph = built(tmp_path / "g", pairs, 30, 10, times=times, given=False, split=split)
-    assert graph.manifest["report"]["split_source"] == "user_time"
-    view = interaction_view(graph)
-    for user in range(30):
-        newest_first = list(range(10)) if user % 2 else list(range(9, -1, -1))
-        assert lists(view, "test")[user] == newest_first[:1]
-        assert sorted(lists(view, "valid")[user]) == sorted(newest_first[1:3])
-
-
 def test_the_newest_of_all_are_held_out_and_one_second_stays_together(tmp_path: Path) -> None:
     pairs = [(i % 5, i, 0) for i in range(100)]
     times = [i // 4 for i in range(100)]
@@ -182,7 +169,7 @@ def test_a_given_split_without_validation_gets_one(tmp_path: Path) -> None:
 
 def test_methods_that_the_data_does_not_allow_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="timestamp"):
-        built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"method": "user_time"})
+        built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"method": "global_time"})
     with pytest.raises(InputError, match="no"):
         built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"given": "add_valid"})
     with pytest.raises(InputError, match="already have a validation split"):

@@ -21,20 +21,14 @@ def audit(*edges: tuple[int, str, int, int]):
 
 
 @pytest.mark.parametrize(
-    ("train", "kinds"),
-    [
-        ((0, "r", 1), (1, 0, 0)),
-        ((0, "s", 1), (0, 1, 0)),
-        ((1, "r", 0), (0, 0, 1)),
-        ((1, "s", 0), (0, 0, 1)),
-    ],
+    "train",
+    [(0, "r", 1), (0, "s", 1), (1, "r", 0), (1, "s", 0)],
     ids=["repeated", "under another relation", "reversed", "inverse relation"],
 )
-def test_each_kind_of_leak_is_found_and_named(train, kinds):
+def test_each_kind_of_leak_is_found(train):
     report = audit((0, "r", 1, TEST), (*train, TRAIN), (1, "r", 2, TRAIN), (0, "r", 2, TEST))
     found = overlap(report, "test")
     assert (found.edges, found.leaked) == (2, 1)
-    assert (found.duplicates, found.other_relation, found.reversed) == kinds
     assert found.pairs.tolist() == [[0, 1]]
     assert found.relations == (("r", 2, 1),)
     assert report.leaked_pairs == 1
@@ -43,7 +37,7 @@ def test_each_kind_of_leak_is_found_and_named(train, kinds):
 
 def test_an_edge_that_leaks_in_several_ways_is_one_leaked_edge():
     found = overlap(audit((0, "r", 1, TEST), (0, "r", 1, TRAIN), (0, "s", 1, TRAIN), (1, "t", 0, TRAIN)), "test")
-    assert (found.leaked, found.duplicates, found.other_relation, found.reversed) == (1, 1, 1, 1)
+    assert found.leaked == 1
 
 
 def test_valid_is_held_against_train_and_test_against_valid():
@@ -56,9 +50,9 @@ def test_valid_is_held_against_train_and_test_against_valid():
     assert report.leaked_pairs == 2
 
 
-def test_a_self_loop_leaks_through_the_same_self_loop_and_is_not_its_own_reverse():
+def test_a_self_loop_leaks_through_the_same_self_loop():
     found = overlap(audit((3, "r", 3, TEST), (3, "s", 3, TRAIN), (4, "r", 4, TEST)), "test")
-    assert (found.edges, found.leaked, found.other_relation, found.reversed) == (2, 1, 1, 0)
+    assert (found.edges, found.leaked) == (2, 1)
 
 
 def test_edges_without_any_held_out_are_clean():
@@ -84,9 +78,6 @@ def test_counts_equal_those_of_a_plain_search(edges):
         joined = {(h, t) for h, _, t in known}
         leaked = [(h, r, t) for h, r, t in held if (h, t) in joined or (t, h) in joined]
         assert found.leaked == len(leaked)
-        assert found.duplicates == sum(edge in known for edge in held)
-        assert found.other_relation == sum(any((h, o, t) in known for o in NAMES if o != r) for h, r, t in held)
-        assert found.reversed == sum((t, h) in joined and h != t for h, _, t in held)
         assert [tuple(pair) for pair in found.pairs.tolist()] == sorted({(min(h, t), max(h, t)) for h, _, t in leaked})
         assert {name: (n, k) for name, n, k in found.relations} == {
             name: (sum(r == name for _, r, _ in held), sum(r == name for _, r, _ in leaked))

@@ -9,7 +9,7 @@ import fsspec
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import Source, path_text
 
 
 class TestShown:
@@ -23,7 +23,7 @@ class TestShown:
         ],
     )
     def test_hides_what_may_be_secret(self, path: str, expected: str) -> None:
-        assert shown(path) == expected
+        assert path_text(path) == expected
 
 
 class TestSource:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from graphmill.ingest.format import Look
+from graphmill.ingest.format import Candidate
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import ingest_report
 
@@ -23,7 +23,7 @@ def test_none_claims_what_is_not_there_or_empty(name: str, tmp_path: Path) -> No
     (tmp_path / "empty.csv").write_text("", encoding="utf-8")
     (tmp_path / "some.csv").write_text("words without any meaning\n", encoding="utf-8")
     for path in (tmp_path / "nothing.csv", tmp_path / "empty.csv", tmp_path / "some.csv"):
-        assert FORMATS[name].recognises(Look(str(path))) == 0
+        assert FORMATS[name].recognises(Candidate(str(path))) == 0
 
 
 @pytest.mark.parametrize("name", FORMATS)

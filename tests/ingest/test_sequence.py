@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.report import recognised
 from graphmill.ingest.sequence import SequenceSettings, read_sequence
 from graphmill.settings import parse
 
@@ -93,9 +94,25 @@ def test_an_empty_id_is_a_reject(tmp_path):
     assert read_sequence(path).rejects["column"].to_pylist() == ["user"]
 
 
-def test_a_header_line_is_no_interaction(tmp_path):
+def test_a_header_that_repeats_the_order_is_no_interaction(tmp_path):
     path = write(tmp_path / "x.txt", [("userId", "movieId", "rating", "timestamp"), *ROWS], ",")
     assert sequences(read_sequence(path)) == SORTED
+    assert recognised(path)[0] == "interactions_csv"
+
+
+@pytest.mark.parametrize(
+    "header", ["movieId,userId,rating,timestamp", "user,item,timestamp,rating", "who,what,how,when"]
+)
+def test_a_header_of_another_order_is_refused_with_the_way_out(tmp_path, header):
+    path = write(tmp_path / "x.txt", [header.split(","), *ROWS], ",")
+    with pytest.raises(InputError, match="another order, use the format interactions_csv"):
+        read_sequence(path)
+
+
+def test_a_first_line_that_is_an_interaction_is_one(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("u1,time\nu2,item\nu3,7\n", encoding="utf-8")
+    assert read_sequence(path).counts["interactions"] == 3
 
 
 def test_fractional_and_millisecond_times_become_seconds(tmp_path):

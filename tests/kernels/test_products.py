@@ -110,106 +110,6 @@ def test_a_bias_of_any_kind_is_added():
     assert product(left, right, bias.clone().requires_grad_()).requires_grad
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
-        (2500, 300, 64),
-        (64, 2500, 300),
-        (300, 64, 2500),
-        (1024, 1024, 40),
-        (30, 1100, 30),
-        (1, 3000, 100),
-        (1, 90, 3000),
-    ],
-)
-@pytest.mark.parametrize("turned", [False, True])
-def test_bfloat16_multiplied_in_fp32_where_the_processor_has_no_instructions_for_it(monkeypatch, shape, turned):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
-    rows, terms, columns = shape
-    left, right, bias = (torch.randn(s).bfloat16() for s in ((rows, terms), (terms, columns), (columns,)))
-    if turned:
-        left, right = left.T.contiguous().T, right.T.contiguous().T
-    for added in (None, bias):
-        exact = expected(left, right, added)
-        for out in (None, torch.full((rows, columns), 7.0).bfloat16()):
-            found = product(left, right, added, out=out)
-            assert found.dtype == torch.bfloat16
-            assert out is None or found is out
-            # Rounded once: half of the last of eight bits, and what sums in another order differ by.
-            torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-4 * terms**0.5)
-
-
-@pytest.mark.parametrize("trained", [(True, True, True), (True, False, False), (False, True, True)])
-@pytest.mark.parametrize("shape", [(300, 70), (4, 75, 70), (1, 70)])
-@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
-def test_a_linear_map_under_autocast_is_torchs_with_and_without_the_instructions(monkeypatch, trained, shape, kind):
-    values, found = (torch.randn(shape).to(kind), torch.randn(60, 70), torch.randn(60)), []
-    for instructions in (True, False):
-        monkeypatch.setattr(products, "multiplies_bfloat16", lambda there=instructions: there)
-        inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
-        with torch.autocast("cpu", torch.bfloat16):
-            out = linear(*inputs)
-        assert out.dtype == torch.bfloat16
-        assert out.shape == (*shape[:-1], 60)
-        out.float().square().sum().backward()
-        found.append([out.detach(), *(i.grad for i in inputs)])
-    for a, b in zip(*found, strict=True):
-        assert (a is None) == (b is None)
-        if a is not None:
-            assert a.dtype == b.dtype
-            scale = b.abs().max().item()
-            torch.testing.assert_close(a, b, rtol=2**-6, atol=2**-7 * scale)
-
-
-@pytest.mark.parametrize("shape", [(1, 1500), (1, 1, 1500), (2000, 30), (1, 30)])
-def test_a_linear_map_leaves_what_it_is_given_as_it_is(monkeypatch, shape):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
-    given = torch.randn(shape), torch.randn(40, shape[-1]), torch.randn(40)
-    before = [t.clone() for t in given]
-    with torch.autocast("cpu", torch.bfloat16):
-        linear(*given)
-    assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
-
-
-def test_gradients_taken_inside_of_autocast_are_those_taken_outside(monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
-    x, weight, found = torch.randn(300, 70), torch.randn(60, 70), []
-    for inside in (True, False):
-        leaf = x.clone().requires_grad_()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = linear(leaf, weight).float().square().sum()
-            if inside:
-                loss.backward()
-        if not inside:
-            loss.backward()
-        found.append(leaf.grad)
-    assert torch.equal(*found)
-
-
-def test_what_a_linear_map_keeps_is_in_half_precision(monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
-    kept = []
-    inputs = torch.randn(300, 70).requires_grad_(), torch.randn(60, 70).requires_grad_()
-    with (
-        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.dtype) or t, lambda t: t),
-        torch.autocast("cpu", torch.bfloat16),
-    ):
-        linear(*inputs)
-    assert set(kept) == {torch.bfloat16}
-
-
-def test_under_autocast_a_linear_map_without_bias_and_other_precisions(monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
-    x, weight = torch.randn(300, 70), torch.randn(60, 70)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = linear(x, weight)
-    assert found.dtype == torch.bfloat16
-    torch.testing.assert_close(found.float(), x @ weight.T, rtol=2**-7, atol=0.1)
-    with torch.autocast("cpu", torch.float16):
-        assert linear(x, weight).dtype == torch.float16
-    assert linear(x.double(), weight.double()).dtype == torch.float64
-
-
 def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions(monkeypatch):
     for about, expected_answer in (
         ({}, True),
@@ -220,12 +120,11 @@ def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
     ):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda about=about: about, raising=False)
-        assert products.multiplies_bfloat16.__wrapped__() is expected_answer
+        assert processor.multiplies_bfloat16.__wrapped__() is expected_answer
 
 
 @pytest.mark.usefixtures("library")
-def test_what_onednn_does_not_serve_is_torchs_own_product(monkeypatch):
-    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
+def test_what_onednn_does_not_serve_is_torchs_own_product():
     big = torch.randn(200, 200)
     for left, right in (
         (big.double(), big.double()),

@@ -63,11 +63,16 @@ def test_a_small_value_is_json(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "kg" / "made.json").read_text()) == reference
 
 
-def test_any_fsspec_url_will_do() -> None:
-    _, (received,) = run("memory://artifacts", TABLE)
-    assert received.equals(TABLE)
-    _, (received,) = run("memory://artifacts", {"a": 1})
-    assert received == {"a": 1}, "the earlier table must not shadow the new value"
+def test_an_earlier_table_does_not_shadow_a_new_value(tmp_path: Path) -> None:
+    run(str(tmp_path), TABLE)
+    _, (received,) = run(str(tmp_path), {"a": 1})
+    assert received == {"a": 1}
+
+
+def test_a_store_elsewhere_is_refused() -> None:
+    with pytest.raises(dg.DagsterResourceFunctionError) as refused:
+        run("memory://artifacts", TABLE)
+    assert "must be a directory of this machine" in str(refused.value.__cause__)
 
 
 def test_what_is_neither_table_nor_plain_is_refused_by_name(tmp_path: Path) -> None:

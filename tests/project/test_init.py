@@ -112,8 +112,8 @@ def test_an_edge_csv_becomes_a_scheduled_chain(tmp_path: Path) -> None:
     assert (source["format"], source["path"]) == ("kg_csv", "data/01_raw/Drugs.csv")
     assert model["attributes"]["dataset"] == "drugs"
     assert model["attributes"]["schedule"] == {"cron": "0 3 * * 1", "timezone": "UTC"}
-    assert "read as kg_csv" in made.found[0]
-    assert "40 disease" in made.found[0]
+    assert "read as kg_csv" in made.notes[0]
+    assert "40 disease" in made.notes[0]
 
 
 def test_ratings_and_features_of_the_items_are_one_dataset(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> Non
     assert all(Path(file).is_relative_to(made.root) for file in edges.files().values())
     assert dataset["attributes"]["graph"]["include_node_types"] == ["Drug", "Disease", "Gene"]
     assert (model["attributes"]["system"], model["attributes"]["links"]) == ("auto", {})
-    assert "all its edges are called treats" in made.found[0]
+    assert "all its edges are called treats" in made.notes[0]
 
 
 def test_a_table_about_nodes_of_one_type_becomes_their_attributes(tmp_path: Path) -> None:

@@ -279,7 +279,7 @@ def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float, only: Sequ
 
 def test_what_the_run_has_to_show_is_part_of_the_version(store: Versions, first: Path) -> None:
     promote_run(first, store, ALWAYS, **BY)
-    assert {"curves.json", "report.json"} <= {path.name for path in live(store).path.iterdir()}
+    assert {"report.html", "report.json"} <= {path.name for path in live(store).path.iterdir()}
 
 
 def test_the_health_of_a_run_that_a_person_promotes_is_in_the_version(store: Versions, better: Path) -> None:

@@ -193,6 +193,11 @@ def test_a_version_keeps_the_card_that_it_was_promoted_with(tmp_path: Path) -> N
     live.verify()
     shown = command("card", "toy/hgt", "--folder", str(store.path.parents[1]))
     assert shown.stdout == (live.path / "card.md").read_text(encoding="utf-8")
+    kept = live.path / "report.html"
+    assert '<section id="health">' in kept.read_text(encoding="utf-8")
+    assert command("report", "toy/hgt", "--folder", str(store.path.parents[1])).stdout.strip() == str(kept)
+    copied = write_report(live.path, tmp_path / "copy.html")
+    assert copied.read_bytes() == kept.read_bytes()
     write_health(run, validate_file(run))
     write_card(run)
     promote_run(run, store, by="test", person=True, force=True)

@@ -1,6 +1,5 @@
 """Versions of a small made-up model, as promotion writes them: vectors in clusters, and links that its export scores."""
 
-import base64
 import json
 import threading
 import time
@@ -19,7 +18,6 @@ from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.promotion.contents import DRIFT_PICTURES
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
 from graphmill.serving.server import bound
@@ -90,7 +88,7 @@ RANKING = {
     "kind": "items",
     "epoch": 1,
     "split": "test",
-    "figures": {"degree": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}},
+    "figures": {"popularity": {"mrr": 0.1}, "model": {"mrr": 0.3, "hits@10": 0.5}},
 }
 DRIFT = {
     "against": "0001-aaaaaaaa",
@@ -109,11 +107,6 @@ DRIFT = {
     "findings": [{"name": "rotation_only", "status": "pass", "meaning": "Only a rotation.", "remedy": ""}],
     "moved": [{"id": "DR5", "name": "Drug 5", "type": "drug", "cosine": 0.2, "overlap_10": 0.1}],
 }
-
-
-PICTURE = base64.b64decode(
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
 
 
 def fill(
@@ -138,12 +131,9 @@ def fill(
         export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, beside)
         for name, found in (("health", HEALTH), ("ranking", RANKING), ("drift", DRIFT)):
             (folder / f"{name}.json").write_text(json.dumps(found))
-        epochs = [{"epoch": n, "losses": {"total": 2.0 / (n + 1)}, "valid": {"mrr": 0.1 * n}} for n in range(4)]
-        (folder / "curves.json").write_text(json.dumps(epochs))
+        (folder / "report.html").write_text(f"<!doctype html><style>p {{}}</style><h1>The report of run{seed}</h1>")
         for name, content in files.items():
             (folder / name).write_bytes(content)
-        for name in DRIFT_PICTURES:
-            (folder / name).write_bytes(PICTURE)
         if items:
             ids, names = nodes()["id"].to_pylist(), nodes()["name"].to_pylist()
             rows = [

@@ -230,7 +230,7 @@ def _table(folder: Path, rng: random.Random) -> None:
 
 
 def _json(folder: Path, rng: random.Random) -> None:
-    names = ("health", "ranking", "drift", "curves", "settings", "graph", "parameter_rows")
+    names = ("health", "ranking", "drift", "settings", "graph", "parameter_rows")
     path = folder / f"{rng.choice(names)}.json"
     path.write_text(json.dumps(_odd(json.loads(path.read_text()), rng)))
 

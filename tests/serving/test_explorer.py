@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, Page, expect
 from starlette.testclient import TestClient
 
 from graphmill.promotion.promote import promote_run, versions_folder
+from graphmill.reports.card_files import read_card_files
+from graphmill.reports.report_html import report_html
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.serving import application
@@ -61,17 +63,23 @@ def ink(page: Page) -> int:
 
 
 def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path, make: MakeVersion) -> None:
-    first, second = make(1, items=3), make(2, items=3)
+    first = make(1, items=3)
+    report = report_html(read_card_files(first.path))
+    second = make(2, items=3, files={"report.html": report.encode()})
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
         expect(page.locator("#summary")).to_have_text(f"hgt, 90 vectors of 16, {second.name}")
-        expect(page.locator("#health p")).to_have_text("! warn Out of bounds: effective rank.")
-        expect(page.locator("#health tbody tr").first).to_contain_text("Few directions are used. Train longer.")
-        expect(page.locator("#health .warn").first).to_be_visible()
-        expect(page.locator("#ranking tbody tr")).to_have_text([r"model0.30000.5000", "degree0.1000"])
-        expect(page.locator("#curves svg")).to_have_count(2)
-        expect(page.locator("#ranking svg rect")).to_have_count(2)
-        expect(page.locator("#drift")).to_contain_text("rotation only, against 0001-aaaaaaaa")
+        shown = page.frame_locator("#report iframe")
+        expect(shown.locator("#health")).to_contain_text("Few directions are used. Train longer.")
+        expect(shown.locator("#figures .bar.own")).to_be_visible()
+        expect(shown.locator("#drift")).to_contain_text("Compared with 0001-aaaaaaaa")
+        # It is as high as its content, and has the report's own style.
+        page.wait_for_function(
+            "() => { const frame = document.querySelector('#report iframe');"
+            " const root = frame.contentDocument?.documentElement; return root"
+            " && root.scrollHeight > 500 && frame.clientHeight >= root.scrollHeight; }"
+        )
+        assert shown.locator(".bar.own").evaluate("bar => getComputedStyle(bar).display") == "block"
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
@@ -82,6 +90,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
 
         page.locator("#version").select_option(first.name)
         expect(page.locator("#summary")).to_contain_text(first.name)
+        expect(shown.locator("h1")).to_have_text("The report of run1")
         page.get_by_role("button", name="gene").click()
         expect(page.get_by_role("button", name="gene")).to_have_attribute("aria-pressed", "false")
 

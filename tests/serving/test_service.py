@@ -15,12 +15,15 @@ from graphmill.errors import InputError
 from graphmill.export.alignment import ALIGNED
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Version, Versions
+from graphmill.reports.report_html import STYLE
 from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
+from graphmill.serving.guard import STYLE_HASH
 from graphmill.serving.open_version import OpenVersion
-from graphmill.serving.openapi import description, markdown
+from graphmill.serving.openapi import description
 from graphmill.usage.exported import Run
-from tests.serving.conftest import RANKING, MakeVersion, nodes, vectors
+from tests.conftest import page_writer
+from tests.serving.conftest import MakeVersion, nodes, vectors
 
 LIVE = "/v1/toy/hgt/current"
 
@@ -133,9 +136,10 @@ def test_a_search_finds_equal_names_first_then_beginnings(client: TestClient, ma
 def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClient, make: MakeVersion) -> None:
     make()
     report = get(client, f"{LIVE}/report")
-    assert list(report["ranking"]["scorers"]) == ["model", "degree"]
-    assert [epoch["losses"]["total"] for epoch in report["curves"]] == [2.0, 1.0, 2 / 3, 0.5]
-    assert (report["health"]["status"], report["drift"]["name"]) == ("warn", "rotation_only")
+    assert report["about"]["answers"] == ["vector", "neighbors", "edges", "links"]
+    # The style sheet is the one that the page allows, whatever the version's file has.
+    assert report["html"] == f"<!doctype html><style>{STYLE}</style><h1>The report of run1</h1>"
+    assert STYLE_HASH in client.get("/").headers["content-security-policy"]
     drawn = get(client, f"{LIVE}/projection", points=50)
     assert len(drawn["points"]["x"]) == len(drawn["points"]["id"]) == 50
     assert drawn["types"] == ["drug", "disease", "gene"]
@@ -147,15 +151,11 @@ def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClien
     assert (around["x"][0], around["y"][0]) == (everywhere["x"][place], everywhere["y"][place])
 
 
-def test_the_card_is_the_versions_file_or_made_from_its_manifest(client: TestClient, make: MakeVersion) -> None:
+def test_the_card_is_the_versions_file(client: TestClient, make: MakeVersion) -> None:
     make()
-    card = get(client, f"{LIVE}/card")["card"]
-    assert card["metrics"]["test_mrr"] == 0.2
-    assert card["health"]["status"] == "warn"
-    assert card["ranking"] == RANKING
-    assert "has no card.md" in get(client, f"{LIVE}/card", 404, format="markdown")["error"]
+    assert "has no card.md" in get(client, f"{LIVE}/card", 404)["error"]
     make(2, "toy/other", files={"card.md": b"# A card"})
-    assert get(client, "/v1/toy/other/current/card", format="markdown")["markdown"] == "# A card"
+    assert get(client, "/v1/toy/other/current/card")["markdown"] == "# A card"
 
 
 def test_neighbours_and_the_projection_are_of_the_space_that_versions_share(
@@ -348,7 +348,7 @@ def test_the_page_runs_nothing_from_elsewhere(client: TestClient) -> None:
     found = client.get("/")
     assert "default-src 'none'" in found.headers["content-security-policy"]
     assert "unsafe" not in found.headers["content-security-policy"]
-    for path in ("/", "/explorer.js", "/charts.js", "/explorer.css"):
+    for path in ("/", "/explorer.js", "/map.js", "/explorer.css"):
         text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text
         assert "https://" not in text
@@ -363,9 +363,7 @@ def test_the_description_names_every_address_and_the_page_of_the_docs_is_it(
     assert found == json.loads(json.dumps(description()))
     assert "/v1/{dataset}/{model}/{version}/neighbors" in found["paths"]
     page = repository / "docs" / "reference" / "http_api.md"
-    assert page.read_text(encoding="utf-8") == markdown(), (
-        "python -m graphmill.serving.openapi > docs/reference/http_api.md"
-    )
+    assert page.read_text(encoding="utf-8") == page_writer("http_api").markdown(), "make pages"
 
 
 def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVersion, promoted: Path) -> None:

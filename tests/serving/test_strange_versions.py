@@ -31,7 +31,6 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("recommendations", {"id": "DR3"}),
     ("report", {}),
     ("card", {}),
-    ("card", {"format": "markdown"}),
     ("projection", {"points": 20}),
 )
 COUNTS = [100, pytest.param(500, marks=pytest.mark.long)]

@@ -46,7 +46,6 @@ attributes:
   dataset: plays
   system: sasrec
   settings: {training: {learning_rate: 1.0e-7}, tracker: {experiment: "1:30"}}
-  search: {space: {training.learning_rate: [0.001, 0.003]}, trials: 2}
 ---
 type: graphmill.components.GraphDataset
 attributes:

@@ -24,7 +24,6 @@ KINDS = {
     **{"embeddings": "biomed/hgt_embeddings", "validation": "biomed/hgt_validation", "ranking": "biomed/hgt_ranking"},
     **{"recommendations": "plays/sasrec_recommendations", "links": "facts/conve_links"},
     **{"influence": "facts/conve_influence", "drift": "biomed/hgt_drift", "promoted": "biomed/hgt_promoted"},
-    **{"trials": "plays/sasrec_trials", "leaderboard": "plays/sasrec_leaderboard"},
 }
 """An asset of each kind that the components make."""
 ODD = {

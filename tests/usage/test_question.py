@@ -14,9 +14,9 @@ from graphmill.cli import app
 from graphmill.errors import GraphmillError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.ranking_tables import ranking_tables
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
-from graphmill.serving.report import _ranking
 from tests.training.cases import CLOSED_LINKS, typed_graph
 
 KNN = {"evaluation": {"baselines": ["knn"]}}
@@ -109,10 +109,9 @@ def test_the_whole_ranking_shows_labels_and_agreement(run: Path, graph: TypedGra
     assert found["truth"]["yes"]["links"] == 2 * len(set(true))  # the graph has both directions
     assert found["truth"]["auc"] is None
     assert found["truth"]["notes"]
-    shown = _ranking(json.loads((run / "ranking.json").read_text()))
-    assert shown is not None
-    assert [each["name"] for each in shown["tables"]] == ["by_part", "predicted", "truth"]
-    assert all(len(row) == len(each["head"]) for each in shown["tables"] for row in each["rows"])
+    tables = ranking_tables(json.loads((run / "ranking.json").read_text()))
+    assert [each.name for each in tables] == ["by_part", "predicted", "truth"]
+    assert all(len(row) == len(each.head) for each in tables for row in each.rows)
 
 
 def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: TypedGraph, tmp_path: Path) -> None:

@@ -56,12 +56,12 @@ def ingest_report(
 ) -> None:
     """Show a file's columns, guessed mapping, first bad rows and counts, and print a ready defs.yaml."""
     from graphmill.ingest.report import ingest_report as report
-    from graphmill.project.data import asked_columns
+    from graphmill.project.data import ask_columns
 
     named = named_columns(columns)
     described = report(path, format_, named, force=force)
     ask = None if as_json or named or format_ != "auto" else asking()
-    if described.problem and not described.counts and ask is not None and (named := asked_columns(path, ask)):
+    if described.problem and not described.counts and ask is not None and (named := ask_columns(path, ask)):
         described = report(path, format_, named, force=force)
     if as_json:
         print_json(described.to_dict())
@@ -117,7 +117,7 @@ def build(
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
                     "counts": tables.counts, "notes": tables.notes, "coverage": matches, **graph.describe()})  # fmt: skip
         return
-    for line in guess.found:
+    for line in guess.notes:
         print(line)
     for note in tables.notes:
         print(f"note: {note}")

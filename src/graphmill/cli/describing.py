@@ -1,6 +1,5 @@
 """``graphmill card``, ``report`` and ``explain``: describe a run or version, and explain its predictions."""
 
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,6 @@ import typer
 from graphmill.cli.entry import JUDGE, USE, Json, app
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
 from graphmill.cli.promotion import PROMOTED, Folder
-from graphmill.errors import InputError
 
 What = Annotated[
     str, typer.Argument(help="Run directory, DATASET/MODEL for the live version, or DATASET/MODEL/VERSION")
@@ -43,14 +41,11 @@ def report(
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """Write one page about a run or version: an HTML file that includes its pictures."""
+    """Write one page about a run: an HTML file that includes its pictures. A version has the page of its promotion."""
     from graphmill.promotion.versions import folder_of
     from graphmill.reports.report_html import write_report
 
-    path = folder_of(what, folder)
-    if out is None and (path / "version.json").is_file():
-        raise InputError("a promoted version never changes; write its report elsewhere with --out FILE")
-    written = write_report(path, out or "")
+    written = write_report(folder_of(what, folder), out or "")
     if as_json:
         print_json({"report": str(written)})
     else:
@@ -63,20 +58,15 @@ def open_(
     folder: Folder = PROMOTED,
     show: Annotated[bool, typer.Option(help="Open it in the browser, besides printing the address")] = True,
 ) -> None:
-    """Open the page of a run or version: in the explorer if it is served, else as a file that is written anew."""
+    """Open the page of a run or version: in the explorer if it is served, else as the file that `report` writes."""
     import webbrowser
 
     from graphmill.promotion.versions import folder_of
+    from graphmill.reports.report_html import write_report
     from graphmill.serving.addresses import served_page
 
     path = folder_of(what, folder)
-    address = served_page(path)
-    if not address:
-        from graphmill.reports.report_html import REPORT, write_report
-
-        of_version = (path / "version.json").is_file()
-        target = Path(tempfile.mkdtemp(prefix="graphmill-")) / REPORT if of_version else ""
-        address = write_report(path, target).resolve().as_uri()
+    address = served_page(path) or write_report(path).resolve().as_uri()
     print(address)
     if show:
         webbrowser.open(address)

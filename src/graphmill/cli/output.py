@@ -54,7 +54,7 @@ def show_result(result: dict[str, Any]) -> None:
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
         *_of_the_device(result),
-        *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
+        *[[name, number(value)] for name, value in result["metrics"].items()],
         ["exported", ", ".join(result.get("exported", []))],
     ]
     print_table("Training", ["what", "value"], rows)
@@ -64,8 +64,8 @@ def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
     """The table's row with the used and the planned memory of a device."""
     from graphmill.training.memory import device_memory_row
 
-    found = device_memory_row(result)
-    return [found] if found else []
+    row = device_memory_row(result)
+    return [row] if row else []
 
 
 def other_epoch(result: dict[str, Any]) -> bool:
@@ -90,7 +90,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
 
     figures = _figures(ranking)
     names = list(next(iter(figures.values())))
-    rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
+    rows = [[m, *(number(values.get(m)) for values in figures.values())] for m in names]
     if "against" in ranking:
         other = "micro" if ranking["against"]["average"] == "macro" else "macro"
         of = ranking[other]
@@ -126,7 +126,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
     judged = bool(rows) and "judged" in rows[0]
     columns = ["rank", "id", "name", "score", "probability", "median rank", "known", *["judged"] * judged, "best path"]
-    for (head, relation, kind), own in tables.items():
+    for (head, relation, kind), links in tables.items():
         cells = [
             [
                 str(row["rank"]),
@@ -139,7 +139,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
-            for row in own
+            for row in links
         ]
         print_table(f"{head}, {relation}: {kind}", columns, cells)
 

@@ -47,7 +47,7 @@ def init(
     if as_json:
         print_json({**vars(made), "root": str(made.root)})
         return
-    print("\n".join(made.found))
+    print("\n".join(made.notes))
     verb = "new Dagster project" if made.new else "added to the Dagster project"
     print(f"{verb} {made.root}: {', '.join(made.written) or 'nothing was missing'}")
     if made.kept:

@@ -147,7 +147,7 @@ def versions(
 
 
 def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
-    shown = [
+    lines = [
         [
             ("→ " if row["live"] else "  ") + row["version"],
             row["snapshot"],
@@ -162,8 +162,8 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     ]
     names = ["version", "snapshot", "when", "verdict", "valid", "test", "why", "who"]
     if not any(row["snapshot"] for row in rows):
-        names, shown = names[:1] + names[2:], [line[:1] + line[2:] for line in shown]
-    print_table(f"Versions of {store.label}", names, shown)
+        names, lines = names[:1] + names[2:], [line[:1] + line[2:] for line in lines]
+    print_table(f"Versions of {store.label}", names, lines)
     for row in rows:
         if any(row["left"].get(part) for part in ("nodes", "edges")):
             print(f"{row['version']}: {_departed(row['left'])}")
@@ -213,8 +213,8 @@ def _versions(model: str, folder: Path) -> "Versions":
         raise InputError(f"'{model}' is not a model; write DATASET/MODEL, such as biomed/hgt")
     store = Versions(folder / dataset / name)
     if not store.names():
-        there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
-        raise InputError(f"{folder} has no version of {model}; it has versions of: {there or 'nothing'}")
+        models = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
+        raise InputError(f"{folder} has no version of {model}; it has versions of: {models or 'nothing'}")
     return store
 
 
@@ -251,7 +251,7 @@ def _show_drift(values: dict[str, Any]) -> None:
     print_table(f"{values['after']} against {values['before']}", ["finding", "verdict", "meaning"], rows)
     names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
     sides = [values["overall"], *values["types"]]
-    rows = [[own["name"] or "all", *(number(own.get(name)) for name in names)] for own in sides]
+    rows = [[side["name"] or "all", *(number(side.get(name)) for name in names)] for side in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)
     rows = [
         [n["name"] or n["id"], n["type"], number(n.get("cosine")), number(n["overlap_10"])]
@@ -273,13 +273,13 @@ def _record(store: "Versions", outcome: dict[str, Any]) -> None:
     if home is None:
         return
     event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "decision": outcome}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "graphmill.orchestration.promotion", str(home)],
         input=json.dumps(event, default=str),
         text=True,
         capture_output=True,
         check=False,
     )
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+    if process.returncode:
+        last = (process.stderr.strip().splitlines() or ["no reason given"])[-1]
         print(f"note: Dagster's event log ({home}) was not told: {last}", file=sys.stderr)

@@ -55,10 +55,10 @@ def rank(
         "truth": truth,
         "labels": {"file": labels},
     }
-    asked = parse(RankSettings, values, "rank")
-    with closing(Terminal()) as shown:
+    settings = parse(RankSettings, values, "rank")
+    with closing(Terminal()) as terminal:
         ranking = on_its_device(
-            lambda: rank_any(restored_run(run, checkpoint), split or "test", asked, outlets=[shown])
+            lambda: rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
         )
     if as_json:
         print_json(ranking_json(ranking))

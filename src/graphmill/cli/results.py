@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,6 @@ from graphmill.cli.output import (
     show_links,
 )
 from graphmill.errors import InputError
-
-if TYPE_CHECKING:
-    pass
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
 Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
@@ -59,14 +56,14 @@ def embed(
 
     def embedded() -> tuple[dict[str, Any], str]:
         restored = restored_run(run, "")
-        tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
-        notes = [*told.notes, *(tables.notes if tables else [])]
+        tables, joining, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
+        notes = [*joining.notes, *(tables.notes if tables else [])]
         if tables and len(tables.rejects):
             line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
             notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
         for note in notes:
             print(f"note: {note}", file=sys.stderr)
-        return embed_run(restored, tables, source, output, told), source
+        return embed_run(restored, tables, source, output, joining), source
 
     exported, source = on_its_device(embedded)
     folder = output or run / "embeddings_later"
@@ -175,34 +172,34 @@ def links(
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     values |= {"question": question, "judgements": judgements, "judged": judged}
-    asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
-    heads = asked.selection().heads
+    settings = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
+    heads = settings.selection().heads
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
-            return estimate_links(model, asked, scoring_bytes(run)).to_json()
+            return estimate_links(model, settings, scoring_bytes(run)).to_json()
         if not heads:
-            return write_links(model, asked, outlets=[Terminal()])
-        predictor = Predictor(model, asked)
+            return write_links(model, settings, outlets=[Terminal()])
+        predictor = Predictor(model, settings)
         parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
         return {**model.about, **predictor.notes, "links": rows, "calibration": [each.about() for each in parts]}
 
-    found: dict[str, Any] = on_its_device(predicted)
-    for note in found.get("notes", ()):
+    predictions: dict[str, Any] = on_its_device(predicted)
+    for note in predictions.get("notes", ()):
         print(f"note: {note}", file=sys.stderr)
     if as_json:
-        print_json(found)
+        print_json(predictions)
     elif estimate:
-        rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in found["relations"]]
+        rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in predictions["relations"]]
         print_table("What the links take", ["relation", "heads", "seconds"], rows)
-        print(f"in all {number(found['seconds'])} s, and {found['peak_bytes'] / 2**30:.2f} GiB of memory")
+        print(f"in all {number(predictions['seconds'])} s, and {predictions['peak_bytes'] / 2**30:.2f} GiB of memory")
     elif heads:
-        show_links(found["links"])
+        show_links(predictions["links"])
     else:
-        show_link_report(str(run / FOLDER), found)
+        show_link_report(str(run / FOLDER), predictions)
 
 
 @app.command(rich_help_panel=USE)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from graphmill.cli.entry import TRAIN, Json, app, overrides
-from graphmill.cli.output import on_its_device, print_json, print_table
+from graphmill.cli.output import print_json, print_table
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -22,10 +22,7 @@ def search(
     output: Annotated[str, typer.Option(help="Folder for the study and its runs; default: beside the graph")] = "",
     as_json: Json = False,
 ) -> None:
-    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill.
-
-    In a Dagster project the sensor DATASET_MODEL_search does the same for the section 'search' of a defs.yaml.
-    """
+    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill."""
     from graphmill.evaluation.json_values import plain
 
     result = _by_file(settings, set_ or [], output)
@@ -36,36 +33,25 @@ def search(
 
 
 def _by_file(settings: Path, set_: list[str], output: str) -> Any:
-    from graphmill.runs.messages import Terminal
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.search.leaderboard import leaderboard
     from graphmill.search.study import open_search, run_search
     from graphmill.training.signals import StopRequest
 
     wanted = open_search(merge(read_settings(settings), overrides(set_)), str(settings), output)
-    terminal = Terminal()
-    try:
-        with StopRequest() as stop:
-            study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
-            return on_its_device(lambda: leaderboard(wanted, study, outlets=[terminal], stop=stop))
-    finally:
-        terminal.close()
+    with StopRequest() as stop:
+        study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
+    return leaderboard(wanted, study)
 
 
 def _show(result: Any) -> None:
     from graphmill.search.leaderboard import COLUMNS
 
     print_table(f"Trials by validation {result.metric}", COLUMNS, result.rows())
-    if result.importance:
-        print("what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in result.importance.items()))
     print(
         f"{len(result.entries)} finished, {result.pruned} ended early, {result.failed} failed, in {result.seconds:.0f} s"
     )
-    displayed = {name: value for name, value in result.test.items() if "mistic" not in name}
-    print("the winner on the test: " + ", ".join(f"{name} {value:.4f}" for name, value in list(displayed.items())[:6]))
-    extra = {who: value for who, value in result.beside.get("figures", {}).items() if value is not None}
-    if len(extra) > 1:
-        reported = ", ".join(f"{who} {value:.4f}" for who, value in extra.items())
-        print(f"beside the baselines, test {result.beside['metric']}: {reported}")
     print(f"its settings: {result.folder}/best.yaml")
-    print(f"to make it live: graphmill promote {shlex.quote(str(result.best.runs[0]))}")
+    run = shlex.quote(str(result.best.runs[0]))
+    print(f"on the test, beside its baselines: graphmill rank {run}")
+    print(f"to make it live: graphmill promote {run}")

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain, count
 
-_TOLD_AT = (2, 5, 10, 20, 40)
+_REPORTED_AT = (2, 5, 10, 20, 40)
 """Seconds after which it is said; later, every minute."""
 _asking = threading.Event()
 
@@ -30,7 +30,7 @@ def progress(doing: str) -> Iterator[None]:
     ended, begun = threading.Event(), time.monotonic()
 
     def tell() -> None:
-        for at in chain(_TOLD_AT, count(60, 60)):
+        for at in chain(_REPORTED_AT, count(60, 60)):
             if ended.wait(max(begun + at - time.monotonic(), 0)):
                 return
             if not _asking.is_set():

@@ -16,7 +16,7 @@ from graphmill.orchestration.metadata import Picture, markdown_table, records, s
 from graphmill.promotion.versions import Versions
 
 FOLDER = "drift"
-SHOWN_MOVED = 20
+MOST_MOVED = 20
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
             "cosine with itself": n.get("cosine"),
             "kept": n["overlap_10"],
         }
-        for n in report["moved"][:SHOWN_MOVED]
+        for n in report["moved"][:MOST_MOVED]
     ]
     rest = {
         "against": report["against"],

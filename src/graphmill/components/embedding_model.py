@@ -15,13 +15,12 @@ from graphmill.components.fields import Freshness, Schedule, as_settings, resolv
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, partitions_of, require_own_names
+from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scorer_asset import scorer_asset
-from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.components.worker_asset import WorkerAsset
 from graphmill.errors import SettingsError
@@ -32,11 +31,9 @@ from graphmill.ingest.sources import checked_name
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
-from graphmill.orchestration.home import OUTPUTS
 from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
-from graphmill.search.space import parse_search
 from graphmill.settings import Settings, parse
 from graphmill.systems.auto import AUTO, AutoSettings
 from graphmill.systems.base import ClosedFormSettings
@@ -75,14 +72,6 @@ class Defaults:
 
     settings: Settings
     preset_reason: str
-    written: dict[str, Any]
-    """The settings of the YAML, with ``preset: auto`` resolved."""
-
-
-def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
-    written = resolved(context, value)
-    parse_search(written, "the component")  # imported here, so that an error is shown with its line
-    return dict(written)
 
 
 def launchpad_defaults(system: str, written: dict[str, Any]) -> Defaults:
@@ -95,14 +84,14 @@ def launchpad_defaults(system: str, written: dict[str, Any]) -> Defaults:
         if name in written:
             raise SettingsError(f"settings.{name} is set by the component; remove it from the settings")
     if system == AUTO:
-        return Defaults(parse(AutoSettings, written, "settings"), "", written)
+        return Defaults(parse(AutoSettings, written, "settings"), "")
     preset, reason = str(written.get("preset", "auto")), "as the defs.yaml says"
     if preset == "auto":
         machine = this_machine()
         preset, why = choose_preset(system, machine.device, machine.memory_bytes)
         reason = f"auto: {why}"
     known = {**written, "system": system, "preset": preset}
-    return Defaults(parse_settings(known, "settings"), reason, known)
+    return Defaults(parse_settings(known, "settings"), reason)
 
 
 def launcher_settings(value: Any) -> LauncherSettings | None:
@@ -136,14 +125,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     ranking: Annotated[Any, section(RankingSettings, "ranking")] = Field(default_factory=RankingSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
-    search: Annotated[
-        Any,
-        dg.Resolver(
-            _resolve_search,
-            model_field_type=dict[str, Any],
-            description="Settings to try: space, sampler, trials, budget_seconds, metric, seeds (how-to: Search settings).",
-        ),
-    ] = Field(default_factory=dict)
     launcher: Annotated[
         Any,
         dg.Resolver(
@@ -181,7 +162,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
-        given, fresh, data = self.settings, self.freshness, f"{OUTPUTS}/{self.dataset}/graph"
+        given, fresh = self.settings, self.freshness
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.system, given)
         sections: dict[str, Any] = {
             field: as_settings(model, getattr(self, name), name) for name, (field, model) in SECTIONS.items()
@@ -200,11 +181,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             launcher=launcher_settings(self.launcher),
             partitions_def=partitions_of(context, self.dataset),
             warm_epochs=self.warm_epochs,
-            search={**defaults.written, "data": data, "search": self.search} if self.search else {},
             **sections,
         )
-        if plan.search and plan.predicts:
-            raise SettingsError("search is for the settings of one system: name it in system, instead of auto")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
         if plan.warm_epochs and plan.predicts:
@@ -213,17 +191,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             )
         if plan.warm_epochs and isinstance(plan.settings, ClosedFormSettings):
             raise SettingsError(f"warm_epochs: {plan.system} is computed in closed form, in one step: remove it")
-        if plan.search and plan.partitions_def:
-            raise SettingsError(
-                f"search: {plan.dataset} has a graph for each snapshot; remove the section, and search by command"
-            )
-        if plan.search:
-            search_of(plan)  # parsed here, so that errors are found now
         return plan
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets, the retraining job, and the schedule if there is one."""
-        require_own_names(context)
+        require_unique_names(context)
         plan = self.plan(context)
         assets = []
         for name, (declare, applies) in ASSETS.items():
@@ -243,10 +215,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         if given := self.schedule:
             name = f"{prefix}_schedule"
             schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
-        made = dg.Definitions(
+        return dg.Definitions(
             assets=assets,
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),
         )
-        return dg.Definitions.merge(made, search_definitions(plan)) if plan.search else made

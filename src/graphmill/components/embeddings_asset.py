@@ -15,7 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
 from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
@@ -110,7 +110,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         COLUMNS_KEY: column_schema(ParquetTable(step.path(files["parquet"]), remedy=REMEDY).schema, COLUMNS),
         "dimensions": vectors.shape[1],
         "epoch": epoch,
-        **_alignment_shown(alignment),
+        **_alignment_metadata(alignment),
         **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
         **({"device_reason": str(exported["device_reason"])} if exported.get("device_reason") else {}),
         "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
@@ -132,14 +132,14 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     )
 
 
-def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
+def _alignment_metadata(alignment: Mapping[str, Any]) -> dict[str, Any]:
     if not alignment:
         return {}
     if "problem" in alignment:
         return {"not_aligned": f"to {alignment['to']}: {alignment['problem']}"}
     where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
-    shown = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
-    return {**shown, "shared_nodes": int(alignment["shared"])}
+    page = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
+    return {**page, "shared_nodes": int(alignment["shared"])}
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:
@@ -167,7 +167,7 @@ def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
     if "csv" not in files:
         raise InputError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
     copy_file(plan.root / files["csv"], plan.publish if is_url(plan.publish) else plan.root / plan.publish)
-    return shown(plan.publish)
+    return path_text(plan.publish)
 
 
 def _check_results(

@@ -9,8 +9,8 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import is_first_dataset, require_own_names
-from graphmill.components.plan import ON_DEMAND, DatasetPlan
+from graphmill.components.names import is_first_dataset, require_unique_names
+from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
@@ -78,7 +78,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
-        require_own_names(context)
+        require_unique_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:
@@ -97,7 +97,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         )
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
-        everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
+        everything = dg.AssetSelection.key_prefixes([name])
         refresh = chain_job(
             f"{name}_refresh",
             everything,

@@ -30,9 +30,9 @@ COLUMNS = {
     "TracInScore": "influence; above 0: the training triple made the explained triple likelier",
     "SelfInfluence": "influence of the training triple on itself",
 }
-SHOWN_TRIPLES = 12
-SHOWN_INFLUENCES = 3
-SHOWN_SUSPECTS = 30
+MOST_TRIPLES = 12
+MOST_INFLUENCES = 3
+MOST_SUSPECTS = 30
 
 
 def influence_asset(plan: ModelPlan) -> WorkerAsset:
@@ -106,9 +106,9 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
     tables: dict[str, dg.MetadataValue] = {}
     for title, sign in (("proponents", 1), ("opponents", -1)):
         lines: list[dict[str, Any]] = []
-        for influences in list(by_triple.values())[:SHOWN_TRIPLES]:
+        for influences in list(by_triple.values())[:MOST_TRIPLES]:
             ordered = sorted(influences, key=lambda row: -sign * float(row["TracInScore"]))
-            strongest = [row for row in ordered if sign * float(row["TracInScore"]) > 0][:SHOWN_INFLUENCES]
+            strongest = [row for row in ordered if sign * float(row["TracInScore"]) > 0][:MOST_INFLUENCES]
             lines += [
                 {
                     "explained triple": _triple(row, "Test"),
@@ -125,7 +125,7 @@ def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
     """The training triples with the largest influence on themselves, which no other triple supports."""
     lines = [
         {"training triple": _triple(row, "Train"), "self_influence": float(row["SelfInfluence"])}
-        for row in rows[:SHOWN_SUSPECTS]
+        for row in rows[:MOST_SUSPECTS]
     ]
     return {"suspects": dg.MetadataValue.md(markdown_table(lines))}
 

@@ -47,7 +47,7 @@ ABOUT = {
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
 MOST_PLOTTED = 10
-SHOWN_METRICS = 6
+MOST_METRICS = 6
 """Number of metrics in a table, which then fits a window of 1,440 pixels; `ranking.json` has the others."""
 
 
@@ -85,7 +85,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         + (", whose epoch was chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
-    columns = list(dict.fromkeys([judged, *plotted, *model]))[:SHOWN_METRICS]
+    columns = list(dict.fromkeys([judged, *plotted, *model]))[:MOST_METRICS]
 
     def row(first: str, name: str, values: Mapping[str, float]) -> dict[str, Any]:
         return {first: name, **{metric: values.get(metric) for metric in columns if metric in model}}

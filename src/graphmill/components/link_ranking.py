@@ -51,14 +51,14 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     figures, others = comparison[average], comparison[other]
     rows = tuple(ComparedRelation(**row) for row in comparison["relations"])
     labels = {name: label for name, label in BASELINES.items() if name in figures}
-    ratio, shown = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
+    ratio, values = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
     by_relation = records([_relation_row(relation) for relation in comparison["relations"]])
     metadata = step.page(
         run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
-        others=scalars(shown | comparison["ratios"] | interval),
+        others=scalars(values | comparison["ratios"] | interval),
         pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
         baselines={label: figures[name] | {f"{other}_mrr": others[name]["mrr"]} for name, label in labels.items()},

@@ -54,7 +54,7 @@ class Named:
         return f"model {self.model!r} on {self.dataset!r}" if self.model else f"dataset {self.dataset!r}"
 
 
-def require_own_names(context: dg.ComponentLoadContext) -> None:
+def require_unique_names(context: dg.ComponentLoadContext) -> None:
     """Raise :class:`SettingsError` for colliding names in this project, with file and line of both.
 
     It also raises for a repeated key in this component's file, because the second would silently replace the first.
@@ -63,7 +63,7 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
         return  # a running chain depends only on its own file; the code server has already reported errors
     current = context.path if context.path.is_file() else context.path / "defs.yaml"
     if current.is_file() and current.suffix in (".yaml", ".yml"):
-        read_yaml_documents(current.read_text(encoding="utf-8"), _shown(current, context.project_root))
+        read_yaml_documents(current.read_text(encoding="utf-8"), _relative(current, context.project_root))
     entries = sorted(_names(context.defs_module_path, context.project_root), key=lambda each: each.place)
     for a, b in itertools.combinations(entries, 2):
         if bool(a.model) == bool(b.model) and a.joined == b.joined:
@@ -116,7 +116,7 @@ def _names(folder: Path, root: Path) -> Iterator[Named]:
             continue  # a template that Dagster fills in; its value is not known here
         node = attributes.get("name") or attributes.get("system") or attributes.get("dataset")
         line = node.start_mark.line + 1 if node is not None else 1
-        place = f"{_shown(path, root)}, line {line}"
+        place = f"{_relative(path, root)}, line {line}"
         if kind == "GraphDataset" and "name" in values:
             yield Named(values["name"], "", place)
         elif kind == "EmbeddingModel" and "dataset" in values:
@@ -128,5 +128,5 @@ def _mapping(node: Any) -> dict[str, Any]:
     return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
-def _shown(path: Path, root: Path) -> str:
+def _relative(path: Path, root: Path) -> str:
     return str(path.relative_to(root) if path.is_relative_to(root) else path)

@@ -3,8 +3,8 @@
 The components create these objects, and the asset factories read them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -44,8 +44,6 @@ Reference = dict[str, Any]
 Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 """Metadata and check results of an asset."""
 POOL = "accelerator"
-ON_DEMAND = ("graphmill/on_demand", "yes")
-"""Tag of assets that no job of the chain materializes. A user materializes them on demand."""
 
 
 class ModelChecks(HealthThresholds, RankingThresholds):
@@ -83,7 +81,7 @@ class ValidationSettings(Settings):
 
 
 class RecommendationSettings(Settings):
-    """Settings of recommendations and of the asset's table."""
+    """Settings of recommendations."""
 
     k: int = setting(20, "Items for each user", ge=1)
     exclude_seen: Literal["auto", "always", "never"] = setting(
@@ -91,10 +89,6 @@ class RecommendationSettings(Settings):
         "Leave out items that the user has already taken; auto: yes, unless users of a sequence model's data take "
         "the same items again (see repeat_share)",
     )
-    shown_users: int = setting(
-        8, "Number of users in the asset's table, spread over all users; the file has all of them", ge=1, le=50
-    )
-    shown_items: int = setting(5, "Number of items shown for each of these users", ge=1, le=20)
 
 
 @dataclass(frozen=True)
@@ -201,8 +195,6 @@ class ModelPlan:
     drift: DriftThresholds
     partitions_def: dg.DynamicPartitionsDefinition | None = None
     warm_epochs: int = 0
-    search: Mapping[str, Any] = field(default_factory=dict)
-    """The settings with the section ``search``, for :func:`graphmill.search.study.open_search`; {}: no search."""
     predicts: str = ""
     """With ``system: auto``, the section of the YAML that says what it predicts: recommendations or links."""
 

@@ -10,7 +10,7 @@ import dagster as dg
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
 from graphmill.errors import InputError
 from graphmill.ingest import source_files
-from graphmill.ingest.files import Source, is_binary, shown
+from graphmill.ingest.files import Source, is_binary, path_text
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.failures import user_errors
@@ -31,7 +31,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
         "ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         description=(
-            f"`{shown(source.path)}`, read as {source.format}. If it has changed, run the job {plan.dataset}_refresh, "
+            f"`{path_text(source.path)}`, read as {source.format}. If it has changed, run the job {plan.dataset}_refresh, "
             f"or switch on the sensor {plan.dataset}_files. The data version is the hash of the content."
         ),
         code_version="2",
@@ -51,7 +51,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(digest),
             metadata={
                 "summary": in_words(_summary(here, size, about), links(key)),
-                "file": dg.MetadataValue.path(shown(here.path)),
+                "file": dg.MetadataValue.path(path_text(here.path)),
                 "bytes": size,
                 **about,
             },
@@ -63,7 +63,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
 def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
     lines = about.get("dagster/row_count")
     counted = f", {lines:,} lines of data" if lines is not None else ""
-    return f"`{Path(shown(source.path)).name}`, read as {source.format}: {size:,} bytes{counted}."
+    return f"`{Path(path_text(source.path)).name}`, read as {source.format}: {size:,} bytes{counted}."
 
 
 def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
@@ -73,7 +73,7 @@ def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
         return
     if _content(source, locations)[0] != raw["digest"]:
         raise InputError(
-            f"{shown(source.path)} has changed since raw_{source.name} was materialized; materialize raw_{source.name} "
+            f"{path_text(source.path)} has changed since raw_{source.name} was materialized; materialize raw_{source.name} "
             "together with the tables"
         )
 
@@ -93,7 +93,7 @@ def _content(source: SourceFile, locations: Mapping[str, str]) -> tuple[str, dic
     digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
     about: dict[str, Any] = {}
     if len(locations) > 1:
-        listed = [{"role": role, "file": Path(shown(at)).name} for role, at in locations.items()]
+        listed = [{"role": role, "file": Path(path_text(at)).name} for role, at in locations.items()]
         sizes = {role: {"bytes": size, "lines": lines} for role, (_, size, lines) in texts.items()}
         plain = {"bytes": 0, "lines": 0}
         about["files"] = records([{**row, **(sizes.get(row["role"]) or plain)} for row in listed])

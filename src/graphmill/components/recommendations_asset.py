@@ -34,6 +34,8 @@ VARIED = Check(
     "users_differ",
     "Users get different items. If all get the same: the model has learnt popularity; see the ranking.",
 )
+EXAMPLE_USERS, EXAMPLE_ITEMS = 8, 5
+"""Users in the asset's table, spread over all users, and items of each; the file has all of them."""
 RECENT = 3
 MOST_RECOMMENDED = 15
 
@@ -153,16 +155,11 @@ class _Names:
 def _examples(table: pa.Table, names: _Names, settings: RecommendationSettings) -> list[dict[str, Any]]:
     """Example users, spread over all users, with their items and their recommendations with scores."""
     first = np.flatnonzero(table["rank"].to_numpy() == 1)
-    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(settings.shown_users, len(first))).astype(int))]
+    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(EXAMPLE_USERS, len(first))).astype(int))]
     rows = []
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
-        rows_of = (
-            table.slice(start, settings.k)
-            .filter(pc.field("user_id") == user)
-            .slice(0, settings.shown_items)
-            .to_pylist()
-        )
+        rows_of = table.slice(start, settings.k).filter(pc.field("user_id") == user).slice(0, EXAMPLE_ITEMS).to_pylist()
         best = ", ".join(f"{names.of(ITEM, row['item_id'])} ({row['score']:.2f})" for row in rows_of)
         met = ", ".join(names.met(user))
         rows.append({"user": names.of(USER, user), names.met_as: met, "recommended (score)": best})

@@ -12,7 +12,7 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, Reference, plan_asset
+from graphmill.components.plan import POOL, ModelPlan, Reference, plan_asset
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
@@ -147,7 +147,6 @@ class WorkerAsset:
     hidden: tuple[str, ...] = ()
     given: Callable[[Mapping[str, Any], AcceleratorResource], Mapping[str, Any]] = lambda inputs, accelerator: {}
     trains: bool = False
-    on_demand: bool = False
     code_version: str = "1"
     more: Mapping[str, Any] = field(default_factory=dict)
 
@@ -163,7 +162,6 @@ class WorkerAsset:
             checks=self.checks,
             code_version=self.code_version,
             **({"pool": POOL} if self.job else {}),
-            **({"tags": dict([ON_DEMAND])} if self.on_demand else {}),
             **self.more,
         )
         if self.settings is None:

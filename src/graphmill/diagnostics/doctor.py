@@ -74,7 +74,7 @@ def _matmul(name: str, dtype: torch.dtype, device: str) -> Finding:
         return Finding(f"{name} on {device}", False, str(error).splitlines()[0])
     detail = "matrix products work"
     if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bfloat16():
-        detail += "; this processor is not faster at them, so they take no less time than fp32, and less memory"
+        detail += "; this processor is not faster at them: they take longer than fp32, and less memory"
     return Finding(f"{name} on {device}", ok, detail)
 
 

@@ -11,7 +11,7 @@ import fsspec
 
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError, ResourceError, SettingsError
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 
 _OBJECT_STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oci", "oss", "r2")
 
@@ -34,10 +34,10 @@ def require_target(place: str, where: str) -> str:
         except ImportError as error:
             extra = ' (pip install "graphmill[s3]")' if scheme.startswith("s3") else ""
             raise SettingsError(
-                f"{where}: {shown(place)} needs a package that is not installed{extra}: {error}"
+                f"{where}: {path_text(place)} needs a package that is not installed{extra}: {error}"
             ) from None
         except ValueError:
-            raise SettingsError(f"{where}: {shown(place)}: there is no storage of the kind {scheme}://") from None
+            raise SettingsError(f"{where}: {path_text(place)}: there is no storage of the kind {scheme}://") from None
     return place
 
 
@@ -60,10 +60,12 @@ def copy_file(source: Path, target: str | Path) -> None:
     except (InputError, ResourceError):
         raise
     except FileNotFoundError:
-        raise InputError(f"{shown(place)} does not exist (a bucket, or a folder in it): check the address") from None
+        raise InputError(
+            f"{path_text(place)} does not exist (a bucket, or a folder in it): check the address"
+        ) from None
     except Exception as error:  # of any file system's client; its text may repeat a token of the URL
         cause = "" if is_url(place) else getattr(error, "strerror", "")
         raise ResourceError(
-            f"{shown(place)} cannot be written ({cause or type(error).__name__}); check the address, the credentials in "
+            f"{path_text(place)} cannot be written ({cause or type(error).__name__}); check the address, the credentials in "
             "the environment, and the space, and run the same command again"
         ) from None

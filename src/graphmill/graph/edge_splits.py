@@ -31,7 +31,6 @@ SHORTEST = 3
 _NEEDS = {
     "by_time": ("timestamp", "the time of each edge", "name the column that has it (columns.timestamp of kg_csv, timed: "
                 "true of triples), or use pairs"),
-    "user_time": ("timestamp", "times", "use random"),
     "global_time": ("timestamp", "times", "use random"),
     "leave_one_out": ("position", "sequences", "use the format sequence or interactions_csv (with a timestamp), or pairs"),
 }  # fmt: skip
@@ -72,8 +71,7 @@ def split_edges(
     if method == "random":
         split[rows] = _random(edges, rows, nodes, settings.valid, settings.test, settings.seed)
     else:
-        part = _newest_of_each if method == "user_time" else _newest_of_all
-        split[rows] = part(edges.head[rows], edges.attributes["timestamp"][rows], settings.valid, settings.test)
+        split[rows] = _newest_of_all(edges.attributes["timestamp"][rows], settings.valid, settings.test)
     return replace(edges, split=split), method, {}
 
 
@@ -144,24 +142,12 @@ def _random(
     return split[of_row]
 
 
-def _newest_of_each(
-    user: npt.NDArray[np.int32], times: npt.NDArray[np.int64], valid: float, test: float
-) -> npt.NDArray[np.uint8]:
-    order = np.lexsort((times, user))  # stable: ties in the order of the table
-    split = np.empty(len(user), np.uint8)
-    in_order = user[order].astype(np.int64)
-    split[order] = _parts(in_order, mix_bits(in_order.astype(np.uint64)), valid, test)
-    return split
-
-
-def _newest_of_all(
-    user: npt.NDArray[np.int32], times: npt.NDArray[np.int64], valid: float, test: float
-) -> npt.NDArray[np.uint8]:
+def _newest_of_all(times: npt.NDArray[np.int64], valid: float, test: float) -> npt.NDArray[np.uint8]:
     """Cut at two moments. Interactions of the same second stay together, in the later split."""
     in_order = np.sort(times)
     place = [min(round(len(times) * (1 - part)), len(times)) for part in (valid + test, test)]
     cuts = [in_order[p] if p < len(times) else in_order[-1] + 1 for p in place]
-    return (np.full(len(user), TRAIN) + (times >= cuts[0]) + (times >= cuts[1])).astype(np.uint8)
+    return (np.full(len(times), TRAIN) + (times >= cuts[0]) + (times >= cuts[1])).astype(np.uint8)
 
 
 def _parts(
@@ -195,7 +181,7 @@ def _by_time(edges: EdgeColumns, settings: SplitSettings) -> tuple[EdgeColumns, 
     """
     if "position" in edges.attributes:
         raise SettingsError(
-            "split.method: by_time is for links; users' interactions in order have leave_one_out, user_time and global_time"
+            "split.method: by_time is for links; users' interactions in order have leave_one_out and global_time"
         )
     times = edges.attributes["timestamp"]
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))

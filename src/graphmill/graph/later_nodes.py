@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse as sp
 
+from graphmill.graph.spectral import Neighbourhoods
 from graphmill.graph.training_links import TrainingLinks
-
-if TYPE_CHECKING:
-    from graphmill.graph.spectral import Neighbourhoods
-    from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_graph import TypedGraph
 
 
 @dataclass(frozen=True)

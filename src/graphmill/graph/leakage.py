@@ -27,21 +27,15 @@ COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
 class Overlap:
     """Edges of one split whose node pair occurs in another split.
 
-    ``leaked`` of ``edges`` held-out edges have their pair in the seen split; a leaked edge is counted once there, and
-    in each of the three that fit: ``duplicates``: the same relation in the same direction is seen;
-    ``other_relation``: another relation in the same direction; ``reversed``: any relation in the opposite direction
-    (a self loop is its own reverse and is not counted here). ``pairs`` (k, 2) int32: the k distinct undirected pairs,
-    as global node numbers, low first, ascending. ``relations``: for each relation with held-out edges its name, those
-    edges, and how many of them leak.
+    ``leaked`` of ``edges`` held-out edges have their pair in the seen split. ``pairs`` (k, 2) int32: the k distinct
+    undirected pairs, as global node numbers, low first, ascending. ``relations``: for each relation with held-out edges its
+    name, those edges, and how many of them leak.
     """
 
     held_out: str
     seen: str
     edges: int
     leaked: int
-    duplicates: int
-    other_relation: int
-    reversed: int
     pairs: npt.NDArray[np.int32] = field(compare=False)
     relations: tuple[tuple[str, int, int], ...] = ()
 
@@ -52,9 +46,6 @@ class Overlap:
             "seen": self.seen,
             "edges": self.edges,
             "leaked_edges": self.leaked,
-            "duplicates": self.duplicates,
-            "other_relation": self.other_relation,
-            "reversed": self.reversed,
             "leaked_pairs": len(self.pairs),
             "relations": {name: {"edges": edges, "leaked": leaked} for name, edges, leaked in self.relations if leaked},
         }
@@ -151,10 +142,6 @@ def audit_edges(
         seen_pairs = np.sort(pair[split == seen])
         leaked = held[in_sorted(pair[held], seen_pairs)]
         leaked_pairs = sorted_unique(pair[leaked])
-        # Only the few seen edges that join a leaked pair decide the kind of leak.
-        witnesses = np.flatnonzero(split == seen)
-        witnesses = witnesses[in_sorted(pair[witnesses], leaked_pairs)]
-        kinds = _kinds(src, dst, relation, leaked, witnesses, num_nodes)
         edges_of = np.bincount(relation[held], minlength=len(relation_names))
         leaked_of = np.bincount(relation[leaked], minlength=len(relation_names))
         overlaps.append(
@@ -163,7 +150,6 @@ def audit_edges(
                 SPLIT_NAMES[seen],
                 len(held),
                 len(leaked),
-                *kinds,
                 pairs=np.stack((leaked_pairs // num_nodes, leaked_pairs % num_nodes), axis=1).astype(np.int32),
                 relations=tuple(
                     (name, int(n), int(k)) for name, n, k in zip(relation_names, edges_of, leaked_of, strict=True) if n
@@ -171,31 +157,3 @@ def audit_edges(
             )
         )
     return LeakageReport(tuple(overlaps))
-
-
-def _kinds(
-    src: npt.NDArray[np.integer],
-    dst: npt.NDArray[np.integer],
-    relation: npt.NDArray[np.integer],
-    leaked: npt.NDArray[np.int64],
-    witnesses: npt.NDArray[np.int64],
-    num_nodes: int,
-) -> tuple[int, int, int]:
-    """Number of ``leaked`` edges of each kind: repeated, under another relation, reversed."""
-    if not len(leaked):
-        return 0, 0, 0
-    forward = src * np.int64(num_nodes) + dst
-    directions, place = np.unique(forward[witnesses], return_inverse=True)
-    num_relations = 1 + int(relation.max())
-    typed = sorted_unique(place * np.int64(num_relations) + relation[witnesses])
-    relations_there = np.bincount(typed // num_relations, minlength=len(directions))
-
-    wanted = forward[leaked]
-    at = np.searchsorted(directions, wanted)
-    at[at == len(directions)] = 0
-    same_direction = directions[at] == wanted
-    repeated = same_direction & in_sorted(at * np.int64(num_relations) + relation[leaked], typed)
-    other = same_direction & (relations_there[at] > repeated)
-    backward = dst[leaked] * np.int64(num_nodes) + src[leaked]
-    is_reversed = in_sorted(backward, directions) & (src[leaked] != dst[leaked])
-    return int(repeated.sum()), int(other.sum()), int(is_reversed.sum())

@@ -103,8 +103,7 @@ def _joined(parts: Sequence[Overlap], names: Sequence[str]) -> Overlap:
         for name, edges, leaked in part.relations:
             counts[name][0] += edges
             counts[name][1] += leaked
-    names_of = ("edges", "leaked", "duplicates", "other_relation", "reversed")
-    figures = {figure: sum(int(getattr(part, figure)) for part in parts) for figure in names_of}
+    figures = {name: sum(int(getattr(part, name)) for part in parts) for name in ("edges", "leaked")}
     return Overlap(
         parts[0].held_out,
         parts[0].seen,

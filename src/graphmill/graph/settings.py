@@ -10,16 +10,14 @@ from graphmill.settings import Settings, setting
 class SplitSettings(Settings):
     """The validation and test splits: node pairs, the end of each sequence, or parts of users' interactions."""
 
-    method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "user_time", "global_time"] = (
-        setting(
-            "auto",
-            "pairs: draw a share of each relation's node pairs; by_time: hold out the newest pairs, from one moment on "
-            "for all relations; by_group: hold out all links of group_relations at whole groups of nodes; leave_one_out: "
-            "the last interaction of a sequence is the test and the one before it the validation (valid, test and seed "
-            "are not used); random or user_time: a random share, or the newest, of each user's interactions; "
-            "global_time: the newest of all interactions; auto: leave_one_out for sequences, random for interactions "
-            "that come with facts (which stay in train), pairs otherwise",
-        )
+    method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "global_time"] = setting(
+        "auto",
+        "pairs: draw a share of each relation's node pairs; by_time: hold out the newest pairs, from one moment on "
+        "for all relations; by_group: hold out all links of group_relations at whole groups of nodes; leave_one_out: "
+        "the last interaction of a sequence is the test and the one before it the validation (valid, test and seed "
+        "are not used); random: a random share of each user's interactions; "
+        "global_time: the newest of all interactions; auto: leave_one_out for sequences, random for interactions "
+        "that come with facts (which stay in train), pairs otherwise",
     )
     valid: float = setting(
         0.05, "Share of each relation's pairs, or of each user's items, that is held out for validation", ge=0.0, lt=1.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,8 @@ from graphmill.errors import InputError
 from graphmill.graph import evidence, storage
 from graphmill.graph.attributes import Encoder
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
-from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
 from graphmill.verified_files import Verify
-
-if TYPE_CHECKING:
-    from torch_geometric.data import HeteroData
 
 ARRAYS = {
     "src": "<i4",
@@ -140,16 +136,6 @@ class TypedGraph:
             f"TypedGraph({str(self.path)!r}: {self.num_nodes:,} nodes of {len(self.node_types)} types, "
             f"{self.num_edges:,} edges in {len(self.relations)} relations)"
         )
-
-    def _repr_html_(self) -> str:
-        kinds = rows(("node type", "nodes"), ((kind.name, kind.count) for kind in self.node_types))
-        names = [f"edges in {name}" for name in SPLIT_NAMES]
-        splits = [each["split"] for each in self.manifest["relations"]]
-        edges_of = (
-            (" | ".join(relation.key), *(split[name] for name in SPLIT_NAMES))
-            for relation, split in zip(self.relations, splits, strict=True)
-        )
-        return page(repr(self), kinds, rows(("relation", *names), edges_of))
 
     def node_type(self, name: str) -> NodeType:
         """The node type ``name``. Raises :class:`InputError` if it is unknown, and lists the known ones."""
@@ -280,11 +266,36 @@ class TypedGraph:
             **self.manifest["report"],
         }
 
-    def to_hetero_data(self) -> HeteroData:
-        """The whole graph, all splits, as PyTorch Geometric's ``HeteroData`` (see ``hetero``). Imports torch."""
-        from graphmill.graph.hetero import to_hetero_data
+    def to_hetero_data(self) -> Any:
+        """A copy of all nodes and edges, of all splits, as PyTorch Geometric's ``HeteroData``. Types and relations keep the
+        graph's order. Imports torch.
 
-        return to_hetero_data(self)
+        Nodes: ``num_nodes``; with features ``x`` (count, f) float32, all sets side by side, and ``has_x`` (count,) bool.
+        Edges: ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64;
+        ``edge_weight`` (E,) float32 and ``time`` (E,) int64 if the data has them.
+        """
+        import torch
+        from torch_geometric.data import HeteroData
+
+        data = HeteroData()
+        for node_type in self.node_types:
+            store = data[node_type.name]
+            store.num_nodes = node_type.count
+            features = self.all_features(node_type.name)
+            if features is not None:
+                masks = [self.feature_mask(node_type.name, name) for name in self.feature_sets(node_type.name)]
+                store.x = torch.from_numpy(features.copy())
+                store.has_x = torch.from_numpy(np.any(np.array(masks), axis=0))
+        for relation in self.relations:
+            edges, store = self.edges(relation), data[relation.key]
+            store.edge_index = torch.from_numpy(np.stack((edges.src, edges.dst)).astype(np.int64))
+            store.split = torch.from_numpy(edges.split.copy())
+            store.pair = torch.from_numpy(edges.pair.astype(np.int64))
+            if edges.weight is not None:
+                store.edge_weight = torch.from_numpy(edges.weight.copy())
+            if edges.timestamp is not None:
+                store.time = torch.from_numpy(edges.timestamp.copy())
+        return data
 
     def _type_entry(self, node_type: str) -> Mapping[str, Any]:
         self.node_type(node_type)  # raises for an unknown one

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import joined_keys, places_in
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.id_columns import text_mapping
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import IngestResult
@@ -39,7 +39,7 @@ def _last(old: str, id_of: Aliases, path: str | Path) -> str:
     while (new := id_of.get(way[-1], way[-1])) != way[-1]:
         if new in way:
             raise InputError(
-                f"{shown(path)}: aliases go round in a circle: {' → '.join([*way, new][:8])}; remove one row"
+                f"{path_text(path)}: aliases go round in a circle: {' → '.join([*way, new][:8])}; remove one row"
             )
         way.append(new)
     return way[-1]

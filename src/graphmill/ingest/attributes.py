@@ -15,14 +15,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.aliases import Aliases, renamed
 from graphmill.ingest.cells import Column
-from graphmill.ingest.files import shown
-from graphmill.ingest.findings import IngestReport, listed_columns
+from graphmill.ingest.files import path_text
 from graphmill.ingest.format import Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_coverage import coverage
@@ -100,7 +98,7 @@ def with_attributes(
     Raises :class:`InputError` for a type without nodes, an id that stands twice, a missing column, an attribute that is the
     same for all nodes, and if no id is one of a node.
     """
-    file = shown(path)
+    file = path_text(path)
     ids, types = result.nodes["id"].cast(pa.string()), result.nodes["type"].cast(pa.string())
     of_type = {kind: ids.filter(pc.equal(types, kind)) for kind in types.unique().to_pylist()}
     if settings.node_type and settings.node_type not in of_type:
@@ -162,10 +160,12 @@ def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> Attribute
         available, names = {name: kind for name, kind in kinds.items() if name in file.names}, file.names
     id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
     if not available or not id:
-        raise InputError(f"{shown(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
-    table, lines = _read(path, parse(AttributeSettings, {"id": id, **settings_of(available, shown(path))}, shown(path)))
+        raise InputError(f"{path_text(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
+    table, lines = _read(
+        path, parse(AttributeSettings, {"id": id, **settings_of(available, path_text(path))}, path_text(path))
+    )
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
-    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, shown(path))
+    _require_once(pc.index_in(ids, value_set=ids.unique()).to_numpy(), ids, lines, path_text(path))
     return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
 
 
@@ -182,7 +182,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
                 raise InputError(f"{file.name}, {rejects[0].place}")
             parts.append((part[0].select(names), part[1]))
     if not sum(table.num_rows for table, _ in parts):
-        raise InputError(f"{shown(path)} has no row below its header")
+        raise InputError(f"{path_text(path)} has no row below its header")
     return pa.concat_tables([table for table, _ in parts]), np.concatenate([lines for _, lines in parts])
 
 
@@ -286,20 +286,4 @@ def frequent(column: pa.ChunkedArray | pa.Array, most: int = 5) -> Sequence[tupl
     return sorted(counts, key=lambda pair: (-pair[1], pair[0]))[:most]
 
 
-def _examine(path: str) -> IngestReport:
-    file = shown(path)
-    try:
-        table, _ = _read(path, AttributeSettings())
-    except InputError as error:
-        return IngestReport(file, "attributes", problem=str(error))
-    names = table.column_names
-    id = next((name for name in names if name.lower() in ("id", "node_id")), names[0])
-    kinds = _guessed(table, id, np.arange(table.num_rows))
-    columns = listed_columns(names, {id: "id", **kinds}, table.slice(0, 1).to_pylist()[0])
-    written = {"attributes": {"disease": {"file": file, "id": id, **kinds}}}
-    defs = yaml.safe_dump(written, sort_keys=False, allow_unicode=True)
-    remarks = ["disease is an example: write the type of your nodes"]
-    return IngestReport(file, "attributes", columns, remarks, counts={"rows": table.num_rows}, defs=defs)
-
-
-FORMAT = Format("attributes", AttributeSettings, "attributes", lambda look: 0, examine=_examine)
+FORMAT = Format("attributes", AttributeSettings, "attributes", lambda candidate: 0)

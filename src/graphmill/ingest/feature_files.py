@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.ingest.cells import BLANK, Column, RowBlock
-from graphmill.ingest.files import NPY, Source, is_plain, shown, text_lines, within
+from graphmill.ingest.files import NPY, Source, is_plain, path_text, text_lines, within
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.row_files import RowFile, parquet_file
@@ -57,7 +57,7 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
         key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
-            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids)} has {len(key):,} ids; "
+            f"{path_text(path)} has {len(matrix):,} rows, but {path_text(ids)} has {len(key):,} ids; "
             "there must be one for each row, in the same order"
         )
     return FeatureRows(key, kind, matrix, np.arange(1, len(key) + 1), [])
@@ -67,12 +67,14 @@ def load_matrix(path: str | Path) -> np.ndarray:
     """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
     anything else."""
     if is_plain(path, NPY):
-        matrix = load_npy(Path(path), shown(path), "write it with numpy.save")
+        matrix = load_npy(Path(path), path_text(path), "write it with numpy.save")
     else:
         with Source(path, text=False) as source:
-            matrix = load_npy(io.BytesIO(source.read_whole()), shown(path), "write it with numpy.save")
+            matrix = load_npy(io.BytesIO(source.read_whole()), path_text(path), "write it with numpy.save")
     if matrix.ndim != 2 or matrix.shape[1] == 0:
-        raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
+        raise InputError(
+            f"{path_text(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node"
+        )
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(matrix, dtype=np.float32)
 
@@ -83,14 +85,14 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     ``kind``: the column with the node type, empty if there is none. ``columns``: empty means all other columns of
     numbers, or the column of lists.
     """
-    file = parquet_file(path, shown(path))
+    file = parquet_file(path, path_text(path))
     if (needed := 12 * file.values) > (free := available_memory()):
         raise InputError(
-            f"{shown(path)} holds {file.values:,} values, which need about {format_size(needed)} of memory, and "
+            f"{path_text(path)} holds {file.values:,} values, which need about {format_size(needed)} of memory, and "
             f"{format_size(free)} are available; leave out columns or rows"
         )
     table = file.read()
-    chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
+    chosen, notes = _choose(table.column_names, key, kind, columns, path_text(path))
     lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
     usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]
     odd = [c for c in chosen if c not in lists and not _is_number(table.schema.field(c).type)]
@@ -101,7 +103,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     if odd or not chosen or (lists and len(chosen) > 1):
         wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
         raise InputError(
-            f"{shown(path)}: expected columns of numbers, or one column of lists of numbers; of "
+            f"{path_text(path)}: expected columns of numbers, or one column of lists of numbers; of "
             f"{listed(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
         )
     line = np.arange(1, table.num_rows + 1)

@@ -65,7 +65,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 T = TypeVar("T")
 
 
-def shown(path: str | Path) -> str:
+def path_text(path: str | Path) -> str:
     """The path as it may appear in messages, tables and manifests: on one line, and without user, password, token or
     query of a URL."""
     text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(path))
@@ -91,7 +91,7 @@ def is_plain(path: str | Path, start: bytes) -> bool:
     """Whether the file is local and begins with these bytes, so that it can be memory-mapped as it is."""
     if "://" in str(path):
         return False
-    with _open(path, shown(path)) as file:
+    with _open(path, path_text(path)) as file:
         return file.read(len(start)) == start
 
 
@@ -129,7 +129,7 @@ def text_lines(path: str | Path) -> Iterator[tuple[int, str]]:
             yield number, line.decode("utf-8")
         except UnicodeDecodeError:
             raise InputError(
-                f"{shown(path)}, line {number}, is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)"
+                f"{path_text(path)}, line {number}, is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)"
             ) from None
 
 
@@ -148,7 +148,7 @@ class Source:
     """
 
     def __init__(self, path: str | Path, *, text: bool = True) -> None:
-        self.name = shown(path)
+        self.name = path_text(path)
         self._outer = _open(path, self.name)
         try:
             self._file = self._unpacked(text)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.tables import IngestResult
 
 FIRST_REJECTS = 10
@@ -95,7 +95,7 @@ def counted(column: pa.ChunkedArray) -> dict[str, int]:
 
 def dataset_name(path: str) -> str:
     """A name for the dataset, from the file or folder, that can be part of an asset key."""
-    stem = shown(path).rstrip("/").rpartition("/")[2].partition(".")[0]
+    stem = path_text(path).rstrip("/").rpartition("/")[2].partition(".")[0]
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in stem).strip("_").lower()
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 

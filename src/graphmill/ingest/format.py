@@ -57,7 +57,7 @@ def probe_of(file: RowFile) -> Probe:
 
 
 @dataclass(frozen=True)
-class Look:
+class Candidate:
     """A file or folder that formats try to recognise. ``files``: the files of a folder, by name."""
 
     path: str
@@ -75,10 +75,10 @@ class Look:
         """Whether the path is a folder."""
         return "://" not in self.path and Path(self.path).is_dir()
 
-    def file(self, *names: str) -> Look | None:
+    def file(self, *names: str) -> Candidate | None:
         """The first of these files in the folder (plain or gzipped), or None."""
         candidates = (name + packed for name in names for packed in ("", ".gz", ".zip"))
-        return next((Look(str(self.files[name])) for name in candidates if name in self.files), None)
+        return next((Candidate(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Format:
     ``edges``). ``paths``: settings that name files. ``graph``: default graph settings. ``own_features``: whether it has
     features itself. ``preview``: function from location, settings and role to the first rows.
     ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
-    function from a look and the columns that are named (role → column) to the settings with which the path is read; it
+    function from a candidate and the columns that are named (role → column) to the settings with which the path is read; it
     raises :class:`InputError` if it cannot tell. ``suited``: the graph settings of a generated YAML.
     ``examine``: makes the report itself, in place of these.
     """
@@ -141,7 +141,7 @@ class Format:
     name: str
     settings: type[Settings]
     gives: Gives | Callable[[Any], Gives]
-    recognises: Callable[[Look], int]
+    recognises: Callable[[Candidate], int]
     read: Callable[[str, Any], IngestResult] | None = None
     files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
     data_roles: tuple[str, ...] = ("",)
@@ -149,7 +149,9 @@ class Format:
     graph: tuple[tuple[str, Any], ...] = ()
     own_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
-    guess: Callable[[Look, Mapping[str, str]], Guess] = field(default=lambda look, columns: no_columns(columns))
+    guess: Callable[[Candidate, Mapping[str, str]], Guess] = field(
+        default=lambda candidate, columns: no_columns(columns)
+    )
     suited: Callable[[IngestResult], Mapping[str, Any]] = field(default=lambda result: {})
     examine: Callable[[str], IngestReport] | None = None
 

@@ -23,7 +23,7 @@ from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import sentences
-from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
+from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.ingest.times import unit_notes
 
 
@@ -119,8 +119,6 @@ def finished(
         counts |= {"nodes_left_out": nodes.num_rows - kept.num_rows, "edges_left_out": edges.num_rows - among.num_rows}
         nodes, edges = kept, among
         counts |= {"nodes": nodes.num_rows, "edges": edges.num_rows}
-    check_table(nodes, NODES, "nodes")
-    check_table(edges.select(EDGES.names), EDGES, "edges")
     counts["rows"] += reading.negated + reading.unsure
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []

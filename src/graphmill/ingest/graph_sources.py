@@ -58,12 +58,12 @@ class GraphReading(Reading):
 
     def unread_note(self) -> list[str]:
         """One sentence on columns that were not used, such as a misspelt one; empty if there are none."""
-        shown = [
+        parts = [
             f"{listed(names[:_SHOWN_COLUMNS])}{', …' if len(names) > _SHOWN_COLUMNS else ''} of {file.rpartition('/')[2]}"
             for file, names in list(self.unread.items())[:_SHOWN_COLUMNS]
             if names
         ]
-        return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
+        return [f"columns that play no part were skipped: {'; '.join(parts)}"] if parts else []
 
     def _opened(self, source: NodeSource | EdgeSource) -> RowFile:
         """The open file. Keeps the columns that are skipped: for a file that is read twice, as nodes and as edges, those
@@ -93,7 +93,7 @@ class GraphReading(Reading):
             ):
                 parts.append(table)
                 self.refuse(file.name, refused)
-        self.closed(file)
+        self.keep_notes(file.name, file.notes)
         table = pa.concat_tables([_NODE_ROWS.empty_table(), *parts])
         texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
         return Listed(file.name, source.space or source.constant, **texts)
@@ -110,7 +110,7 @@ class GraphReading(Reading):
                 self.unsure += unsure
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
-        self.closed(file)
+        self.keep_notes(file.name, file.notes)
 
     def _negations(self, source: NodeSource | EdgeSource, file: RowFile, words: Collection[str]) -> tuple[str, ...]:
         """The columns with these names that say of a row that it does not hold; without a header, any may say NOT."""

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,4 +45,4 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
 
 
 def _file(args: tuple[Any, ...]) -> str:
-    return shown(args[0]) if args else "the source"
+    return path_text(args[0]) if args else "the source"

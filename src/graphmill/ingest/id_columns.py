@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.cells import Column
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.row_files import RowFile
 
 _IDS = ("id", "node_id")
@@ -47,7 +47,7 @@ def text_mapping(path: str | Path, key: str, value: str, purpose: str) -> dict[s
     for row in text_columns(path, (key, value), purpose).to_pylist():
         if (known := values.setdefault(row[key], row[value])) != row[value]:
             raise InputError(
-                f"{shown(path)}: {key} {row[key]!r} has the {value} {known!r} and the {value} {row[value]!r}; keep one"
+                f"{path_text(path)}: {key} {row[key]!r} has the {value} {known!r} and the {value} {row[value]!r}; keep one"
             )
     return values
 

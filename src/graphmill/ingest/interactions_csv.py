@@ -19,8 +19,8 @@ from pydantic import field_validator
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.dislikes import with_dislikes
-from graphmill.ingest.files import shown
-from graphmill.ingest.format import ONE_WAY, Format, Guess, Look
+from graphmill.ingest.files import path_text
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.kg_columns import checked_delimiter
@@ -291,10 +291,10 @@ def _whole(column: pa.DictionaryArray) -> Times | None:
     return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
 
 
-def _guess(look: Look, given: Mapping[str, str]) -> Guess:
-    with RowFile(look.path, wanted=list(given.values())) as file:
+def _guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
+    with RowFile(candidate.path, wanted=list(given.values())) as file:
         names, mark = file.names, file.delimiter
-    probe, remarks = look.probe, list[str]()
+    probe, remarks = candidate.probe, list[str]()
     bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
     if probe is not None and bare:
         names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
@@ -303,7 +303,7 @@ def _guess(look: Look, given: Mapping[str, str]) -> Guess:
         remarks.append(
             f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
         )
-    chosen = choose_columns(names, parse(InteractionColumns, dict(given), "columns"), shown(look.path))
+    chosen = choose_columns(names, parse(InteractionColumns, dict(given), "columns"), path_text(candidate.path))
     settings: dict[str, Any] = {"columns": given} if given else {}
     settings |= {"header": False} if bare else {}
     settings |= {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark not in (",", "\t") else {}
@@ -320,11 +320,13 @@ def _two_kinds(probe: Probe) -> dict[str, str]:
     return roles | ({"weight": weights[0]} if weights else {})
 
 
-def _recognises(look: Look) -> int:
-    roles = {role_of(name) for name in look.columns}
+def _recognises(candidate: Candidate) -> int:
+    roles = {role_of(name) for name in candidate.columns}
     if {"user", "item"} <= roles:
         return 75 + 5 * len(roles & {"weight", "timestamp"})
-    return 66 if look.probe is not None and look.probe.header is not False and _two_kinds(look.probe) else 0
+    return (
+        66 if candidate.probe is not None and candidate.probe.header is not False and _two_kinds(candidate.probe) else 0
+    )
 
 
 def _suited(result: IngestResult) -> dict[str, Any]:

@@ -14,9 +14,9 @@ from typing import Any
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import catalogue_of
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Format, Guess, Look
+from graphmill.ingest.format import Candidate, Format, Guess
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, numbers_of_edges
 from graphmill.ingest.guard import guarded
@@ -38,7 +38,7 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
     source = replace(source, min_confidence=settings.min_confidence)
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
+    reading = GraphReading(path_text(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(
         indexed=indexed,
         timed=bool(source.timestamp),
@@ -53,18 +53,18 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     return finished(reading, made, nowhere, {}, named=named, indexed=indexed, limit_nodes=settings.limit_nodes)
 
 
-def guess(look: Look, given: Mapping[str, str]) -> Guess:
+def guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
     """The settings that fit a table. Raises :class:`InputError` if its two ends cannot be told."""
-    with RowFile(look.path, wanted=list(given.values())) as file:
+    with RowFile(candidate.path, wanted=list(given.values())) as file:
         mark, names, kind = file.delimiter, file.names, file.kind
-    probe = look.probe
+    probe = candidate.probe
     bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
     if probe is not None and (bare or probe.header is not False):
         names = probe.names
     columns, remarks = guess_columns(names, given, probe)
     if columns is None:
         raise InputError(
-            f"{shown(look.path)}: {remarks[-1]}; name them, such as --columns head_id=…,tail_id=…,relation=… (or "
+            f"{path_text(candidate.path)}: {remarks[-1]}; name them, such as --columns head_id=…,tail_id=…,relation=… (or "
             "user=…,item=… for interactions)"
         )
     settings: dict[str, Any] = {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark != "," else {}
@@ -78,10 +78,10 @@ def guess(look: Look, given: Mapping[str, str]) -> Guess:
     return Guess(settings, remarks, parts_of(columns))
 
 
-def _recognises(look: Look) -> int:
-    if set(PRIMEKG) <= set(look.columns):
+def _recognises(candidate: Candidate) -> int:
+    if set(PRIMEKG) <= set(candidate.columns):
         return 95
-    probe = look.probe
+    probe = candidate.probe
     if probe is None:
         return 0
     columns, remarks = guess_columns(probe.names, probe=probe)

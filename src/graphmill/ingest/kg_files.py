@@ -14,9 +14,9 @@ from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.files import shown, within
+from graphmill.ingest.files import path_text, within
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Format, Guess, Look, Preview, no_columns, table_preview
+from graphmill.ingest.format import Candidate, Format, Guess, Preview, no_columns, table_preview
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
@@ -101,7 +101,7 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
         for file in settings.nodes
     ]  # fmt: skip
     edges = [edge_source(within(path, file.file), file, settings.min_confidence) for file in settings.edges]
-    return read_graph(shown(path), settings, nodes, edges, separators=settings.type_separator)
+    return read_graph(path_text(path), settings, nodes, edges, separators=settings.type_separator)
 
 
 def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeSource:
@@ -152,7 +152,7 @@ def guessed_files(
     for name, file in files.items():
         if not name.lower().endswith(TABLES):
             continue
-        names = Look(str(file)).columns
+        names = Candidate(str(file)).columns
         columns, guesses = guess_columns(names) if len(names) > 1 else (None, [])
         surely = columns is not None and not any("taken for head and tail" in text for text in guesses)
         stem = name.rpartition("/")[2].partition(".")[0]
@@ -188,13 +188,13 @@ def guess_of_files(files: Mapping[str, str | Path], *, unsure: bool = False) -> 
     return Guess({kind: entries for kind, entries in files_of.items() if entries}, remarks)
 
 
-def _guess(look: Look, columns: Mapping[str, str]) -> Guess:
+def _guess(candidate: Candidate, columns: Mapping[str, str]) -> Guess:
     no_columns(columns)
-    return guess_of_files(look.files)
+    return guess_of_files(candidate.files)
 
 
-def _recognises(look: Look) -> int:
-    return 50 if look.is_folder and guessed_files(look.files)[0]["edges"] else 0
+def _recognises(candidate: Candidate) -> int:
+    return 50 if candidate.is_folder and guessed_files(candidate.files)[0]["edges"] else 0
 
 
 def _preview(location: str, settings: KgFilesSettings, role: str) -> Preview:

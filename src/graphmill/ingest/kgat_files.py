@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.files import COMMENTS, shown, text_lines
-from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
+from graphmill.ingest.files import COMMENTS, path_text, text_lines
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Preview, lines_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import numbered_texts
 from graphmill.ingest.interactions import (
@@ -69,22 +69,24 @@ class KgatFilesSettings(Settings):
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
     """Role → file, for the files that exist. Raises :class:`InputError` if a necessary file is missing."""
     part = (settings or KgatFilesSettings()).part
-    look = Look(str(path))
-    if not look.is_folder:
-        raise InputError(f"{shown(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt")
+    candidate = Candidate(str(path))
+    if not candidate.is_folder:
+        raise InputError(
+            f"{path_text(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt"
+        )
     wanted = LISTS | {
         role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
     }
     out: dict[str, str | Path] = {}
     for role, file in wanted.items():
-        if variant := look.file(file, file.removesuffix(".txt")):
+        if variant := candidate.file(file, file.removesuffix(".txt")):
             out[role] = variant.path
     needed = "knowledge" if part == "knowledge" else "train"
     if needed not in out:
         alone = (
             "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
         )
-        raise InputError(f"{shown(path)} has no {FILES[needed]}; the format kgat needs it{alone}")
+        raise InputError(f"{path_text(path)} has no {FILES[needed]}; the format kgat needs it{alone}")
     return out
 
 
@@ -99,7 +101,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    reading = Reading(shown(path), settings.strict, settings.max_rejects)
+    reading = Reading(path_text(path), settings.strict, settings.max_rejects)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
     facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
@@ -116,14 +118,14 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     facts = facts[:, :3]
     user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
     split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
-    order = [shown(file) for file in files.values()]
+    order = [path_text(file) for file in files.values()]
     reading.rejects.sort(key=lambda each: order.index(each[0]))
     if not len(user) and not len(facts):
-        raise InputError(f"{shown(path)} has no usable line{reading.first_reject}")
+        raise InputError(f"{path_text(path)} has no usable line{reading.first_reject}")
     num_users = _count(user, lists.get("users"))
     num_items = _count(item, lists.get("items"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
-        raise InputError(f"{shown(path)}: which entities are items? Add item_list.txt, or read part: all")
+        raise InputError(f"{path_text(path)}: which entities are items? Add item_list.txt, or read part: all")
     num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(lists.get("entities", ())))
     named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
@@ -179,10 +181,10 @@ def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
             kept += [(user, number, place) for number in items if number >= 0]
             wrong = (cell for number, cell in zip(items, cells[1:], strict=True) if number < 0)
             rejects += [Reject(place, "item", _NO_NUMBER, cell[:MAX_SHOWN]) for cell in wrong]
-        reading.refuse(shown(path), rejects)
+        reading.refuse(path_text(path), rejects)
         parts.append(np.array(kept, np.int64).reshape(-1, 3))
     if comments:
-        reading.notes.append(f"{shown(path)}: {comments:,} comment lines were skipped")
+        reading.notes.append(f"{path_text(path)}: {comments:,} comment lines were skipped")
     return np.concatenate(parts)
 
 
@@ -202,7 +204,7 @@ def _facts(path: str | Path, reading: Reading) -> np.ndarray:
         for rows, rejects in file.blocks(columns, _with_lines):
             reading.refuse(file.name, rejects)
             parts.append(rows)
-    reading.closed(file)
+    reading.keep_notes(file.name, file.notes)
     return np.concatenate(parts)
 
 
@@ -232,13 +234,13 @@ def _known(
         far = number > largest
         reason = f"the {what} is a number far beyond the others" if far else f"the {what} is not in {LISTS[role]}"
         rejects.append(Reject(line, what, reason, str(number)))
-    reading.refuse(shown(file), rejects)
+    reading.refuse(path_text(file), rejects)
     return rows[usable]
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: a guess could give vectors wrong names."""
-    name = shown(path)
+    name = path_text(path)
     first = next(text_lines(path), (1, ""))[1]
     # Names can have blanks: if the header has tabs, only tabs separate.
     with RowFile(path, "\t" if "\t" in first else " ", quoted=False) as file:
@@ -287,14 +289,14 @@ def _held_out(result: IngestResult) -> dict[str, Any]:
     return {} if SPLITS.index("valid") in splits else {"split": {"given": "add_valid"}}
 
 
-def _recognises(look: Look) -> int:
-    train = look.file("train.txt")
+def _recognises(candidate: Candidate) -> int:
+    train = candidate.file("train.txt")
     if train is None:
         return 0
     rows = [line.split() for line in train.lines]
     if not rows or not all(cell.isdigit() for row in rows for cell in row):
         return 0
-    return 96 if look.file("kg_final.txt") else 75 if any(len(row) != len(rows[0]) for row in rows) else 60
+    return 96 if candidate.file("kg_final.txt") else 75 if any(len(row) != len(rows[0]) for row in rows) else 60
 
 
 def _preview(location: str, settings: KgatFilesSettings, role: str) -> Preview:

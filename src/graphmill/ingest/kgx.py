@@ -13,9 +13,9 @@ from pathlib import Path
 
 from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.files import shown, within
+from graphmill.ingest.files import path_text, within
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Format, Guess, Look, no_columns
+from graphmill.ingest.format import Candidate, Format, Guess, no_columns
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
@@ -47,24 +47,26 @@ def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str
     Raises :class:`InputError` if a folder has no such file, or several.
     """
     settings = settings or KgxSettings()
-    look = Look(str(path))
-    folder = look if look.is_folder else Look(str(Path(str(path)).parent))
-    base = str(path) if look.is_folder or "://" in str(path) else folder.path
-    edges = str(path) if not look.is_folder and not settings.edges else _one(folder, settings.edges, "edges", base)
+    candidate = Candidate(str(path))
+    folder = candidate if candidate.is_folder else Candidate(str(Path(str(path)).parent))
+    base = str(path) if candidate.is_folder or "://" in str(path) else folder.path
+    edges = str(path) if not candidate.is_folder and not settings.edges else _one(folder, settings.edges, "edges", base)
     if not edges:
-        raise InputError(f"{shown(path)} has no file of edges (…edges.tsv, .jsonl or .csv); name it with edges: FILE")
+        raise InputError(
+            f"{path_text(path)} has no file of edges (…edges.tsv, .jsonl or .csv); name it with edges: FILE"
+        )
     files_of: dict[str, str | Path] = {"edges": edges}
     nodes = "" if settings.nodes == "none" else _one(folder, settings.nodes, "nodes", base)
     return files_of | ({"nodes": nodes} if nodes and nodes != edges else {})
 
 
-def _one(folder: Look, given: str, kind: str, base: str) -> str:
+def _one(folder: Candidate, given: str, kind: str, base: str) -> str:
     if given:
         return within(base, given)
     names = [name for name in folder.files if kind in name.lower() and name.lower().endswith(TABLES)]
     if len(names) > 1:
         raise InputError(
-            f"{shown(folder.path)} has several files of {kind} ({', '.join(names)}); name one with {kind}: FILE"
+            f"{path_text(folder.path)} has several files of {kind} ({', '.join(names)}); name one with {kind}: FILE"
         )
     return str(folder.files[names[0]]) if names else ""
 
@@ -77,9 +79,9 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     """
     settings = settings or KgxSettings()
     files = {role: str(file) for role, file in kgx_files(path, settings).items()}
-    columns = Look(files["edges"]).columns
+    columns = Candidate(files["edges"]).columns
     if "nodes" in files:
-        listed = Look(files["nodes"]).columns
+        listed = Candidate(files["nodes"]).columns
         category, name, source = (n if n in listed else "" for n in ("category", "name", "provided_by"))
         nodes = [NodeSource(files["nodes"], "id", category, name, source)]
     elif {"subject_category", "object_category"} <= set(columns):
@@ -89,25 +91,25 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     head, tail = (EdgeEnd(end, name=f"{end}_name" if f"{end}_name" in columns else "") for end in ("subject", "object"))
     prefix = _PREFIX if settings.short_names else ""
     edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
-    return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
+    return read_graph(path_text(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 
-def _guess(look: Look, columns: Mapping[str, str]) -> Guess:
-    if not look.is_folder and not set(look.columns) >= _EDGE:
+def _guess(candidate: Candidate, columns: Mapping[str, str]) -> Guess:
+    if not candidate.is_folder and not set(candidate.columns) >= _EDGE:
         raise InputError(
-            f"{shown(look.path)} is a node file of KGX; name its folder, or the file of edges in the same folder"
+            f"{path_text(candidate.path)} is a node file of KGX; name its folder, or the file of edges in the same folder"
         )
     return no_columns(columns)
 
 
-def _recognises(look: Look) -> int:
-    if look.is_folder:
-        named = [str(f) for n, f in look.files.items() if "edges" in n.lower() and n.lower().endswith(TABLES)]
-        return 97 if any(set(Look(file).columns) >= _EDGE for file in named) else 0
-    names = set(look.columns)
+def _recognises(candidate: Candidate) -> int:
+    if candidate.is_folder:
+        named = [str(f) for n, f in candidate.files.items() if "edges" in n.lower() and n.lower().endswith(TABLES)]
+        return 97 if any(set(Candidate(file).columns) >= _EDGE for file in named) else 0
+    names = set(candidate.columns)
     if names >= _EDGE:
-        return 85 if names & _KNOWN or any(_PREFIX in line for line in look.lines) else 0
-    return 80 if {"id", "category"} <= names and any(_PREFIX in line for line in look.lines) else 0
+        return 85 if names & _KNOWN or any(_PREFIX in line for line in candidate.lines) else 0
+    return 80 if {"id", "category"} <= names and any(_PREFIX in line for line in candidate.lines) else 0
 
 
 FORMAT = Format(

@@ -17,8 +17,8 @@ import pyarrow as pa
 from graphmill.errors import InputError, listed
 from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import shown, within
-from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
+from graphmill.ingest.files import path_text, within
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, table_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import (
     ITEM,
@@ -120,7 +120,9 @@ def _table_in(folder: Path) -> Path:
     inter = [p for p in tables if ".inter" in p.name] or tables
     if len(inter) != 1:
         names = ", ".join(p.name for p in inter) or "none"
-        raise InputError(f"{shown(folder)} must hold one .inter file (or .csv); it has {names}; name the file as path")
+        raise InputError(
+            f"{path_text(folder)} must hold one .inter file (or .csv); it has {names}; name the file as path"
+        )
     return inter[0]
 
 
@@ -171,30 +173,31 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
     """The matrix as a feature table of the items."""
     if not items.ids.equals(numbers(len(items)).ids):
         raise InputError(
-            f"{shown(file)}: row i is item i, but the items have names and not numbers; use the format node_features with "
-            "the ids of its rows, or features: [none]"
+            f"{path_text(file)}: row i is item i, but the items have names and not numbers; use the format node_features "
+            "with the ids of its rows, or features: [none]"
         )
     values = load_matrix(file)
     if len(values) != len(items):
         raise InputError(
-            f"{shown(file)} has {len(values):,} rows, but there are {len(items):,} items (the largest number and one); row "
-            "i must be item i, so this is another data set's file, or the interactions were numbered anew"
+            f"{path_text(file)} has {len(values):,} rows, but there are {len(items):,} items (the largest number and one); "
+            "row i must be item i, so this is another data set's file, or the interactions were numbered anew"
         )
     broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(broken):
         raise InputError(
-            f"{shown(file)}: {len(broken):,} rows hold values that are not finite (NaN or infinite), the first is row "
+            f"{path_text(file)}: {len(broken):,} rows hold values that are not finite (NaN or infinite), the first is row "
             f"{broken[0]}; mend them, or leave such items out with the format node_features"
         )
     return feature_table(np.arange(num_users, num_users + len(items), dtype=np.int32), values)
 
 
-def _recognises(look: Look) -> int:
-    if look.is_folder:
+def _recognises(candidate: Candidate) -> int:
+    if candidate.is_folder:
         return max(
-            (min(_recognises(Look(str(f))), 92) for n, f in look.files.items() if n.endswith(_TABLES)), default=0
+            (min(_recognises(Candidate(str(f))), 92) for n, f in candidate.files.items() if n.endswith(_TABLES)),
+            default=0,
         )
-    names = {plain(name) for name in look.columns}
+    names = {plain(name) for name in candidate.columns}
     both = all(names & set(KNOWN_NAMES[role]) for role in ("user", "item"))
     return 95 if both and names & set(LABELS) else 0
 

@@ -9,8 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError, listed
-
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "customer", "reviewerid", "visitorid",
              "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id",
@@ -158,27 +156,3 @@ def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
     return pa.DictionaryArray.from_arrays(ids.indices, trimmed), int(
         odd[ids.indices.to_numpy(zero_copy_only=False)].sum()
     )
-
-
-def positional_roles(
-    names: Sequence[str], usual: Sequence[str], known: Sequence[str], file: str, remedy: str
-) -> list[str]:
-    """The role of each column by its header: known names first, all others by position.
-
-    ``usual``: roles by position. ``known``: the role of each name, empty for unknown ones. Row numbers get the role "".
-    Raises :class:`InputError` if two columns have the same role, or if another column already has the role of an
-    unknown column's position.
-    """
-    header = listed(names)
-    roles = list(known)
-    twice = [role for role in roles if role and roles.count(role) > 1]
-    if twice:
-        raise InputError(f"{file}: the header ({header}) names two columns for the {twice[0]}; {remedy}")
-    places = [place for place, name in enumerate(names) if known[place] or not is_row_number(name)]
-    for number, place in enumerate(places):
-        if not roles[place]:
-            role = usual[number] if number < len(usual) else ""
-            if not role or role in known:
-                raise InputError(f"{file}: what is column {names[place]!r} of the header ({header})? {remedy}")
-            roles[place] = role
-    return roles

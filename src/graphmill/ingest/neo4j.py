@@ -13,9 +13,9 @@ from typing import NamedTuple
 
 from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Format, Look
+from graphmill.ingest.format import Candidate, Format
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.graph_sources import GraphFilesSettings
 from graphmill.ingest.guard import guarded
@@ -45,16 +45,17 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
 
     Raises :class:`InputError` if no file has columns for the two ends of an edge.
     """
-    look = Look(str(path))
-    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
+    candidate = Candidate(str(path))
+    files = [f for n, f in candidate.files.items() if _is_table(n)] if candidate.is_folder else [path]
     files_of: dict[str, str | Path] = {}
     for file in files:
-        kind = _kind(Look(str(file)).columns)
+        kind = _kind(Candidate(str(file)).columns)
         if kind:
             files_of[f"{kind}:{str(file).rpartition('/')[2]}"] = file
     if not any(role.startswith("edges") for role in files_of):
         raise InputError(
-            f"{shown(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
+            f"{path_text(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, "
+            "_type)"
         )
     # Edges first, because previews show a source's first data file.
     return dict(sorted(files_of.items(), key=lambda item: not item[0].startswith("edges")))
@@ -69,7 +70,7 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
     settings = settings or Neo4jSettings()
     nodes, edges = list[NodeSource](), list[EdgeSource]()
     for role, file in neo4j_files(path, settings).items():
-        columns = Look(str(file)).columns
+        columns = Candidate(str(file)).columns
         if set(_APOC) <= set(columns):
             nodes.append(NodeSource(str(file), "_id", "_labels", first_named(columns, _NAMES), only_where="_id"))
             edges.append(EdgeSource(str(file), EdgeEnd("_start"), EdgeEnd("_end"), "_type", only_where="_start"))
@@ -78,10 +79,10 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
         else:
             nodes.append(_node_file(str(file), columns))
     try:
-        return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+        return read_graph(path_text(path), settings, nodes, edges, separators=_SEPARATORS)
     except InputError as error:
-        tables = {name: file for name, file in Look(str(path)).files.items() if _is_table(name)}
-        others = [name for name, file in tables.items() if not _kind(Look(str(file)).columns)]
+        tables = {name: file for name, file in Candidate(str(path)).files.items() if _is_table(name)}
+        others = [name for name, file in tables.items() if not _kind(Candidate(str(file)).columns)]
         if others and "has no usable edge" in str(error):
             raise InputError(
                 f"{error}; {', '.join(others[:3])} have no header of Neo4j: where headers are files of their own, put each "
@@ -132,9 +133,9 @@ def _kind(columns: Sequence[str]) -> str:
     return "nodes" if "ID" in parts else ""
 
 
-def _recognises(look: Look) -> int:
-    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [look.path]
-    return 97 if any(_kind(Look(str(file)).columns) == "edges" for file in files) else 0
+def _recognises(candidate: Candidate) -> int:
+    files = [f for n, f in candidate.files.items() if _is_table(n)] if candidate.is_folder else [candidate.path]
+    return 97 if any(_kind(Candidate(str(file)).columns) == "edges" for file in files) else 0
 
 
 FORMAT = Format(

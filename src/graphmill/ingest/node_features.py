@@ -18,9 +18,9 @@ from graphmill.errors import InputError
 from graphmill.ingest import feature_files
 from graphmill.ingest.aliases import Aliases, renamed
 from graphmill.ingest.feature_files import FeatureRows
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
-from graphmill.ingest.format import Format, Look
+from graphmill.ingest.format import Candidate, Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_columns import checked_delimiter
@@ -72,23 +72,23 @@ def read_node_features(
     increasing order, float32 values. Raises :class:`InputError` if the type is unknown, no row is usable, or the file
     as a whole cannot be read.
     """
-    file, kind = shown(path), settings.node_type
+    file, kind = path_text(path), settings.node_type
     types = nodes["type"].unique().to_pylist()
     if kind not in types:
         raise InputError(f"{file}: there are no nodes of type '{kind}'; the types are {', '.join(map(repr, types))}")
     rows = load_rows(path, settings)
     skipped = 0
     if len(rows.type):
-        own = pc.equal(rows.type, kind).to_numpy(zero_copy_only=False)
-        skipped, where = int((~own).sum()), pa.array(own)
+        of_kind = pc.equal(rows.type, kind).to_numpy(zero_copy_only=False)
+        skipped, where = int((~of_kind).sum()), pa.array(of_kind)
         key, types = rows.key.filter(where), rows.type.filter(where)
-        rows = replace(rows, key=key, type=types, values=rows.values[own], line=rows.line[own])
+        rows = replace(rows, key=key, type=types, values=rows.values[of_kind], line=rows.line[of_kind])
     if settings.key == "id":
         rows = replace(rows, key=renamed(rows.key, aliases or {}))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
-    own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
-    matches = [coverage(f"features of {kind}", rows.key, f"the {kind} nodes", own)]
-    matched, rejects = _match(rows, nodes, of_type, settings, file)
+    ids = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
+    matches = [coverage(f"features of {kind}", rows.key, f"the {kind} nodes", ids)]
+    matched, rejects = _match(rows, ids, of_type, settings, file)
     kept = np.flatnonzero(matched >= 0)
     kept = kept[np.argsort(matched[kept])]
     node, values = matched[kept].astype(np.int32), rows.values[kept]
@@ -124,7 +124,7 @@ def with_features(
     key = feature_key(settings.node_type, settings.name)
     if key in result.features:
         raise InputError(
-            f"{shown(path)}: nodes of type '{settings.node_type}' already have features"
+            f"{path_text(path)}: nodes of type '{settings.node_type}' already have features"
             + (f" named '{settings.name}'" if settings.name else "")
             + "; give one source, or each a name of its own"
         )
@@ -150,19 +150,20 @@ def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
     if suffix in ("parquet", "pq"):
         return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
-    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
+    raise InputError(
+        f"{path_text(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files"
+    )
 
 
 def _match(
-    rows: FeatureRows, nodes: pa.Table, of_type: np.ndarray, settings: NodeFeatureSettings, file: str
+    rows: FeatureRows, ids: pa.StringArray, of_type: np.ndarray, settings: NodeFeatureSettings, file: str
 ) -> tuple[np.ndarray, list[Reject]]:
-    """The row of ``nodes`` for each feature row, -1 for a reject, and the reasons."""
-    own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
-    if len(own.unique()) < len(own):
+    """The node of each feature row, -1 for a reject, and the reasons. ``ids``: those of the nodes ``of_type``."""
+    if len(ids.unique()) < len(ids):
         raise InputError(f"{file}: ids of type '{settings.node_type}' are not unique in the nodes; use key: index")
-    position = pc.fill_null(pc.index_in(rows.key, value_set=own), -1).to_numpy()
+    position = pc.fill_null(pc.index_in(rows.key, value_set=ids), -1).to_numpy()
     finite = np.isfinite(rows.values).all(axis=1)
-    first = np.full(len(own) + 1, -1, dtype=np.int64)
+    first = np.full(len(ids) + 1, -1, dtype=np.int64)
     candidates = np.flatnonzero(finite & (position >= 0))
     first[position[candidates[::-1]]] = candidates[::-1]
     chosen = np.zeros(len(position), dtype=bool)
@@ -191,7 +192,7 @@ def _notes(counts: dict[str, int], kind: str) -> list[str]:
 
 
 def _examine(path: str) -> IngestReport:
-    file = shown(path)
+    file = path_text(path)
     remarks = ["node_type is an example: write the type of your nodes"]
     source: dict[str, Any] = {"name": "features", "format": "node_features", "path": file, "node_type": "drug"}
     listed: list[dict[str, str]] = []
@@ -218,14 +219,14 @@ def _examine(path: str) -> IngestReport:
     return IngestReport(file, "node_features", listed, remarks, "", counts, list(rows.notes), rejects=bad, defs=listing)
 
 
-def _recognises(look: Look) -> int:
-    if look.path.removesuffix(".gz").endswith(".npy"):
+def _recognises(candidate: Candidate) -> int:
+    if candidate.path.removesuffix(".gz").endswith(".npy"):
         return 90
-    names = {name.lower() for name in look.columns}
-    if not names & {"id", "node_id", "node"} or not look.kind:
+    names = {name.lower() for name in candidate.columns}
+    if not names & {"id", "node_id", "node"} or not candidate.kind:
         return 0
     try:
-        with RowFile(look.path) as file:
+        with RowFile(candidate.path) as file:
             first = next(iter(file.first(1)), {})
     except InputError:
         return 0

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, places_in
-from graphmill.ingest.files import lines_of, shown
+from graphmill.ingest.files import lines_of, path_text
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Format, Look, lines_preview
+from graphmill.ingest.format import Candidate, Format, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_notes import listed_notes
 from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, is_withdrawn
@@ -80,7 +80,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     Raises :class:`InputError` if it cannot be read, or if no statement joins two nodes.
     """
     settings = settings or NTriplesSettings()
-    reading = GraphReading(shown(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
+    reading = GraphReading(path_text(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
@@ -124,7 +124,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
     short, names = (_short(iris) if settings.short_names else {} for iris in ({kind for _, kind in types}, predicates))
-    if long := [iri for iri, shown in (short | names).items() if iri == shown and re.search(r"[#/]", iri)]:
+    if long := [iri for iri, name in (short | names).items() if iri == name and re.search(r"[#/]", iri)]:
         reading.notes.append(
             f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
         )
@@ -225,8 +225,8 @@ def is_statement(line: str) -> bool:
     return _STATEMENT.fullmatch(line) is not None
 
 
-def _recognises(look: Look) -> int:
-    lines: Sequence[str] = [line for line in look.lines if not line.lstrip().startswith("#")]
+def _recognises(candidate: Candidate) -> int:
+    lines: Sequence[str] = [line for line in candidate.lines if not line.lstrip().startswith("#")]
     fits = sum(map(is_statement, lines))
     return 95 if fits and fits >= 0.9 * len(lines) else 0
 

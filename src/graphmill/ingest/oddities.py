@@ -101,8 +101,8 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
     """The names that differ only by case, Unicode form, or blanks and marks between words, in groups."""
     groups: dict[str, list[str]] = {}
     for name in names:
-        shown = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) not in _UNSEEN]
-        groups.setdefault(_JOINT.sub("", "".join(shown)), []).append(name)
+        visible = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) not in _UNSEEN]
+        groups.setdefault(_JOINT.sub("", "".join(visible)), []).append(name)
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import SettingsError
-from graphmill.ingest.findings import counted
 from graphmill.ingest.format import Guess
 from graphmill.ingest.frames import as_file
-from graphmill.ingest.notebook import page, pairs, sentences
 from graphmill.ingest.tables import IngestResult
 
 
@@ -28,11 +26,6 @@ class Tables(IngestResult):
     def __repr__(self) -> str:
         counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items() if number)
         return f"Tables({self.format}: {counts})"
-
-    def _repr_html_(self) -> str:
-        counts = {name: number for name, number in self.counts.items() if number}
-        kinds = counted(self.nodes["type"]) | counted(self.edges["relation"])
-        return page(f"Tables, read as {self.format}", pairs(counts), pairs(kinds), sentences(self.notes))
 
 
 def read_edges(path: Any, format: str = "", **settings: Any) -> Tables:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import REJECTS
 from graphmill.settings import setting
-
-if TYPE_CHECKING:
-    from graphmill.ingest.row_files import RowFile
 
 
 class Reject(NamedTuple):
@@ -93,10 +90,10 @@ class Reading:
         if self.strict and present:
             raise InputError(f"{self.name}: strict is set, and there are {'; '.join(present)}{self.first_reject}")
 
-    def closed(self, file: RowFile) -> None:
-        """Keep the notes of a file that was read."""
-        notes = [note if file.name == self.name else f"{file.name}: {note}" for note in file.notes]
-        self.notes += [note for note in notes if note not in self.notes]
+    def keep_notes(self, file: str, notes: Iterable[str]) -> None:
+        """Keep the ``notes`` on a file that was read, each once."""
+        sentences = [note if file == self.name else f"{file}: {note}" for note in notes]
+        self.notes += [note for note in sentences if note not in self.notes]
 
     def table(self) -> pa.Table:
         """The rejects as a table with the schema :data:`graphmill.ingest.tables.REJECTS`, file by file."""

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import GraphmillError, InputError, SettingsError
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, counted, dataset_name, defs_yaml, listed_columns
-from graphmill.ingest.format import Guess, Look
+from graphmill.ingest.format import Candidate, Guess
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import InteractionColumns
@@ -31,8 +31,8 @@ def recognised(path: str | Path, columns: Iterable[str] = ()) -> list[str]:
     """The possible formats of a file or folder, the likeliest first. ``columns``: roles of columns that are named."""
     if columns := list(columns):
         return [_format_with(columns)]
-    look = Look(str(path))
-    sure = {name: _sure(name, look) for name in FORMATS}
+    candidate = Candidate(str(path))
+    sure = {name: _sure(name, candidate) for name in FORMATS}
     best = max(sure.values())
     return sorted((n for n, s in sure.items() if s and s >= best - _CLOSE), key=lambda name: -sure[name])
 
@@ -52,7 +52,7 @@ def _format_with(roles: list[str]) -> str:
 
 def reading_of(path: str | Path, format: str, columns: Mapping[str, str] | None = None) -> Guess:
     """The settings with which a path is read as ``format``. Raises :class:`InputError` if they cannot be told."""
-    return guarded(FORMATS[format].guess)(Look(str(path)), columns or {})
+    return guarded(FORMATS[format].guess)(Candidate(str(path)), columns or {})
 
 
 def ingest_report(
@@ -64,37 +64,43 @@ def ingest_report(
     column. ``force``: also use a file of which many rows are refused. Raises :class:`SettingsError` for an unknown format
     or role.
     """
-    if format not in ("auto", *FORMATS):
-        raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
+    known = [name for name, each in FORMATS.items() if each.read or each.examine]
+    if format not in ("auto", *known):
+        raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(known)}")
     formats = [format] if format != "auto" else recognised(path, columns or ())
-    look = Look(str(path))
-    if not formats and look.is_folder:
-        names = ", ".join(list(look.files)[:8]) or "no file"
+    candidate = Candidate(str(path))
+    if not formats and candidate.is_folder:
+        names = ", ".join(list(candidate.files)[:8]) or "no file"
         problem = f"no format is known by its files ({names}); name a file in it, or say which with --format"
-        return IngestReport(shown(path), "auto", problem=problem)
+        return IngestReport(path_text(path), "auto", problem=problem)
     reports = list[IngestReport]()
     for name in formats or ["kg_csv"]:
         reports.append(_examined(str(path), name, columns or {}, force))
         if not reports[-1].problem:
             break
     report = reports[-1] if not reports[-1].problem else reports[0]
-    if not formats and look.probe is not None and look.probe.header is False and len(look.probe.ids) == 2:
-        return replace(report, problem=_unclear(look))
+    if (
+        not formats
+        and candidate.probe is not None
+        and candidate.probe.header is False
+        and len(candidate.probe.ids) == 2
+    ):
+        return replace(report, problem=_unclear(candidate))
     others = [name for name in formats if name != report.format]
     other = f"the format, {report.format}, by the content; it may also be {' or '.join(others)} (--format)"
     return replace(report, remarks=[*[other] * bool(others), *report.remarks])
 
 
-def _unclear(look: Look) -> str:
+def _unclear(candidate: Candidate) -> str:
     return (
-        f"{shown(look.path)} has no header, and its numbers do not say whether they are users with items or nodes of one "
-        "kind: say it with --format sequence or --format kg_csv"
+        f"{path_text(candidate.path)} has no header, and its numbers do not say whether they are users with items or "
+        "nodes of one kind: say it with --format sequence or --format kg_csv"
     )
 
 
-def _sure(format: str, look: Look) -> int:
+def _sure(format: str, candidate: Candidate) -> int:
     try:
-        return FORMATS[format].recognises(look)
+        return FORMATS[format].recognises(candidate)
     except Exception:  # a format that fails on a damaged file does not recognise it
         return 0
 
@@ -106,28 +112,28 @@ def _examined(path: str, format: str, columns: Mapping[str, str], force: bool) -
             return guarded(each.examine)(path)
         return report_on(path, format, reading_of(path, format, columns), force=force)
     except InputError as error:
-        return IngestReport(shown(path), format, problem=str(error))
+        return IngestReport(path_text(path), format, problem=str(error))
 
 
 def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> IngestReport:
     """The report on ``path``, read as ``format`` with the guessed settings."""
-    each, look = FORMATS[format], Look(path)
+    each, candidate = FORMATS[format], Candidate(path)
     read = each.read
     assert read is not None
-    report = IngestReport(shown(path), format, remarks=guess.remarks)
-    if guess.parts and look.probe is not None:
-        first = dict(zip(look.probe.names, next(iter(look.probe.rows), ()), strict=False))
-        report = replace(report, columns=listed_columns(look.probe.names, guess.parts, first))
+    report = IngestReport(path_text(path), format, remarks=guess.remarks)
+    if guess.parts and candidate.probe is not None:
+        first = dict(zip(candidate.probe.names, next(iter(candidate.probe.rows), ()), strict=False))
+        report = replace(report, columns=listed_columns(candidate.probe.names, guess.parts, first))
     problem = ""
     try:
         result = read(path, parse(each.settings, guess.settings, format))
         if not force:
-            problem = checked_share(result.counts, result.rejects, shown(path))
+            problem = checked_share(result.counts, result.rejects, path_text(path))
     except GraphmillError as error:
         return replace(report, problem=str(error))
     items = each.gives_by(parse(each.settings, guess.settings, format)).startswith("inter")
     name, predicts = ("interactions", "recommendations") if items else ("edges", "links")
-    source: dict[str, Any] = {"name": name, "format": format, "path": shown(path), **guess.settings}
+    source: dict[str, Any] = {"name": name, "format": format, "path": path_text(path), **guess.settings}
     return replace(
         report,
         problem=problem,

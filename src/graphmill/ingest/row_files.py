@@ -31,7 +31,7 @@ from graphmill.ingest.csv_blocks import (
     without_comments,
 )
 from graphmill.ingest.csv_parsers import CsvLayout
-from graphmill.ingest.files import COMMENTS, LONGEST_LINE, PARQUET, Source, first_lines, is_plain, shown
+from graphmill.ingest.files import COMMENTS, LONGEST_LINE, PARQUET, Source, first_lines, is_plain, path_text
 from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
 from graphmill.ingest.names import is_time_name
 from graphmill.ingest.rejects import Reject
@@ -71,7 +71,7 @@ class RowFile:
         names: Sequence[str] = (),
         quoted: bool = True,
     ) -> None:
-        self.name, self._path = shown(path), path
+        self.name, self._path = path_text(path), path
         self.kind = kind_of(path)
         self.delimiter = "," if delimiter == "auto" else delimiter
         self.comments, self._quoted = 0, quoted

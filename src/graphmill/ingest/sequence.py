@@ -1,29 +1,24 @@
 """The format ``sequence``: one interaction per line, ``user item [[rating] timestamp]``, by time or as in the file.
 
-Columns go by their place, or by a header line, if there is one; a header that contradicts itself is refused. The rest is
-that of :mod:`graphmill.ingest.interactions_csv`.
+Columns go by their place, which a header may repeat. Columns in another order, and others, are of
+:mod:`graphmill.ingest.interactions_csv`, which reads the rows of both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.files import shown
-from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Format, Look, Preview, probe_of
+from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Candidate, Format, Preview, probe_of
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions_csv import InteractionSettings, read_interactions
-from graphmill.ingest.names import positional_roles, role_of, row_number_note
-from graphmill.ingest.probe import Probe
+from graphmill.ingest.names import role_of
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import is_plausible, parse_time
 
 COLUMNS = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
-_WIDEST = 5
-"""The number of columns of a file with a row number and all four columns."""
-_REMEDY = "for other columns use the format interactions_csv, which names them"
 
 
 class SequenceSettings(InteractionSettings):
@@ -38,67 +33,45 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     as this format, has more than ``max_rejects`` unusable rows or, with ``strict``, any oddity.
     """
     settings = settings or SequenceSettings()
-    file, header, roles = _opened(path, settings.delimiter)
-    with file:
-        result = read_interactions(
-            file, {role: name for role, name in zip(roles, file.names, strict=True) if role}, settings, ordered=True
-        )
-    if unread := [name for name, role in zip(header, roles, strict=False) if not role]:
-        result.notes.append(row_number_note(unread))
+    with _opened(path, settings.delimiter) as file:
+        roles = COLUMNS[len(file.names)]
+        result = read_interactions(file, dict(zip(roles, file.names, strict=True)), settings, ordered=True)
     if "timestamp" not in roles:
         result.notes.append("there is no column of times: a user's order is that of the file")
     return result
 
 
-def _opened(path: str | Path, delimiter: str) -> tuple[RowFile, Sequence[str], Sequence[str]]:
-    """The open file, its names, if it has any, and the role of each column, "" if it is not read."""
+def _opened(path: str | Path, delimiter: str) -> RowFile:
+    """The open file. Raises :class:`InputError` if its first line has another number of columns, or other names."""
     with RowFile(path, delimiter, quoted=False) as file:
-        probe, mark = probe_of(file), file.delimiter
-        header = [name.strip('"') for name in file.names] if probe.header else []
-    roles = _roles(header or probe.names, bool(header), shown(path))
-    names = [{"weight": "rating"}.get(role, role) or f"column {place}" for place, role in enumerate(roles)]
-    return RowFile(path, mark, header_line=bool(header), names=names, quoted=False), header, roles
-
-
-def _roles(names: Sequence[str], header: bool, file: str) -> Sequence[str]:
-    """The role of each column. Raises :class:`InputError` if it is not clear."""
-    if header and len(names) <= _WIDEST:
-        roles = positional_roles(
-            names, COLUMNS[min(max(len(names), 2), 4)], [role_of(name) for name in names], file, _REMEDY
-        )
-        if "user" in roles and "item" in roles:
-            return roles
-    if header or len(names) not in COLUMNS:
-        what = f"the header ({listed(names)})" if header else "the first line"
+        probe, mark, name = probe_of(file), file.delimiter, file.name
+    roles = COLUMNS.get(len(probe.names), ())
+    if not roles or (probe.header and tuple(role_of(each.strip('"')) for each in probe.names) != roles):
+        what = f"the header has {listed(probe.names)}" if probe.header else f"the first line has {len(probe.names)}"
         raise InputError(
-            f"{file}: {what} does not have 2, 3 or 4 columns; expected 'user item', 'user item timestamp' or 'user item "
-            f"rating timestamp' ({_REMEDY})"
+            f"{name}: {what}; expected 2, 3 or 4 columns: 'user item', 'user item timestamp' or 'user item rating "
+            "timestamp'. For other columns, or another order, use the format interactions_csv, which goes by a header"
         )
-    return COLUMNS[len(names)]
+    names = [{"weight": "rating"}.get(role, role) for role in roles]
+    return RowFile(path, mark, header_line=bool(probe.header), names=names, quoted=False)
 
 
-def _recognises(look: Look) -> int:
-    probe = look.probe
-    if look.kind != "csv" or probe is None:
+def _recognises(candidate: Candidate) -> int:
+    probe = candidate.probe
+    if candidate.kind != "csv" or probe is None or probe.header or len(probe.names) not in COLUMNS:
         return 0
-    try:
-        roles = _roles(probe.names, bool(probe.header), look.path)
-    except InputError:
-        return 0
-    if probe.header:
-        return 60 if {"user", "item"} <= {role_of(name) for name in probe.names} else 0
-    rows = tuple(row for row in probe.rows if len(row) == len(roles))
-    one = Probe(tuple(map(str, range(len(roles)))), False, rows).one_kind(0, 1)
+    rows = tuple(row for row in probe.rows if len(row) == len(probe.names))
+    one = replace(probe, names=tuple(map(str, range(len(probe.names)))), header=False, rows=rows).one_kind(0, 1)
     if one or not rows:
         return 0
-    if len(roles) == 2:
+    if len(probe.names) == 2:
         return 30 if one is False else 0
     times = [parse_time(row[-1].strip()) for row in rows]
     return 65 if sum(time is not None and is_plausible(time) for time in times) > 0.9 * len(times) else 0
 
 
 def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:
-    with _opened(location, settings.delimiter)[0] as file:
+    with _opened(location, settings.delimiter) as file:
         return Preview(file.names, file.first(PREVIEW_ROWS), file.header.first_line - 1)
 
 

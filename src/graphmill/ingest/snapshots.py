@@ -14,7 +14,7 @@ import fsspec
 
 from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.files import is_binary, lines_of, shown
+from graphmill.ingest.files import is_binary, lines_of, path_text
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import ADDED, SourceFile
 from graphmill.settings import Settings, setting
@@ -97,7 +97,7 @@ def _matches(location: str) -> list[str]:
         literal = [re.sub(r"([*?\[])", r"[\1]", part) for part in inner.split(PLACE)]
         paths: list[str] = filesystem.glob("*".join(literal))
     except Exception as error:  # any error of a file system's client; its text may contain a token
-        raise InputError(f"the snapshots of {shown(location)} cannot be listed ({type(error).__name__})") from None
+        raise InputError(f"the snapshots of {path_text(location)} cannot be listed ({type(error).__name__})") from None
     first, *rest = (re.escape(part) for part in inner.split(PLACE))
     pattern = re.compile(f"{first}(?P<name>[^/]+){'(?P=name)'.join(rest)}")
     return [match["name"] for path in paths if (match := pattern.fullmatch(path)) and match["name"][0] != "."]
@@ -123,7 +123,7 @@ def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
     parts = [at_snapshot(source, name).location for name in names]
     for part in parts:
         if is_binary(part):
-            raise InputError(f"{shown(part)} is not text, and partitions: mode append joins text: use mode replace")
+            raise InputError(f"{path_text(part)} is not text, and partitions: mode append joins text: use mode replace")
     lines = FORMATS[source.format].preview(parts[0], source.reading, "").header_lines
     header: list[bytes] = []
     with replacing(target) as file:
@@ -131,6 +131,8 @@ def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
             content = (line for _, line in lines_of(part))
             head = list(islice(content, lines))
             if header and head != header:
-                raise InputError(f"{shown(part)} has another header than {shown(parts[0])}: give both the same columns")
+                raise InputError(
+                    f"{path_text(part)} has another header than {path_text(parts[0])}: give both the same columns"
+                )
             file.file.writelines(line + b"\n" for line in chain(() if header else head, content))
             header = head

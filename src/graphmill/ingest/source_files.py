@@ -8,7 +8,7 @@ from typing import Any
 import fsspec
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 
 _BLOCK_BYTES = 1 << 20
 
@@ -34,16 +34,16 @@ def state(path: str) -> FileState:
         info: dict[str, Any] = filesystem.info(inner)
     except FileNotFoundError:
         raise InputError(
-            f"{shown(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
+            f"{path_text(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
         ) from None
     except ImportError as error:
-        raise InputError(f"{shown(path)} cannot be read: {error}") from None
+        raise InputError(f"{path_text(path)} cannot be read: {error}") from None
     except Exception as error:  # any error of a file system's client; its text may contain a token
         raise InputError(
-            f"{shown(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
+            f"{path_text(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
         ) from None
     if info.get("type") == "directory":
-        raise InputError(f"{shown(path)} is a directory; name a file in the defs.yaml")
+        raise InputError(f"{path_text(path)} is a directory; name a file in the defs.yaml")
     version = next((info[key] for key in ("mtime", "ETag", "etag", "LastModified", "updated") if info.get(key)), "")
     return FileState(int(info.get("size") or 0), str(version))
 

@@ -15,7 +15,7 @@ from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.rejects import checked_share
 from graphmill.ingest.source_files import located
 from graphmill.ingest.tables import IngestResult
-from graphmill.settings import Settings, SettingsT, parse, shown
+from graphmill.settings import Settings, SettingsT, abbreviated, parse
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ADDED = ("features", "attributes", "knowledge")
@@ -103,14 +103,14 @@ def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
 def parse_attributes(values: Any, root: Path) -> list[SourceFile]:
     """A source for each node type of the ``attributes`` of a dataset. Raises :class:`SettingsError` for invalid ones."""
     if not isinstance(values or {}, Mapping):
-        raise SettingsError(f"attributes: write file, id and kinds under each node type, not {shown(values)}")
+        raise SettingsError(f"attributes: write file, id and kinds under each node type, not {abbreviated(values)}")
     return [_parse_attributes(str(kind), value, root) for kind, value in (values or {}).items()]
 
 
 def _parse_attributes(kind: str, value: Any, root: Path) -> SourceFile:
     where = f"attributes of {kind!r}"
     if not isinstance(value, Mapping) or not value.get("file"):
-        raise SettingsError(f"{where}: write file: and the kind of each attribute under it, not {shown(value)}")
+        raise SettingsError(f"{where}: write file: and the kind of each attribute under it, not {abbreviated(value)}")
     kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
     source = {
         "name": f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', kind)}",
@@ -126,7 +126,7 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     rest = dict(value)
     force = rest.pop("force", False)
     if not isinstance(force, bool):
-        raise SettingsError(f"source {rest.get('name', '?')!r}: force is true or false, not {shown(force)}")
+        raise SettingsError(f"source {rest.get('name', '?')!r}: force is true or false, not {abbreviated(force)}")
     parts = {part: str(rest.pop(part, "")) for part in ("name", "format", "path")}
     if missing := [part for part, text in parts.items() if not text]:
         raise SettingsError(f"source {parts['name'] or '?'!r} has no {missing[0]}")

@@ -1,4 +1,4 @@
-"""The tables that ingestion passes to the graph: their schemas, a reader's result, the check against a schema.
+"""The tables that ingestion passes to the graph: their schemas, a reader's result.
 
 This module defines names, types and meaning of columns. The readers make such tables from files.
 
@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from graphmill.errors import InputError, listed
+from graphmill.errors import InputError
 from graphmill.ingest.id_coverage import Coverage
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
@@ -121,21 +121,3 @@ class IngestResult:
     notes: list[str] = field(default_factory=list)
     coverage: list[Coverage] = field(default_factory=list)
     attributes: dict[str, pa.Table] = field(default_factory=dict)
-
-
-def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:
-    """Checks ``table`` against ``schema``: same columns in the same order, same types, no nulls.
-
-    Raises :class:`InputError` with the table and the first faulty column.
-    """
-    if table.column_names != schema.names:
-        raise InputError(
-            f"table '{name}' has the columns {listed(table.column_names)}; expected {', '.join(schema.names)}"
-        )
-    for wanted, column in zip(schema, table.columns, strict=True):
-        if column.type != wanted.type:
-            raise InputError(f"table '{name}': column '{wanted.name}' is {column.type}; expected {wanted.type}")
-        if column.null_count:
-            raise InputError(
-                f"table '{name}': column '{wanted.name}' has {column.null_count} empty values; none allowed"
-            )

@@ -21,8 +21,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import pieces
-from graphmill.ingest.files import COMMENTS, shown
-from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.files import COMMENTS, path_text
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.guard import guarded
@@ -86,9 +86,9 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     settings = settings or TriplesSettings()
     all_files = triples_files(path, settings)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
-    name = shown(path) if path else shown(files["train"])
+    name = path_text(path) if path else path_text(files["train"])
     symbols, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
-    vocabulary = settings.source or Path(name).name or Path(shown(files["train"])).parent.name or "triples"
+    vocabulary = settings.source or Path(name).name or Path(path_text(files["train"])).parent.name or "triples"
     known = _listed(symbols, all_files, settings.node_type, vocabulary)
     reading = GraphReading(name, max_rejects=settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(timed=settings.timed, split=len(files) > 1, relations=relations)
@@ -97,16 +97,16 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
         source = _source(file, SPLITS.index(split), settings)
         headers += source.header
         if "entities" in all_files:
-            source = replace(source, listed_only=shown(all_files["entities"]))
+            source = replace(source, listed_only=path_text(all_files["entities"]))
         if "relations" in all_files:
-            source = replace(source, relations=(relations, shown(all_files["relations"])))
+            source = replace(source, relations=(relations, path_text(all_files["relations"])))
         for mentions, rows in reading.edges(source, known, settings.node_type):
             assembly.add(mentions, rows if len(files) > 1 else replace(rows, split=None))
             padded += rows.padded
             in_train += len(rows.head) * (split == "train")
     if not in_train:
         raise InputError(
-            f"{shown(files['train'])} has no usable line{reading.first_reject}{_time_hint(files['train'])}"
+            f"{path_text(files['train'])} has no usable line{reading.first_reject}{_time_hint(files['train'])}"
         )
     result = finished(reading, assembly.finish(), known, {})
     if "names" in all_files and "entities" not in all_files:
@@ -121,9 +121,9 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
 
 def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSource:
     """The column map of one file, by its first line if that is a header."""
-    comment, first = _comment_and_line(Look(str(file)).lines)
+    comment, first = _comment_and_line(Candidate(str(file)).lines)
     if is_statement(first):
-        raise InputError(f"{shown(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
+        raise InputError(f"{path_text(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
     names: tuple[str, ...] = TIMED if settings.timed else COLUMNS
     heading = [] if settings.timed else _header_order(first)
     if order := heading or ([] if settings.timed else _header_order(comment)):
@@ -146,7 +146,7 @@ def _comment_and_line(lines: list[str]) -> tuple[str, str]:
 
 
 def _time_hint(file: str | Path) -> str:
-    cells = _comment_and_line(Look(str(file)).lines)[1].split("\t")
+    cells = _comment_and_line(Candidate(str(file)).lines)[1].split("\t")
     timed = len(cells) == len(TIMED) and parse_time(cells[-1]) is not None
     return "; with timed: true the fourth column is the time" if timed else ""
 
@@ -175,7 +175,7 @@ def _listed(symbols: list[str], files: dict[str, str | Path], kind: str, source:
     ids = pa.array(symbols, pa.string())
     types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, source))
     names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
-    return catalogue_of([Listed(shown(files["entities"]), kind, ids, types, names, sources)], "", "first", kind)  # fmt: skip
+    return catalogue_of([Listed(path_text(files["entities"]), kind, ids, types, names, sources)], "", "first", kind)
 
 
 def _renamed(nodes: pa.Table, labels: dict[int, str]) -> pa.Table:
@@ -202,7 +202,7 @@ def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str 
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
     files_of = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
     if not files_of["train"]:
-        place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
+        place = f"{path_text(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
         raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
     return {role: file for role, file in files_of.items() if file}
 
@@ -215,7 +215,7 @@ def _in_directory(path: str | Path, name: str) -> str | Path:
 
         system, inner = fsspec.core.url_to_fs(str(path))
         return next((f"{str(path).rstrip('/')}/{n}" for n in (name, name + ".gz") if system.exists(f"{inner}/{n}")), "")
-    file = Look(str(path)).file(name)
+    file = Candidate(str(path)).file(name)
     return file.path if file else ""
 
 
@@ -233,14 +233,14 @@ def _symbols(file: str | Path) -> list[str]:
     if not file:
         return []
     texts, index, lines = _dictionary(file, "symbol")
-    require_once(texts, lines, shown(file), "'{}'")
+    require_once(texts, lines, path_text(file), "'{}'")
     order = np.argsort(index)
     gaps = np.flatnonzero(index[order] != np.arange(len(index)))
     if len(gaps):
         after = order[gaps[0]]
         raise InputError(
-            f"{shown(file)}: index {gaps[0]} is missing (line {lines[after]} has {index[after]}); indices must run from 0 "
-            f"to {len(index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
+            f"{path_text(file)}: index {gaps[0]} is missing (line {lines[after]} has {index[after]}); indices must run from "
+            f"0 to {len(index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
         )
     return [texts[place] for place in order.tolist()]
 
@@ -250,7 +250,8 @@ def _names(file: str | Path, count: int) -> dict[int, str]:
     texts, index, lines = _dictionary(file, "name")
     for place in np.flatnonzero(index >= count)[:1].tolist():
         raise InputError(
-            f"{shown(file)}, line {lines[place]}: index {index[place]}, but there are {count} entities (0 to {count - 1})"
+            f"{path_text(file)}, line {lines[place]}: index {index[place]}, but there are {count} entities (0 to "
+            f"{count - 1})"
         )
     return dict(zip(index.tolist(), texts, strict=True))
 
@@ -282,8 +283,8 @@ def _oddities(result: IngestResult) -> dict[str, int]:
     }
 
 
-def _recognises(look: Look) -> int:
-    one = look.file("train.txt") if look.is_folder else look
+def _recognises(candidate: Candidate) -> int:
+    one = candidate.file("train.txt") if candidate.is_folder else candidate
     if one is None or not one.lines:
         return 0
     lines = [line for line in one.lines if not line.startswith(COMMENTS)]
@@ -294,17 +295,17 @@ def _recognises(look: Look) -> int:
     comment = _comment_and_line(one.lines)[0]
     if comment.count("\t") == 2 and not _header_order(comment):
         return 0  # a header that says something else
-    if look.is_folder:
+    if candidate.is_folder:
         return 85
     if _is_a_table(one):
         return 0
     return 15 if any(cell.strip().replace(".", "").isdigit() for cell in lines[-1].split("\t")[1:]) else 55
 
 
-def _is_a_table(look: Look) -> bool:
+def _is_a_table(candidate: Candidate) -> bool:
     """Whether three columns are two ends and something else: by a header that says so, or as the first two are of one kind
     and the third is not."""
-    probe = look.probe
+    probe = candidate.probe
     if probe is None or len(probe.names) != len(COLUMNS):
         return False
     if probe.header and not _header_order("\t".join(probe.names)):

@@ -61,21 +61,21 @@ def negative_link_loss(scores: Tensor) -> Tensor:
 def info_nce_sums(
     anchors: Tensor,
     candidates: Tensor,
-    own: Tensor,
+    self_columns: Tensor,
     positive_rows: Tensor,
     positive_columns: Tensor,
     temperature: float,
 ) -> Tensor:
     """Σ_i −1/|P_i| Σ_{p ∈ P_i} log( exp(c_ip/τ) / Σ_{a ≠ i} exp(c_ia/τ) ), c the cosine (SupCon, Khosla et al. 2020).
 
-    ``anchors`` [A, d] and ``candidates`` [C, d]; ``own`` int64 [A]: each anchor's column among the candidates;
+    ``anchors`` [A, d] and ``candidates`` [C, d]; ``self_columns`` int64 [A]: each anchor's column among the candidates;
     ``positive_rows`` / ``positive_columns`` int64 [Q]: the positive pairs. Every anchor has at least one. Returns 0-d.
     """
     left = F.normalize(wide(anchors), dim=1, eps=1e-8)
     right = F.normalize(wide(candidates), dim=1, eps=1e-8)
     with torch.autocast(anchors.device.type, enabled=False):  # a matrix product would go to half precision
         logits = (left @ right.T) / temperature
-    not_self = torch.zeros_like(logits).scatter_(1, own[:, None], float("-inf"))
+    not_self = torch.zeros_like(logits).scatter_(1, self_columns[:, None], float("-inf"))
     total = torch.logsumexp(logits + not_self, dim=1)
     # Not bincount, which makes the host wait for the largest number.
     count = logits.new_zeros(len(anchors)).scatter_add_(0, positive_rows, logits.new_ones(len(positive_rows)))

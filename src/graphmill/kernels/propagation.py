@@ -95,8 +95,8 @@ def product(rows: CsrMatrix, x: Tensor) -> Tensor:
 
     It sums in the order of the entries, and writes no row per edge.
     """
-    own = wide(x)
-    weights = rows.value.to(own.dtype)
+    rows_of_x = wide(x)
+    weights = rows.value.to(rows_of_x.dtype)
     return F.embedding_bag(
-        rows.column, own, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+        rows.column, rows_of_x, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
     ).to(x.dtype)

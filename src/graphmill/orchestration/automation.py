@@ -13,7 +13,7 @@ import dagster as dg
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import source_files
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.snapshots import order
 
 JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
@@ -87,7 +87,7 @@ def file_sensor(
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description=(
-            f"Looks at {', '.join(map(shown, looked_at))} every {interval_seconds} s and runs the whole chain when "
+            f"Looks at {', '.join(map(path_text, looked_at))} every {interval_seconds} s and runs the whole chain when "
             "their content has changed and stays so. Off until you switch it on here."
         ),
     )

@@ -49,11 +49,11 @@ class Check:
             check_name=self.name,
             severity=_SEVERITIES[severity or ("error" if self.blocking else "warn")],
             description=f"Passed: {summary}" if passed else summary,
-            metadata=_shown(metadata or {}),
+            metadata=_first_plotted(metadata or {}),
         )
 
 
-def _shown(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _first_plotted(metadata: Mapping[str, Any]) -> dict[str, Any]:
     numbers = [
         name for name, value in metadata.items() if isinstance(value, int | float) and not isinstance(value, bool)
     ]

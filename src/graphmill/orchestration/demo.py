@@ -24,7 +24,7 @@ from graphmill.orchestration.instance import open_instance
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
-SHOWN_FIGURES = 4
+MOST_FIGURES = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -130,7 +130,7 @@ def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool):
             text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
             texts.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
-    return ", ".join(texts[:SHOWN_FIGURES])
+    return ", ".join(texts[:MOST_FIGURES])
 
 
 def _logger(console: Console) -> dg.LoggerDefinition:

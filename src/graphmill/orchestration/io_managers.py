@@ -14,8 +14,8 @@ import pyarrow as pa
 from pydantic import Field
 from upath import UPath
 
-from graphmill.atomic_files import replacing
-from graphmill.errors import InputError, one_line
+from graphmill.atomic_files import replacing, write_atomically
+from graphmill.errors import InputError, SettingsError, one_line
 from graphmill.ingest import disk
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import project_root
@@ -30,7 +30,7 @@ REMEDY = "materialize the asset again"
 class ArtifactIOManager(dg.UPathIOManager):
     """One file per asset (or partition) below ``base_path``: ``<asset key>.parquet`` or ``<asset key>.json``.
 
-    ``base_path`` may be local or any fsspec URL. Local files are written atomically.
+    Files are written atomically.
     """
 
     def dump_to_path(self, context: dg.OutputContext, obj: Any, path: UPath) -> None:
@@ -38,10 +38,10 @@ class ArtifactIOManager(dg.UPathIOManager):
         if obj is None:
             return
         if isinstance(obj, pa.Table):
-            _write(_with_suffix(path, PARQUET), lambda file: write_parquet(obj, file))
+            with replacing(_with_suffix(path, PARQUET)) as part:
+                write_parquet(obj, part.file)
         else:
-            data = _as_json(obj, path.name)
-            _write(_with_suffix(path, JSON), lambda file: file.write(data))
+            write_atomically(_with_suffix(path, JSON), _as_json(obj, path.name))
         other = JSON if isinstance(obj, pa.Table) else PARQUET
         _with_suffix(path, other).unlink(missing_ok=True)  # the kind of the asset's value may have changed
 
@@ -54,9 +54,8 @@ class ArtifactIOManager(dg.UPathIOManager):
             next(iter(paths), None) or self._get_path(context), PARQUET if isinstance(obj, pa.Table) else JSON
         )
         text = str(path)
-        if _is_local(path):
-            with contextlib.suppress(InputError, ValueError):
-                text = Path(text).relative_to(project_root()).as_posix()
+        with contextlib.suppress(InputError, ValueError):
+            text = path.relative_to(project_root()).as_posix()
         return {"path": dg.MetadataValue.path(text)}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
@@ -64,7 +63,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         parquet, plain = _with_suffix(path, PARQUET), _with_suffix(path, JSON)
         with user_errors():
             if parquet.exists():
-                return _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
+                return _read_table(str(parquet))
             if plain.exists():
                 return _read_json(plain)
         raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
@@ -75,33 +74,22 @@ class ArtifactIOManager(dg.UPathIOManager):
 
 
 class ArtifactStore(dg.ConfigurableIOManagerFactory):
-    """Keeps the tables and references of all assets below one directory or URL."""
+    """Keeps the tables and references of all assets below one directory of this machine, as graphs and runs are."""
 
-    base_path: str = Field(description="Directory or fsspec URL; credentials come from the environment.")
+    base_path: str = Field(description="Directory of this machine.")
 
     def create_io_manager(self, context: dg.InitResourceContext) -> ArtifactIOManager:
-        """The manager for ``base_path``."""
+        """The manager for ``base_path``. Raises :class:`SettingsError` for a URL."""
+        if "://" in self.base_path:
+            raise SettingsError(f"graphmill_store.base_path = {self.base_path}: must be a directory of this machine")
         return ArtifactIOManager(base_path=UPath(self.base_path))
 
 
-def _with_suffix(path: UPath, suffix: str) -> UPath:
-    return path.parent / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
+def _with_suffix(path: UPath, suffix: str) -> Path:
+    return Path(str(path.parent)) / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
 
 
-def _is_local(path: UPath) -> bool:
-    return path.protocol in ("", "file", "local")
-
-
-def _write(target: UPath, write: Any) -> None:
-    if not _is_local(target):
-        with target.open("wb") as file:  # object stores show a file only when it is closed
-            write(file)
-        return
-    with replacing(Path(str(target))) as part:
-        write(part.file)
-
-
-def _read_local(path: str) -> pa.Table:
+def _read_table(path: str) -> pa.Table:
     """Read the table. A very large one is mapped from files, so that its rows need not fit in memory."""
     file = ParquetTable(path, mapped=True, remedy=REMEDY)
     if file.rows < disk.MANY or not disk.can_be_mapped(file.schema):
@@ -109,12 +97,7 @@ def _read_local(path: str) -> pa.Table:
     return disk.table_on_disk(file.schema, file.batches(1 << 20))
 
 
-def _read_remote(path: UPath) -> pa.Table:
-    with path.open("rb") as file:
-        return ParquetTable(file, str(path), remedy=REMEDY).read()
-
-
-def _read_json(path: UPath) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

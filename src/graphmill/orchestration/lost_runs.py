@@ -135,7 +135,7 @@ def check_run(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now
     if location and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != location):
         return ""
     worker, steps = _processes(instance, run.run_id)
-    if worker is None and _server_is_there(run.tags[_GRPC_INFO]):
+    if worker is None and _server_answers(run.tags[_GRPC_INFO]):
         return ""  # the run is still starting
     if worker is not None and worker.process() is not None:
         memory.seen.append(run.run_id)
@@ -196,7 +196,7 @@ def _socket_is_here(grpc_info: str) -> bool:
     return bool(path) and os.path.exists(str(path))
 
 
-def _server_is_there(grpc_info: str) -> bool:
+def _server_answers(grpc_info: str) -> bool:
     """Whether the code server that should start the run accepts connections."""
     info = _info(grpc_info)
     for family, address in _addresses(info):

@@ -15,7 +15,7 @@ from typing import Any
 import dagster as dg
 from dagster_pipes import PipesDefaultMessageWriter
 
-LOOK_SECONDS = 0.1
+READ_SECONDS = 0.1
 
 
 class MessageFile(dg.PipesMessageReader):
@@ -65,4 +65,4 @@ def _follow(path: Path, handler: Any, ended: threading.Event) -> None:
                 handler.handle_message(json.loads(line))
             if last:  # ``rest`` may hold an incomplete message of a killed worker
                 return
-            ended.wait(LOOK_SECONDS)
+            ended.wait(READ_SECONDS)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.ingest.files import shown
+from graphmill.ingest.files import path_text
 from graphmill.ingest.id_columns import text_columns
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.source_files import located
@@ -63,7 +63,7 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
     """
     file = located(path, root)
     table = text_columns(file, COLUMNS, "Judgements are")
-    name, known = shown(file), dict[str, list[Relation]]()
+    name, known = path_text(file), dict[str, list[Relation]]()
     judged: dict[tuple[int, int], bool] = {}
     lost = 0
     for line, row in enumerate(table.to_pylist(), 1):

@@ -28,7 +28,7 @@ class Created:
     new: bool
     written: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
-    found: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     to_do: list[str] = field(default_factory=list)
 
 
@@ -88,7 +88,7 @@ def init(
         _write_all(made, {"data/06_models/.gitignore": "*\n"})
         _advise(made, project)
     if dataset is not None:
-        made.dataset, made.found = dataset.name, dataset.found
+        made.dataset, made.notes = dataset.name, dataset.notes
         _write_all(made, {f"{(defs / dataset.name / 'defs.yaml').relative_to(root).as_posix()}": dataset.defs})
     if kit:
         _write_all(made, kit_files(root, module, source))

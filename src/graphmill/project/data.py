@@ -16,8 +16,8 @@ import yaml
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
 from graphmill.ingest.attributes import AttributeSettings, with_attributes
-from graphmill.ingest.files import shown as on_one_line
-from graphmill.ingest.format import Look
+from graphmill.ingest.files import path_text as on_one_line
+from graphmill.ingest.format import Candidate
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
 from graphmill.ingest.report import IngestReport, ingest_report, report_on
@@ -40,7 +40,7 @@ class Dataset:
 
     name: str
     defs: str
-    found: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def recognised(
@@ -59,7 +59,7 @@ def recognised(
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{on_one_line(path)} does not exist")
     report = ingest_report(path, format or "auto", columns, force=force)
-    if report.problem and ask is not None and not format and not columns and (named := asked_columns(path, ask)):
+    if report.problem and ask is not None and not format and not columns and (named := ask_columns(path, ask)):
         return recognised(path, "", named, force=force)
     if report.problem:
         raise InputError(
@@ -72,9 +72,9 @@ def recognised(
 _NO = "none of them"
 
 
-def asked_columns(path: str, ask: Ask) -> dict[str, str]:
+def ask_columns(path: str, ask: Ask) -> dict[str, str]:
     """Role → column of a table, by asking a person; empty for a file without columns."""
-    probe = Look(path).probe
+    probe = Candidate(path).probe
     if probe is None:
         return {}
     examples = [", ".join(list(dict.fromkeys(probe.values(place)))[:3]) for place in range(len(probe.names))]
@@ -84,14 +84,14 @@ def asked_columns(path: str, ask: Ask) -> dict[str, str]:
         "edges between nodes": ("head_id", "tail_id", "relation"),
     }
     roles = kinds[ask(f"{on_one_line(path)}: what are its rows?", list(kinds))]
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for role in roles:
-        left = [text for text, name in names.items() if name not in found.values()]
+        left = [text for text, name in names.items() if name not in columns.values()]
         optional = [_NO] if role in ("timestamp", "relation") else []
         answer = ask(f"{on_one_line(path)}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
         if answer != _NO:
-            found[role] = names[answer]
-    return found
+            columns[role] = names[answer]
+    return columns
 
 
 class Places:
@@ -120,7 +120,7 @@ class Places:
             return source.relative_to(self._root.resolve()).as_posix()
         if self._in_place:
             return str(source)
-        for each in (source, *_beside(source, format)):
+        for each in (source, *_companions(source, format)):
             target = self._root / RAW / each.name
             if target.exists() or target in self._copies.values():
                 raise InputError(f"{target} exists already; rename {each}, or keep it where it is with --in-place")
@@ -146,7 +146,7 @@ def _copy(source: str, target: str) -> None:
     copy_atomically(Path(source), Path(target))
 
 
-def _beside(source: Path, format: str) -> list[Path]:
+def _companions(source: Path, format: str) -> list[Path]:
     """The other files that are read with the file ``source``."""
     if source.is_dir():
         return []
@@ -207,11 +207,11 @@ def dataset_of(
     dataset, *models = yaml.safe_load_all(report.defs)
     attributes = dataset["attributes"]
     attributes["name"] = name or attributes["name"]
-    told = [_told(path, each) for path, each in reports]
+    notes = [_reading(path, each) for path, each in reports]
     if about:
         source = {**attributes["sources"][0], "path": folder if joined else main_path}
         attributes["attributes"] = _described(source, about, place)
-        told += [f"{each['file']}: attributes of {kind}" for kind, each in attributes["attributes"].items()]
+        notes += [f"{each['file']}: attributes of {kind}" for kind, each in attributes["attributes"].items()]
     if joined:
         attributes["sources"][0] |= _placed(attributes["sources"][0], joined, place)
     else:
@@ -221,14 +221,14 @@ def dataset_of(
         label = "features" if len(features) == 1 else f"features_{number + 1}"
         attributes["sources"].append({**source, "name": label, "path": place(path, each.format), "node_type": kind})
     for model in models:
-        own = model["attributes"]
-        own["dataset"] = attributes["name"]
-        own |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
+        values = model["attributes"]
+        values["dataset"] = attributes["name"]
+        values |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
     text = yaml.dump_all(
         [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
-    return Dataset(attributes["name"], head + text, told)
+    return Dataset(attributes["name"], head + text, notes)
 
 
 def _descriptions(paths: Sequence[str]) -> dict[str, str]:
@@ -237,7 +237,7 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
     nodes = guessed_files(local, unsure=True)[0]["nodes"] if len(paths) > 1 else []
     ids = {entry["file"]: entry.get("id_column", "id") for entry in nodes if "type_column" not in entry}
     names = {entry["file"]: {entry.get("name_column"), ids.get(entry["file"])} for entry in nodes}
-    return {path: column for path, column in ids.items() if set(Look(path).columns) - names[path]}
+    return {path: column for path, column in ids.items() if set(Candidate(path).columns) - names[path]}
 
 
 def _described(
@@ -294,7 +294,7 @@ class Guess:
 
     sources: list[dict[str, Any]]
     graph: dict[str, Any] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 def guessed(
@@ -318,7 +318,7 @@ def guessed(
     dataset = dataset_of(paths, lambda path, _: path, format=format, columns=columns, ask=ask, force=force)
     attributes = next(yaml.safe_load_all(dataset.defs))["attributes"]
     main, *features = attributes["sources"]
-    return Guess([merge(main, settings or {}), *features], attributes.get("graph", {}), dataset.found)
+    return Guess([merge(main, settings or {}), *features], attributes.get("graph", {}), dataset.notes)
 
 
 def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
@@ -338,12 +338,12 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
 _GUESSES = 3
 
 
-def _told(path: str, report: IngestReport) -> str:
+def _reading(path: str, report: IngestReport) -> str:
     """At most five lines on how a file is read: its content, how it is split, and what was guessed, with the reason."""
     counts = {name: report.counts[name] for name in _COUNTED if report.counts.get(name)}
-    shown = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
+    figures = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
-    lines = [f"{on_one_line(path)}: read as {report.format}; {shown}" + (f"; nodes: {kinds}" if kinds else "")]
+    lines = [f"{on_one_line(path)}: read as {report.format}; {figures}" + (f"; nodes: {kinds}" if kinds else "")]
     if report.defs and report.format != "node_features":
         lines.append(f"  split: {_split(report)}")
     guesses = list(report.remarks)

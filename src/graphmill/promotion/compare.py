@@ -74,7 +74,7 @@ def compare(
             fewer than 30 queries are left.
     """
     values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
-        _own_queries, metric=metric, question=question
+        _queries_of_candidate, metric=metric, question=question
     )
     if version.about["system"] == candidate.system.name:
         check_metric(candidate.system, metric)
@@ -108,7 +108,7 @@ def compare(
     return Comparison(metric, difference, mine.left_out, names, champion.new_rows)
 
 
-def _own_queries(
+def _queries_of_candidate(
     system: Any, model: Any, leave_out: LeaveOut, poll: Callable[[], None], metric: str, question: Question | None
 ) -> QueryValues:
     return query_values(system, model, "valid", metric, leave_out, poll, question)
@@ -118,12 +118,12 @@ def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: s
     count = len(candidate.graph.relations)
     if trained.content_hash == candidate.graph.content_hash:
         return lambda relation, heads, tails: np.zeros(len(heads), bool)
-    hashes, own = NodeHashes(candidate.graph), summarise(candidate.graph)
+    hashes, summary = NodeHashes(candidate.graph), summarise(candidate.graph)
 
     def leave_out(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         if relation % count in unknown:
             return np.ones(len(heads), bool)
         pairs = hashes.pairs(heads, tails)
-        return np.asarray(trained.trained_on(pairs) & ~own.trained_on(pairs))
+        return np.asarray(trained.trained_on(pairs) & ~summary.trained_on(pairs))
 
     return leave_out

@@ -19,7 +19,6 @@ from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
-from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
@@ -31,6 +30,7 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.report_html import REPORT, report_html, with_health
 from graphmill.reports.validation import PROBE
 from graphmill.reports.verdict import card_verdict
 from graphmill.runs.export import Restored
@@ -51,18 +51,14 @@ from graphmill.verified_files import MANIFEST as EXPORT
 from graphmill.verified_files import REMEDIES, describe_file, read_json_file, verified_file
 
 SETTINGS = "settings.json"
-CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"
-DRIFT_PICTURES = ("overlap.png", "moved.png")
-RANKING_PICTURE = "ranking.png"
-_FOUND_IN_RUN = {
+HEALTH, RANKING, DRIFT = "health.json", "ranking.json", "drift.json"
+_COPIED = {
     RANKING: RANKING,
     ANSWER: ANSWER,
     f"validation/{HEALTH}": HEALTH,
     PROBE: Path(PROBE).name,
     f"drift/{DRIFT}": DRIFT,
     "report.json": "report.json",
-    RANKING_PICTURE: RANKING_PICTURE,
-    **{f"drift/{name}": name for name in DRIFT_PICTURES},
 }
 """Files that a run may have besides its export → their names in the version. ``graphmill serve`` shows them."""
 
@@ -89,8 +85,8 @@ def fill_from(
             save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-        own = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
-        _write(folder / SETTINGS, own)
+        values = restored.job.settings.model_dump(mode="json") | {"data": restored.manifest["data"]["path"]}
+        _write(folder / SETTINGS, values)
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")
@@ -133,15 +129,16 @@ def _copy_links(restored: Restored, folder: Path) -> None:
 
 def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None) -> None:
     """Write the derived files, which the service shows and queries."""
-    for source, name in _FOUND_IN_RUN.items():
+    for source, name in _COPIED.items():
         if (restored.run.path / source).is_file():
             shutil.copyfile(restored.run.path / source, folder / name)
     if health is not None and not (folder / HEALTH).exists():
         _write(folder / HEALTH, health.to_dict())
-    write_card(restored.run.path, folder, health.to_dict() if health is not None else {})
-    epochs = [each | {"losses": weighted_losses(each)} for each in restored.run.metrics.read("epoch")]
-    kept = ("epoch", "losses", "valid")
-    _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
+    computed = health.to_dict() if health is not None else {}
+    write_card(restored.run.path, folder, computed)
+    (folder / REPORT).write_text(
+        report_html(with_health(read_card_files(restored.run.path), computed)), encoding="utf-8"
+    )
     if wanted.recommendations and isinstance(restored.system, Recommends):
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     write_parquet(table_of(best_lists(restored)), folder / LISTS)

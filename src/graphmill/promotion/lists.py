@@ -29,9 +29,9 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
     ``wanted``: relations and ids of those that are asked for; default: those with a training link whose ids have the
     smallest hashes, so that a later graph with the same nodes gives the same sample.
     """
-    asked: dict[str, set[str]] = {}
+    requested: dict[str, set[str]] = {}
     for relation, head in wanted:
-        asked.setdefault(relation, set()).add(head)
+        requested.setdefault(relation, set()).add(head)
     graph = restored.graph
     ids = graph.node_table()["id"].to_numpy(zero_copy_only=False)
     lists: dict[tuple[str, str], list[str]] = {}
@@ -39,7 +39,7 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
         name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
         users, items, _ = restored.system.recommend(restored.model, BEST)
         rows = {str(ids[user]): row for row, user in enumerate(users) if items[row, 0] >= 0}
-        heads = asked.get(name, set()) & rows.keys() if asked else _smallest(USER, list(rows), SAMPLE)
+        heads = requested.get(name, set()) & rows.keys() if requested else _smallest(USER, list(rows), SAMPLE)
         return {(name, user): [str(ids[item]) for item in items[rows[user]] if item >= 0] for user in heads}
     scorer = restored.system.scorer(restored.model)
     most = max(SAMPLE // max(len(graph.relations), 1), LEAST)
@@ -47,7 +47,7 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
         candidates, name = Candidates(graph, each, scorer), " | ".join(each.key)
         first, second = (graph.node_type(kind).offset for kind in (each.source, each.target))
         local = {str(ids[first + head]): head for head in np.unique(candidates.links_of(TRAIN)[0]).tolist()}
-        chosen = asked.get(name, set()) & local.keys() if asked else _smallest(each.source, list(local), most)
+        chosen = requested.get(name, set()) & local.keys() if requested else _smallest(each.source, list(local), most)
         best = best_tails(candidates, np.sort(np.array([local[node] for node in chosen], np.int64)), BEST)
         for head, tail in zip(best.heads.tolist(), best.tails.tolist(), strict=True):
             lists.setdefault((name, str(ids[first + head])), []).append(str(ids[second + tail]))

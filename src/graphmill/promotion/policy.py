@@ -51,7 +51,7 @@ class PromotionSettings(Settings):
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
 
-    def asked(self) -> Question | None:
+    def parsed_question(self) -> Question | None:
         """The question of the file, if there is one. Raises :class:`SettingsError` beside a metric."""
         if self.question and self.metric:
             raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")

@@ -60,7 +60,7 @@ def promote_run(
     settings = settings or PromotionSettings()
     restored = export_trial(run_dir)
     exported = read_manifest(restored.export_folder)
-    question = settings.asked()
+    question = settings.parsed_question()
     if question:
         check_question(restored.system, question)
     metric = question.metric if question else settings.metric
@@ -72,7 +72,7 @@ def promote_run(
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
-        outcome = _told(decision, facts, champion, restored, why)
+        outcome = _outcome_of(decision, facts, champion, restored, why)
         if decision.outcome != "promoted":
             return outcome
         with store.lock():
@@ -209,7 +209,7 @@ def _facts(
     }
     if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
-    question = settings.asked()
+    question = settings.parsed_question()
     metric = question.metric if question else settings.metric
     metric = metric or str(restored.job.settings.evaluation.selection_metric)
     try:
@@ -221,8 +221,8 @@ def _facts(
 def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> bool:
     """Whether both have the same weights. For a user's promotion, the files must be the same, too, as the formats may
     differ."""
-    own, files = version.about, version.about["files"]
-    return (own["fingerprint"], own["epoch"]) == (restored.fingerprint, restored.epoch) and all(
+    about, files = version.about, version.about["files"]
+    return (about["fingerprint"], about["epoch"]) == (restored.fingerprint, restored.epoch) and all(
         files.get(name) == expected for name, expected in exported.get("files", {}).items()
     )
 
@@ -249,7 +249,9 @@ def _with_verdict(reason: str, restored: Restored) -> str:
     return reason if verdict.word == "unranked" else f"{reason}; the model is {verdict.short}"
 
 
-def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored, why: str) -> dict[str, Any]:
+def _outcome_of(
+    decision: Decision, facts: Facts, champion: Version | None, restored: Restored, why: str
+) -> dict[str, Any]:
     report = restored.run.read_json("report.json")
     metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
     return {
@@ -261,8 +263,8 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
         "comparison": facts.comparison or {},
         "problem": facts.problem,
         "test": {
-            who: {n.removeprefix("test_"): v for n, v in own.items() if n.startswith("test_")}
-            for who, own in metrics.items()
+            who: {n.removeprefix("test_"): v for n, v in values.items() if n.startswith("test_")}
+            for who, values in metrics.items()
         },
         "removed": [],
         "tracker": "",

@@ -51,14 +51,14 @@ def query_values(
         parts = known(view.train), known(view.held_out(split))
         return list_values(score, view.num_items, *parts, offsets, metric, leave_out, poll)
     if isinstance(evaluator, SequenceEvaluator):
-        sequences, asked = evaluator.sequences, evaluator.split(split)
+        sequences, held_out = evaluator.sequences, evaluator.split(split)
         at = system.score_at(model, poll)
         return next_item_values(
-            lambda rows: at(asked.users[rows], asked.stop[rows]),
-            asked.users,
-            asked.targets,
+            lambda rows: at(held_out.users[rows], held_out.stop[rows]),
+            held_out.users,
+            held_out.targets,
             sequences.num_items,
-            asked.known(sequences.items),
+            held_out.known(sequences.items),
             (sequences.user_offset, sequences.item_offset),
             metric,
             leave_out,

@@ -158,9 +158,9 @@ class Versions:
             matching = [v for v in known if v.name.split("-")[1].startswith(wanted)]
         if len(matching) == 1:
             return matching[0]
-        there = ", ".join(v.name for v in known) or "none"
+        names = ", ".join(v.name for v in known) or "none"
         what = "no version" if not matching else "more than one version"
-        raise InputError(f"{self.label} has {what} '{wanted}'; there are: {there}")
+        raise InputError(f"{self.label} has {what} '{wanted}'; there are: {names}")
 
     def history(self) -> list[Switch]:
         """Every switch that took place, the oldest first."""
@@ -172,7 +172,7 @@ class Versions:
             raise InputError(f"{self.path / HISTORY} cannot be read: {one_line(error)}") from None
         # An entry is written before its switch. The switch took place if the next entry, or the link, confirms it.
         after = [entry.before for entry in written[1:]] + [self.current_name()]
-        return [entry for entry, found in zip(written, after, strict=True) if entry.after == found]
+        return [entry for entry, name in zip(written, after, strict=True) if entry.after == name]
 
     def read(self, name: str) -> Version:
         """The version in the folder ``name``. Raises :class:`InputError` if its ``version.json`` is missing or damaged."""
@@ -215,8 +215,8 @@ class Versions:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            own = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
-            content = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
+            copied = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
+            content = hashlib.sha256(json.dumps(copied, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:
                 if version.about["content"] == content:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import base64
 import html
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from graphmill.atomic_files import os_error_in_a_sentence, write_atomically
+from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.reports.card import Section, Table, card_sections, write_card
+from graphmill.reports.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.verdict import card_verdict
 from graphmill.training.metrics_log import MetricsLog
+from graphmill.verified_files import verified_file
 
 REPORT = "report.html"
 _WIDEST = 900
@@ -56,23 +59,34 @@ def describe_run(folder: str | Path) -> Path:
 
 
 def write_report(folder: str | Path, out: str | Path = "") -> Path:
-    """Write the report of a run or version to ``out``, or as ``report.html`` into its folder; returns the path.
+    """Write the report of a run to ``out``, or as ``report.html`` into its folder; returns the path.
+
+    A version keeps the report that its promotion wrote: it is copied to ``out``.
 
     Raises:
-        InputError: nothing was exported. ResourceError: it cannot be written.
+        InputError: nothing was exported, or a version's report is damaged. ResourceError: it cannot be written.
     """
-    files = with_health(read_card_files(folder))
+    files = read_card_files(folder)
+    if not files.version:
+        page = report_html(with_health(files)).encode()
+    elif out:
+        page = verified_file(files.folder, REPORT).read_bytes()
+    else:
+        return verified_file(files.folder, REPORT)
     target = Path(out) if out else files.folder / REPORT
     with os_error_in_a_sentence(f"{target} cannot be written", "choose another file with --out FILE"):
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, report_html(files).encode())
+        write_atomically(target, page)
     return target
 
 
-def with_health(files: CardFiles) -> CardFiles:
-    """The same files with the health report of the vectors, if there are any. It is computed if no file has it."""
+def with_health(files: CardFiles, computed: Mapping[str, Any] | None = None) -> CardFiles:
+    """The same files with the health report of the vectors, if there are any. If no file has it, it is ``computed``, or
+    computed now."""
     if not files.vectors or (files.health and files.health_is_of_export):
         return files
+    if computed:
+        return replace(files, health=computed)
     from graphmill.reports.validation import validate_file
 
     graph = str(files.data.get("path", ""))
@@ -90,21 +104,23 @@ def report_html(files: CardFiles) -> str:
     trained = curves.text or any(picture.section == curves.name for picture in pictures)
     sections = [rest[0], *([curves] if trained else []), *rest[1:]]
     anchors = "".join(f'<a href="#{s.name}">{html.escape(s.title.partition(":")[0])}</a>' for s in sections)
-    body = "".join(_section(section, pictures) for section in sections)
+    body = "".join(_section(section, pictures, files) for section in sections)
     title = html.escape(first.title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style></head>\n<body><header><h1>{title}</h1>"
+        f"<style>{STYLE}</style></head>\n<body><header><h1>{title}</h1>"
         f'<p class="lead {card_verdict(files).word}">{_inline(first.text[0])}</p><p>{_inline(first.text[1])}</p>'
         f'<nav aria-label="Parts">{anchors}</nav></header>\n'
         f"<main>{body}</main></body></html>\n"
     )
 
 
-def _section(section: Section, pictures: Sequence[Picture]) -> str:
+def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) -> str:
     parts = [f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>']
     parts += [f"<p>{_inline(text)}</p>" for text in section.text]
+    if section.name == "figures":
+        parts.append(_bars(files))
     drawn = "".join(_figure(p) for p in pictures if p.section == section.name)
     displayed = [f'<div class="pictures">{drawn}</div>'] if drawn else []
     tables = [_table(table) for table in section.tables if table.rows]
@@ -112,6 +128,23 @@ def _section(section: Section, pictures: Sequence[Picture]) -> str:
     parts += [*tables, *displayed] if section.name == "figures" else [*displayed, *tables]
     parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
     return "".join([*parts, "</section>\n"])
+
+
+def _bars(files: CardFiles) -> str:
+    """Bars of the metric that chose the epoch, one for each scorer."""
+    extra = beside_baselines(files)
+    wanted = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+    metric = wanted if wanted in extra.get("model", {}) else next(iter(extra.get("model", {})), "")
+    values = {who: float(each[metric]) for who, each in extra.items() if each.get(metric) is not None}
+    if len(values) < 2 or max(values.values()) <= 0:
+        return ""
+    most = max(values.values())
+    rows = "".join(
+        f'<span>{html.escape(who)}</span><span class="track"><svg class="bar{" own" if who == "model" else ""}" '
+        f'width="{100 * max(value, 0) / most:.1f}%"></svg></span><span class="value">{number(value)}</span>'
+        for who, value in sorted(values.items(), key=lambda item: -item[1])
+    )
+    return f'<p class="caption">{html.escape(metric)}</p><div class="bars">{rows}</div>'
 
 
 def _table(table: Table) -> str:
@@ -146,8 +179,6 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
-        if not path.is_file():
-            path = files.folder / Path(name).name  # in a version, all files are in one folder
         if path.is_file() and (section != "health" or current):
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():
@@ -178,11 +209,11 @@ def _of_vectors(files: CardFiles) -> Iterator[Picture]:
     yield Picture("health", "Cosines of pairs of rows", cosine_histograms(vectors, types))
 
 
-_STYLE = """
+STYLE = """
 :root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--panel:#f5f7f8;--own:#0072b2;
---good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
+--other:#9fb0b8;--good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;--panel:#1c2327;
---own:#56b4e9;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
+--own:#56b4e9;--other:#5c6a70;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:68rem;padding:1.25rem;background:var(--paper);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
@@ -210,7 +241,15 @@ td.pass{color:var(--good)}td.warn{color:var(--odd);font-weight:600}td.fail{color
 figure{margin:0;overflow-x:auto;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
 figure img{width:100%;min-width:36rem;height:auto;display:block}
 figcaption{color:#5c6a70;font-size:.85rem;padding-top:.25rem}
-@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2}
+.caption{color:var(--soft);margin:.75rem 0 .25rem}
+.bars{display:grid;grid-template-columns:max-content minmax(4rem,1fr) max-content;gap:.25rem .75rem;max-width:40rem;
+align-items:center}
+.track{background:var(--panel);border-radius:.2rem}
+.bar{display:block;height:.9rem;background:var(--other);border-radius:.2rem;print-color-adjust:exact;
+-webkit-print-color-adjust:exact}
+.bar.own{background:var(--own)}
+.value{font-variant-numeric:tabular-nums}
+@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2;--other:#9fb0b8}
 body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr,pre{break-inside:avoid}h2{break-after:avoid}
 .table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}
 figure img{min-width:0}}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
+from graphmill.settings import Settings, abbreviated, identity_of, parse, read_yaml
 from graphmill.systems import registry
 from graphmill.systems.auto import AUTO
 from graphmill.training.run_files import RUN_FORMAT
@@ -63,7 +63,7 @@ def read_settings(path: Path) -> dict[str, Any]:
 def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     if "recipe" in values:
-        raise SettingsError(f"{where}: recipe is called system: write system: {shown(values['recipe'])}")
+        raise SettingsError(f"{where}: recipe is called system: write system: {abbreviated(values['recipe'])}")
     name = registry.called(str(values.get("system", "hgt")))
     values = {**values, "system": name} if "system" in values else values
     preset = str(values.get("preset", "auto"))
@@ -71,7 +71,7 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     if preset != "auto":
         known = registry.presets(name, values)
         if preset not in known:
-            raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
+            raise SettingsError(f"{where}: preset {abbreviated(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], filled)
     return parse(registry.settings_model(name), dict(filled), where)
 

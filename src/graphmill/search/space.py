@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.errors import SettingsError
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, is_identity, parse, shown
+from graphmill.settings import Settings, abbreviated, is_identity, parse
 from graphmill.systems import registry
 
 if TYPE_CHECKING:
@@ -35,16 +35,10 @@ class SearchSettings(BaseModel):
     space: dict[str, Any] = Field(
         description="Setting by path → a list of choices, or {low, high, log, step}; such as training.learning_rate"
     )
-    sampler: Literal["tpe", "random", "grid"] = Field("tpe", description="How the next trial is chosen")
     trials: int = Field(30, ge=1, description="Number of trials, including finished ones of earlier calls")
     budget_seconds: int = Field(0, ge=0, description="Begin no trial after this much time in trials; 0: no limit")
     metric: str = Field("", description="Validation metric to maximise; empty: evaluation.selection_metric")
     seeds: int = Field(1, ge=1, description="Number of trainings for each trial, with seeds 0, 1, …; their mean counts")
-    prune: bool = Field(
-        True,
-        description="End a trial early if its validation metric is below the median of the other trials at the same epoch",
-    )
-    seed: int = Field(0, ge=0, description="Seed of the sampler")
 
 
 @dataclass(frozen=True)
@@ -94,8 +88,6 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
     result = [_dimension(path, written, model, where) for path, written in search.space.items()]
     for dimension in result:
         _require_valid(dimension, values, model, where)
-    if search.sampler == "grid" and (ranges := [d.path for d in result if not d.choices]):
-        raise SettingsError(f"{where}: sampler grid needs a list of choices for {', '.join(ranges)}")
     return result
 
 
@@ -134,7 +126,9 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
     annotation = _field(path, model, where)
     if isinstance(written, list):
         if len(written) < 2:
-            raise SettingsError(f"{where}: search.space.{path}: {shown(written)} leaves no choice; give two or more")
+            raise SettingsError(
+                f"{where}: search.space.{path}: {abbreviated(written)} leaves no choice; give two or more"
+            )
         return Dimension(path, tuple(written))
     if not isinstance(written, Mapping) or not {"low", "high"} <= written.keys() <= {"low", "high", "log", "step"}:
         raise SettingsError(
@@ -144,7 +138,7 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
     if annotation not in (int, float):
         raise SettingsError(f"{where}: search.space.{path}: only numbers have a range; write a list of choices")
     if problem := _range_problem(written, whole=annotation is int):
-        raise SettingsError(f"{where}: search.space.{path}: {shown(dict(written))}: {problem}")
+        raise SettingsError(f"{where}: search.space.{path}: {abbreviated(dict(written))}: {problem}")
     low, high, step = (float(written.get(name, 0)) for name in ("low", "high", "step"))
     return Dimension(path, (), low, high, written.get("log", False), step, annotation is int)
 
@@ -156,11 +150,11 @@ def _range_problem(written: Mapping[str, Any], *, whole: bool) -> str:
     for name, value in numbers.items():
         # A comparison instead of isfinite, which raises for an integer that is too large for a float.
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-            return f"{name} must be a number, not {shown(value)}"
+            return f"{name} must be a number, not {abbreviated(value)}"
         if whole and value != int(value):
             return f"{name} must be a whole number, as the setting is one"
     if not isinstance(log, bool):
-        return f"log must be true or false, not {shown(log)}"
+        return f"log must be true or false, not {abbreviated(log)}"
     if not low < high:
         return "low must be below high"
     if log and (low <= 0 or step):
@@ -180,14 +174,14 @@ def _require_valid(dimension: Dimension, values: Mapping[str, Any], model: type[
                 f"{where}: a search chooses on validation, but evaluation.selection_split: test chooses the epoch on the "
                 "test split; set it to valid"
             )
-        own = settings
+        parsed = settings
         for name in dimension.path.split("."):
-            own = getattr(own, name)
-        if own in taken:
+            parsed = getattr(parsed, name)
+        if parsed in taken:
             raise SettingsError(
-                f"{where}: search.space.{dimension.path}: {shown(value)} is there twice; name each choice once"
+                f"{where}: search.space.{dimension.path}: {abbreviated(value)} is there twice; name each choice once"
             )
-        taken.append(own)
+        taken.append(parsed)
 
 
 def _field(path: str, model: type[Settings], where: str) -> Any:

@@ -1,14 +1,12 @@
 """Runs a search: asks Optuna for a trial, trains it in a separate process, and reports its validation metric.
 
-A study is a folder with Optuna's ``study.db`` (SQLite, unless studies are in a database: ``storage``) and the runs of
-its trials. The same command resumes a killed search: an unfinished trial is requested again, and its training resumes.
-Several processes may search at the same time. ``asked_trials`` has the trials that Dagster trains.
+A study is a folder with Optuna's ``study.db`` (SQLite) and the runs of its trials. The same command resumes a killed
+search: an unfinished trial is requested again, and its training resumes. Several processes may search at the same time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os
 import socket
@@ -27,7 +25,6 @@ from graphmill.graph.storage import read_manifest
 from graphmill.runs.measured_run import run_process
 from graphmill.runs.resolve import merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
-from graphmill.search.storage import VARIABLE, open_storage
 from graphmill.settings import identity_of
 
 if TYPE_CHECKING:
@@ -40,8 +37,6 @@ STARTUP_TRIALS = 5
 """Number of finished trials before any trial is ended early, and number of failures in a row after which the search
 fails."""
 Tell = Callable[[str], None]
-Show = Callable[[Mapping[str, Any], int], None]
-"""A function that gets the record of each epoch, and its seed."""
 
 
 class _PrunedError(Exception):
@@ -57,34 +52,25 @@ class Search:
     dimensions: list[Dimension]
     metric: str
     folder: Path
-    address: str = ""
-    """Address of the studies' database; empty: as in :func:`graphmill.search.storage.open_storage`."""
 
     def study(self) -> optuna.Study:
-        """The study, which is created if it does not exist. Raises :class:`InputError` if its database cannot be used."""
+        """The study, which is created if it does not exist."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        shared = self.address or os.environ.get(VARIABLE)
         self.folder.mkdir(parents=True, exist_ok=True)
         return optuna.create_study(
-            storage=open_storage(self.folder, self.address),
-            study_name="/".join(self.folder.parts[-3:]) if shared else NAME,
+            storage=f"sqlite:///{self.folder / 'study.db'}",
+            study_name=NAME,
             direction="maximize",
             sampler=self._sampler(),
-            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
-            if self.settings.prune
-            else optuna.pruners.NopPruner(),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS),
             load_if_exists=True,
         )
 
     def chosen(self, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
         """The searched settings of a trial, by path."""
         return {d.path: d.value(trial.params[d.path]) for d in self.dimensions if d.path in trial.params}
-
-    def trial_values(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """The settings of one training of a trial whose settings are ``values``."""
-        return merge(values, {"training": {"seed": seed}})
 
     def settings_for(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
         """The file's settings with a trial's values filled in, as a user would write them."""
@@ -100,23 +86,17 @@ class Search:
         starts = path.stat().st_size if path.exists() else 0
         with path.open("ab") as file:
             file.write(b".")
-        return self.settings.seed * 1_000_003 + starts
+        return starts
 
     def _sampler(self) -> optuna.samplers.BaseSampler:
         import optuna
 
-        seed = self._draw_seed()
-        if self.settings.sampler in ("random", "grid"):  # all points of a grid are already in the queue
-            return optuna.samplers.RandomSampler(seed=seed)
-        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * STARTUP_TRIALS, constant_liar=True)
+        seed, random_trials = self._draw_seed(), 2 * STARTUP_TRIALS
+        return optuna.samplers.TPESampler(seed=seed, n_startup_trials=random_trials, constant_liar=True)
 
 
-def open_search(
-    values: Mapping[str, Any], where: str, root: str = "", *, base: Path = Path(), address: str = ""
-) -> Search:
+def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search:
     """The search that a settings mapping with a section ``search`` describes.
-
-    ``base``: the folder for relative paths. ``address``: address of the studies' database.
 
     Raises:
         InputError: Optuna is not installed.
@@ -130,9 +110,8 @@ def open_search(
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
     about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity_of(parsed)}
-    folder = base / run_root(parsed, root)
-    folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
-    return Search(search, rest, dimensions, metric, folder, address)
+    folder = Path(run_root(parsed, root)) / f"search-{_digest(about | {'data': _data_hash(Path(parsed.data))})}"
+    return Search(search, rest, dimensions, metric, folder)
 
 
 def _digest(about: Mapping[str, Any]) -> str:
@@ -156,35 +135,17 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
     """
     study = search.study()
     _ask_again(study, tell)
-    failed, most = 0, trials_wanted(search, study)
-    while (number := finished(study)) < most:
-        if reason := budget_used_up(search, study):
-            tell(f"{reason} after {number} trials")
+    failed = 0
+    while (number := _finished(study)) < search.settings.trials:
+        budget = search.settings.budget_seconds
+        if budget and seconds_of(study) >= budget:
+            tell(f"the budget of {budget:,} s is used up after {number} trials")
             break
-        trial = study.ask()
-        chosen = {d.path: d.suggest(trial) for d in search.dimensions}
-        problem = str(train_trial(search, study, trial, chosen, tell=tell, stop=stop)["problem"])
+        problem = _run_trial(search, study, tell, stop)
         failed = failed + 1 if problem else 0
         if failed >= STARTUP_TRIALS:
             raise TrainingError(f"{failed} trials in a row failed; the last: {problem}")
     return study
-
-
-def trials_wanted(search: Search, study: optuna.Study) -> int:
-    """The total number of trials. A grid's points are put into the queue."""
-    if search.settings.sampler != "grid":
-        return search.settings.trials
-    points = list(itertools.product(*(range(len(d.choices)) for d in search.dimensions)))
-    for point in points:
-        params = {d.path: place for d, place in zip(search.dimensions, point, strict=True)}
-        study.enqueue_trial(params, skip_if_exists=True)
-    return min(search.settings.trials, len(points))
-
-
-def budget_used_up(search: Search, study: optuna.Study) -> str:
-    """A sentence if the budget is used up, else ""."""
-    budget = search.settings.budget_seconds
-    return f"the budget of {budget:,} s is used up" if budget and seconds_of(study) >= budget else ""
 
 
 def seconds_of(study: optuna.Study) -> float:
@@ -192,83 +153,47 @@ def seconds_of(study: optuna.Study) -> float:
     return sum(float(trial.user_attrs.get("seconds", 0.0)) for trial in study.get_trials(deepcopy=False))
 
 
-def train_trial(
-    search: Search,
-    study: optuna.Study,
-    trial: optuna.Trial,
-    chosen: Mapping[str, Any],
-    *,
-    values: Mapping[str, Any] | None = None,
-    tell: Tell = lambda line: None,
-    show: Show = lambda record, seed: None,
-    stop: StopRequest | None = None,
-) -> dict[str, Any]:
-    """Train a requested trial and report it to Optuna; returns its outcome (:func:`outcome_of`).
-
-    ``values``: its settings, if they differ from the file's with the chosen values.
+def _run_trial(search: Search, study: optuna.Study, tell: Tell, stop: StopRequest | None) -> str:
+    """Request the next trial, train it, and report it to Optuna; returns why it failed, or "".
 
     Raises:
-        StoppedError: ``stop`` was requested; nothing is reported to Optuna, and the same call resumes.
+        StoppedError: ``stop`` was requested; nothing is reported to Optuna.
     """
     from optuna.trial import TrialState
 
-    values = search.settings_for(chosen) if values is None else values
+    trial = study.ask()
+    chosen = {d.path: d.suggest(trial) for d in search.dimensions}
     trial.set_user_attr("process", [os.getpid(), psutil.Process().create_time(), socket.gethostname()])
-    began, words = time.monotonic(), ", ".join(f"{path} {value}" for path, value in chosen.items())
-    value, problem = None, ""
+    began, value, problem = time.monotonic(), None, ""
     try:
-        value, state = _train(search, trial, values, show, stop), TrialState.COMPLETE
+        value, state = _train(search, trial, search.settings_for(chosen), stop), TrialState.COMPLETE
+        outcome = f"{search.metric} {value:.4f}"
     except _PrunedError:
-        state = TrialState.PRUNED
+        state, outcome = TrialState.PRUNED, "ended early, below the median"
     except TrainingError as error:
-        state, problem = TrialState.FAIL, str(error)
+        state, problem, outcome = TrialState.FAIL, str(error), f"failed: {error}"
         trial.set_user_attr("problem", problem)
     trial.set_user_attr("seconds", time.monotonic() - began)
     study.tell(trial, value, state)
-    ended = {
-        TrialState.COMPLETE: f"{search.metric} {value or 0.0:.4f}",
-        TrialState.PRUNED: "ended early, below the median",
-    }
-    tell(f"trial {trial.number}: {ended.get(state, f'failed: {problem}')}; {words}")
-    return outcome_of(search, study.get_trials(deepcopy=False)[trial.number])
+    settings = ", ".join(f"{path} {value}" for path, value in chosen.items())
+    tell(f"trial {trial.number}: {outcome}; {settings}")
+    return problem
 
 
-STATES = {"COMPLETE": "finished", "PRUNED": "ended early", "FAIL": "failed"}
-
-
-def outcome_of(search: Search, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
-    """The outcome of a trial: ``trial``, ``state`` (finished, ended early, failed, under way), ``value``, ``values`` by
-    seed, ``seconds``, ``runs``, ``problem``, ``chosen``."""
-    about = trial.user_attrs
-    return {
-        "trial": trial.number,
-        "state": STATES.get(trial.state.name, "under way"),
-        "value": None if trial.value is None else float(trial.value),
-        "values": [float(value) for value in about.get("values", [])],
-        "seconds": float(about.get("seconds", 0.0)),
-        "runs": list(about.get("runs", [])),
-        "problem": str(about.get("problem", "")),
-        "chosen": search.chosen(trial),
-    }
-
-
-def _train(
-    search: Search, trial: optuna.Trial, values: Mapping[str, Any], show: Show, stop: StopRequest | None
-) -> float:
+def _train(search: Search, trial: optuna.Trial, values: Mapping[str, Any], stop: StopRequest | None) -> float:
     """The mean over seeds of the best validation metric. Raises ``_PrunedError`` or :class:`TrainingError`."""
     figures: list[float] = []
     runs: list[str] = []
     for seed in range(search.settings.seeds):
 
         def watch(record: Mapping[str, Any], seed: int = seed) -> None:
-            show(record, seed)
             figure = record.get("valid", {}).get(search.metric)
             if seed == 0 and isinstance(figure, int | float):
                 trial.report(float(figure), int(record["epoch"]))
                 if trial.should_prune():
                     raise _PrunedError
 
-        wanted = search.trial_values(values, seed)
+        wanted = merge(values, {"training": {"seed": seed}})
         result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop, splits=["valid"])
         if problem:
             raise TrainingError(problem)
@@ -288,15 +213,15 @@ def _ask_again(study: optuna.Study, tell: Tell) -> None:
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        if "key" in trial.user_attrs or is_alive(trial.user_attrs.get("process")):
-            continue  # Dagster knows the state of a trial with a key
+        if _is_alive(trial.user_attrs.get("process")):
+            continue
         study.tell(trial.number, state=TrialState.FAIL)
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={"again": trial.number})
             tell(f"trial {trial.number} was under way when its search ended; it is asked for again and resumes")
 
 
-def is_alive(process: Any) -> bool:
+def _is_alive(process: Any) -> bool:
     """Whether the process (id, start time, machine) is alive. A process of another machine counts as alive."""
     try:
         number, created, *machine = process
@@ -307,7 +232,7 @@ def is_alive(process: Any) -> bool:
         return False
 
 
-def finished(study: optuna.Study) -> int:
+def _finished(study: optuna.Study) -> int:
     """The number of trials that count. A killed attempt does not count; its repetition does."""
     from optuna.trial import TrialState
 

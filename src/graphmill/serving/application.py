@@ -29,7 +29,7 @@ log = logging.getLogger("graphmill.serving")
 PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
-    "/charts.js": ("charts.js", "text/javascript"),
+    "/map.js": ("map.js", "text/javascript"),
     "/lists.js": ("lists.js", "text/javascript"),
     "/around.js": ("around.js", "text/javascript"),
     "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from graphmill.reports.card import CARD
+from graphmill.reports.report_html import REPORT, STYLE
 from graphmill.serving.link_explanation import explain
 from graphmill.serving.open_version import OpenVersion
 from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import MOST_POINTS, projection
-from graphmill.serving.report import report
 
 Answer = dict[str, Any]
 
@@ -75,22 +77,33 @@ def _search(opened: OpenVersion, query: dict[str, Any]) -> Answer:
 
 
 def _card(opened: OpenVersion, query: dict[str, Any]) -> Answer:
-    if query["format"] == "markdown":
-        if "card.md" not in opened.files:
-            raise RequestError(
-                404, f"{opened.name} has no card.md: it was promoted before there were cards; format=json has one"
-            )
-        return {"markdown": opened.files["card.md"].decode("utf-8", "replace")}
-    about = opened.version.about
-    made = {
-        name: about.get(name) for name in ("system", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
-    }
-    files = {name: opened.json(f"{name}.json") for name in ("settings", "health", "ranking")}
-    return {"card": {**made, **{name: result for name, result in files.items() if result is not None}}}
+    if CARD not in opened.files:
+        raise RequestError(404, f"{opened.name} has no {CARD}: promote its run again")
+    return {"markdown": opened.files[CARD].decode("utf-8", "replace")}
 
 
 def _report(opened: OpenVersion, query: dict[str, Any]) -> Answer:
-    return report(opened)
+    about = opened.version.about
+    names = (
+        "system",
+        "made",
+        "rows",
+        "dim",
+        "epoch",
+        "selection_metric",
+        "metrics",
+        "graph",
+        "software",
+        "run_dir",
+        "verdict",
+    )
+    page = opened.files.get(REPORT)
+    # The page of the service allows the style sheet of this release, and no other.
+    style = re.compile("<style>.*?</style>", re.DOTALL)
+    return {
+        "about": {name: about.get(name) for name in names} | {"answers": opened.answers},
+        "html": None if page is None else style.sub(f"<style>{STYLE}</style>", page.decode("utf-8", "replace"), 1),
+    }
 
 
 def _projection(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -206,23 +219,18 @@ ENDPOINTS = (
     ),
     Endpoint(
         "card",
-        "The version's card: its data, counts, settings, figures, and how it was made.",
-        (
-            Parameter(
-                "format", "json, or markdown for the text of card.md", default="json", values=("json", "markdown")
-            ),
-        ),
+        "The version's card as Markdown: its data, counts, settings, figures, and how it was made.",
+        (),
         _card,
-        {"card": {"type": "object"}, "markdown": TEXT},
+        {"markdown": TEXT},
     ),
     Endpoint(
         "report",
-        "Figures for a report: the verdict, held-out metrics, health verdicts, the ranking of the model and its baselines, "
-        "loss curves, and drift. A part is null if the run did not have it when it was promoted.",
+        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of "
+        "`graphmill report` with figures, losses, health, ranking and drift.",
         (),
         _report,
-        {name: {"type": ["object", "null"]} for name in ("about", "verdict", "health", "ranking", "drift")}
-        | {"curves": {"type": "array"}},
+        {"about": {"type": "object"}, "html": {"type": ["string", "null"]}},
     ),
     Endpoint(
         "projection",

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from graphmill.reports.report_html import STYLE
 from graphmill.serving.answers import problem_answer
 
 MOST_ADDRESS = 4096
 MOST_AT_ONCE = 200
-PAGE_PATHS = ("/", "/explorer.js", "/charts.js", "/lists.js", "/around.js", "/cytoscape.js", "/explorer.css")
+PAGE_PATHS = ("/", "/explorer.js", "/map.js", "/lists.js", "/around.js", "/cytoscape.js", "/explorer.css")
 OPEN_PATHS = frozenset({*PAGE_PATHS, "/healthz", "/openapi.json"})
 """Addresses that need no token: they contain no data, and a browser cannot send a token for them."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+STYLE_HASH = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
+"""Of the reports' style sheet, the only one that the page may have beside its own file."""
 POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
+    f"default-src 'none'; script-src 'self'; style-src 'self' '{STYLE_HASH}'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 HEADERS = {
     "content-security-policy": POLICY,

@@ -155,11 +155,11 @@ class PredictedLinks:
         scorer = self._scorer
         assert scorer is not None
         first, second = scorer.links.offsets[relation]
-        own = np.array([row - first], np.int64)
+        head = np.array([row - first], np.int64)
         with self._scoring:  # a scorer caches data of the last relation
-            scores = scorer.score_targets(relation, own)[0].numpy().copy()
+            scores = scorer.score_targets(relation, head)[0].numpy().copy()
         trained = np.zeros(len(scores), bool)
-        trained[scorer.links.known(relation, own)[1]] = True
+        trained[scorer.links.known(relation, head)[1]] = True
         if not known:
             scores[trained] = -np.inf
         if 0 <= row - second < len(scores):  # a node's link to itself is not informative

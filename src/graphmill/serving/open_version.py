@@ -6,7 +6,6 @@ answers.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from functools import cached_property
@@ -26,9 +25,9 @@ from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
-from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import CARD
+from graphmill.reports.report_html import REPORT
 from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
 from graphmill.serving.version_run import RunScorer, run_folder
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = ("settings.json", HEALTH, RANKING, DRIFT, CURVES, CARD)
-"""The small files that answers show."""
+SERVED = (CARD, REPORT)
+"""The texts that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
 
@@ -74,10 +73,10 @@ class OpenVersion:
     def _shared_vectors(self) -> Vectors:
         """Those of neighbours and the projection: in the space that versions share. The vectors for scoring may be in
         another."""
-        shared, own = aligned_file(self.version.path), self.run.embeddings
-        near = own if shared == self.version.path else read_embeddings(shared)
-        if len(near.ids) != len(own.ids):
-            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(own.ids)}")
+        shared, exported = aligned_file(self.version.path), self.run.embeddings
+        near = exported if shared == self.version.path else read_embeddings(shared)
+        if len(near.ids) != len(exported.ids):
+            raise InputError(f"{shared} has {len(near.ids)} rows, the vectors {len(exported.ids)}")
         return Vectors(np.ascontiguousarray(near.vectors, dtype=np.float32))
 
     @property
@@ -314,10 +313,3 @@ class OpenVersion:
         return (
             result + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
         )
-
-    def json(self, name: str) -> Any:
-        """A small JSON file of the version, or None if there is none."""
-        try:
-            return json.loads(self.files[name]) if name in self.files else None
-        except (ValueError, RecursionError):
-            raise InputError(f"{name} of {self.name} is not JSON; promote the run again") from None

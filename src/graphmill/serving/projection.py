@@ -59,9 +59,9 @@ def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> ND
         return existing
     random, parts = np.random.default_rng(0), []
     for kind in np.unique(types[existing]):
-        own = existing[types[existing] == kind]
-        share = min(len(own), max(round(count * len(own) / len(existing)), LEAST_OF_TYPE))
-        parts.append(random.choice(own, share, replace=False))
+        of_type = existing[types[existing] == kind]
+        share = min(len(of_type), max(round(count * len(of_type) / len(existing)), LEAST_OF_TYPE))
+        parts.append(random.choice(of_type, share, replace=False))
     rows = np.concatenate(parts)
     return np.sort(rows if len(rows) <= count else random.choice(rows, count, replace=False))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphmill import systems
 from graphmill.errors import SettingsError
-from graphmill.settings import Settings, shown
+from graphmill.settings import Settings, abbreviated
 from graphmill.systems.auto import AUTO
 from graphmill.systems.entry import Entry
 
@@ -50,7 +50,7 @@ def entry(name: str) -> Entry:
     if name == AUTO:
         raise SettingsError(f"system: auto is for trainings; name a system here (known: {', '.join(SYSTEMS)})")
     if name not in SYSTEMS:
-        raise SettingsError(f"system {shown(name)} is unknown (known: {', '.join(SYSTEMS)})")
+        raise SettingsError(f"system {abbreviated(name)} is unknown (known: {', '.join(SYSTEMS)})")
     return SYSTEMS[name]
 
 

@@ -5,7 +5,6 @@ Each imports what it needs itself, since a training must not wait for what only 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,13 +51,6 @@ def _export(job: Job, control: Control) -> Result:
 
     restored = _restored(job, control)
     return {**restored.used, **export_run(restored)}
-
-
-def _evaluate(job: Job, control: Control) -> Result:
-    """``run_dir``, ``checkpoint``."""
-    from graphmill.runs.export import evaluate_run
-
-    return evaluate_run(_restored(job, control), poll=control.poll)
 
 
 def _recommend(job: Job, control: Control) -> Result:
@@ -150,51 +142,15 @@ def _choose(job: Job, control: Control) -> Result:
     from graphmill.training.run_directory import RunDirectory
     from graphmill.usage.choose import choose
 
-    asked = parse(AutoSettings, dict(job["settings"]), _origin(job))
-    how: dict[str, Any] = {"systems": asked.systems, "root": job["run_root"], "overrides": asked.shared}
-    choice = choose(asked.data, asked.budget, **how, tell=control.note, stop=control.stop)
+    settings = parse(AutoSettings, dict(job["settings"]), _origin(job))
+    how: dict[str, Any] = {"systems": settings.systems, "root": job["run_root"], "overrides": settings.shared}
+    choice = choose(settings.data, settings.budget, **how, tell=control.note, stop=control.stop)
     return {**RunDirectory(Path(choice.run)).read_json("report.json"), "run_dir": choice.run}
-
-
-def _trial(job: Job, control: Control) -> Result:
-    """``search`` (settings with their section), ``run_root``, ``key``, ``overrides``; ``shared``: the study is in a
-    database, whose address is in the environment."""
-    from graphmill.runs.resolve import parse_settings
-    from graphmill.search.asked_trials import train_asked
-    from graphmill.search.storage import VARIABLE
-
-    if job.get("shared") and not os.environ.get(VARIABLE):
-        raise InputError(
-            f"the study of this search is in a database, and this machine does not know which: set {VARIABLE} there (with "
-            "launcher: k8s by one of launcher.secrets, on Ray in the nodes' environment)"
-        )
-    search = _search(job)
-    settings: Any = parse_settings(search.values, "search")
-
-    def show(record: Mapping[str, Any], seed: int) -> None:
-        """Send them like a training's own messages, so that Dagster shows them in the same way."""
-        kept = {"losses", "per_second", "memory_bytes", "valid", "split", "health"} & record.keys()
-        position = {"epoch": record["epoch"], "epochs": settings.training.epochs, "step": 0}
-        message = {"kind": "progress", "losses": {}, **position, "seed": seed, **{name: record[name] for name in kept}}
-        for outlet in control.outlets:
-            outlet.send(message)
-
-    return train_asked(search, str(job["key"]), job.get("overrides", {}), show, control.stop)
-
-
-def _leaderboard(job: Job, control: Control) -> Result:
-    """``search``, ``run_root``. Returns the leaderboard's folder and the winner; its file has the rest."""
-    from graphmill.search.leaderboard import leaderboard
-
-    search = _search(job)
-    board = leaderboard(search, search.study(), outlets=control.outlets, stop=control.stop)
-    return {"folder": board.folder, "run": board.best.runs[0]}
 
 
 MODES: dict[str, Callable[[Job, Control], Result]] = {
     "train": _train,
     "export": _export,
-    "evaluate": _evaluate,
     "rank": _rank,
     "recommend": _recommend,
     "links": _links,
@@ -202,8 +158,6 @@ MODES: dict[str, Callable[[Job, Control], Result]] = {
     "promote": _promote,
     "drift": _drift,
     "choose": _choose,
-    "trial": _trial,
-    "leaderboard": _leaderboard,
 }
 
 
@@ -238,12 +192,6 @@ def _restored(job: Job, control: Control) -> Any:
     for note in restored.notes:
         control.note(note)
     return restored
-
-
-def _search(job: Job) -> Any:
-    from graphmill.search.study import open_search
-
-    return open_search(job["search"], str(job.get("where", "search")), str(job["run_root"]))
 
 
 def _origin(job: Job) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.evaluation.ranking.hits import hits
 from graphmill.evaluation.ranking.recommendation import (
     Float,
     Int64,
@@ -29,7 +30,6 @@ from graphmill.evaluation.ranking.recommendation import (
 from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.evaluation.ranking.ties import Ties
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.kernels.hits import hits
 
 if TYPE_CHECKING:
     import torch

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
+from graphmill.evaluation.ranking.hits import hits
 from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.graph.interactions import CsrPattern
-from graphmill.kernels.hits import hits
 from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:

@@ -61,14 +61,14 @@ def _step(
     edge = np.arange(len(source)) + np.repeat(edges.pointer[node] - (np.cumsum(degree) - degree), degree)
     asking, u, v, r = query[source], node[source].astype(np.int64), edges.target[edge], edges.relation[edge]
     head, tail = queries.head[asking], queries.tail[asking]
-    own = ((u == head) & (v == tail)) | ((u == tail) & (v == head))
+    is_query = ((u == head) & (v == tail)) | ((u == tail) & (v == head))
     same, turned = r == queries.relation[asking], r == queries.reverse[asking]
     if not queries.whole_pairs:
-        own &= same | turned
+        is_query &= same | turned
     factor = np.where(((u == head) & same) | ((v == head) & turned), queries.out[asking], 1.0)
     factor *= np.where(((v == tail) & same) | ((u == tail) & turned), queries.into[asking], 1.0)
     weight = (edges.weight[edge] * factor).astype(np.float32)
-    kept = ~own & kept_pairs(u, v, queries.key[asking] ^ edges.kind[r], least)
+    kept = ~is_query & kept_pairs(u, v, queries.key[asking] ^ edges.kind[r], least)
     if last:
         kept &= (v >= queries.first[asking]) & (v < queries.last[asking]) & (queries.reads[v] | (v == tail))
     source, edge, asking, v, weight = source[kept], edge[kept], asking[kept], v[kept], weight[kept]

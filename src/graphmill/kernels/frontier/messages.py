@@ -20,14 +20,14 @@ def message_sums(layer: Layer, x: Tensor, w: Tensor, weight: Tensor | None = Non
 
     ``x`` [rows one layer before, d]; ``w`` [relations, d]; ``weight`` [E]: instead of the layer's, with a gradient.
     """
-    own, factors = wide(x).contiguous(), wide(w).contiguous()
-    if weight is None and suits_compiled(own, factors) and has_numba():
-        out: Tensor = _MessageSums.apply(own, factors, layer)
+    vectors, factors = wide(x).contiguous(), wide(w).contiguous()
+    if weight is None and suits_compiled(vectors, factors) and has_numba():
+        out: Tensor = _MessageSums.apply(vectors, factors, layer)
         return out.to(x.dtype)
     source, target, relation = (_on(x, numbers).long() for numbers in (layer.source, layer.target, layer.relation))
-    weights = (_on(x, layer.weight) if weight is None else weight).to(own.dtype)
-    messages = table_rows(own, source) * table_rows(factors, relation) * weights[:, None]
-    return own.new_zeros(len(layer.node), x.shape[1]).index_add(0, target, messages).to(x.dtype)
+    weights = (_on(x, layer.weight) if weight is None else weight).to(vectors.dtype)
+    messages = table_rows(vectors, source) * table_rows(factors, relation) * weights[:, None]
+    return vectors.new_zeros(len(layer.node), x.shape[1]).index_add(0, target, messages).to(x.dtype)
 
 
 def _on(like: Tensor, array: np.ndarray) -> Tensor:

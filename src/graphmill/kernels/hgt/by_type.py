@@ -1,46 +1,52 @@
 """HGT's attention over all relations into a type at once, for the CPU.
 
 For each head, a table holds the sources' rows of all relations, multiplied by the relations' matrices. A target's edges over
-all relations are then consecutive, and the softmax is over them (``edges``, one head at a time). Nothing writes a row per
-edge, and sums are in the order of the edges, whatever the number of threads. Queries and their gradients are not gathered by
-relation. It computes in fp32 and fp64; rows of lower precision are converted.
+all relations are then consecutive, and the softmax is over them, one head at a time. Nothing writes a row per edge, and sums
+are in the order of the edges, whatever the number of threads. Queries and their gradients are not gathered by relation. It
+computes in fp32 and fp64; rows of lower precision are converted.
+
+Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums over a node's edges
+``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax ``torch.segment_reduce``. If there are more
+parallel edges than pairs of nodes, the products are computed from gathered rows, in blocks of edges.
 """
 
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt.edges import attend, gradients
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.relations import Rows, TypeRows, Weights, present
-from graphmill.kernels.hgt.segments import head_products, runs
+from graphmill.kernels.hgt.segments import head_products, runs, weighted_sums
 
 __all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of"]
 
 ALL = 0.7
 """If a relation uses at least this fraction of a type's nodes, it takes all of them, which avoids gathering rows and
 scattering gradients."""
+_PART = 4096
+"""Edges of a block of gathered rows."""
 
 
 def all_forward(
     graph: MessageGraph, chosen: tuple[int, ...], rows: tuple[Tensor, TypeRows, TypeRows], matrices: Weights,
-    kept: Sequence[Tensor | None], found: tuple[Tensor, Tensor, Tensor],
+    kept: Sequence[Tensor | None], into: tuple[Tensor, Tensor, Tensor],
 ) -> None:  # fmt: skip
-    """Fill ``found`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
+    """Fill ``into`` with the messages of the ``chosen`` relations, which all end in one type. Before the call, the
     total is 0 and highest is −∞.
 
     ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation bool
-    [E], False for an edge without a message. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets, h].
+    [E], False for an edge without a message. ``into``: Σ α v [targets, h·D], Σ exp(a − highest) and highest [targets, h].
     """
     queries, keys, values = rows
-    sums, totals, highest = found
+    sums, totals, highest = into
     if not chosen:
         sums.zero_()
         return
@@ -50,7 +56,7 @@ def all_forward(
     q, (sent_k, sent_v) = _by_head(queries, heads, sums.dtype), _multiplied(inbox, keys, values, matrices)
     by_head = sums.unflatten(1, (heads, -1))
     for head in range(heads):
-        result = attend(inbox, q[head].contiguous(), sent_k[head], sent_v[head], dropped)
+        result = _attend(inbox, q[head].contiguous(), sent_k[head], sent_v[head], dropped)
         by_head[:, head], totals[:, head], highest[:, head] = result
 
 
@@ -74,7 +80,7 @@ def all_backward(
         sent_k, sent_v = _multiplied(inbox, rows.k, rows.v, matrices)
         for head in range(heads):
             targets = q[head].contiguous(), d_out[head].contiguous(), log_total[:, head], delta[:, head]
-            d_q, d_k, d_v = gradients(inbox, targets, sent_k[head], sent_v[head], dropped)
+            d_q, d_k, d_v = _gradients(inbox, targets, sent_k[head], sent_v[head], dropped)
             d_queries.unflatten(1, (heads, -1))[:, head] += d_q
             # The rows of this head are not read again.
             sent_k[head], sent_v[head] = d_k, d_v
@@ -185,3 +191,73 @@ def _multiplied(inbox: Inbox, keys: TypeRows, values: TypeRows, matrices: Weight
 def _by_head(rows: Tensor, heads: int, dtype: torch.dtype) -> Tensor:
     """[n, h·D] → [h, n, D], a view where ``dtype`` is that of the rows."""
     return rows.unflatten(1, (heads, -1)).transpose(0, 1).to(dtype)
+
+
+def _attend(
+    inbox: Inbox, q: Tensor, keys: Tensor, values: Tensor, dropped: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Σ α v [targets, D], Σ exp(a − highest) and highest a [targets]; a = q · k over each target's edges.
+
+    ``q`` [targets, D]; ``keys``, ``values`` [rows, D]: the sent rows; ``dropped`` bool [E]: edges without a message.
+    """
+    logits = _dots(inbox, q, keys)
+    if dropped is not None:
+        logits.masked_fill_(dropped, -math.inf)
+    top = torch.segment_reduce(logits, "max", offsets=inbox.indptr, unsafe=True)
+    shift = top.clamp_min(torch.finfo(top.dtype).min)
+    weights = logits.sub_(shift.index_select(0, inbox.target)).exp_()
+    total = torch.segment_reduce(weights, "sum", offsets=inbox.indptr, unsafe=True)
+    sums = weighted_sums(inbox.source, inbox.bounds, weights, values)
+    return sums.div_(total.masked_fill(total == 0, 1.0).unsqueeze(1)), total, top
+
+
+def _gradients(
+    inbox: Inbox, targets: tuple[Tensor, Tensor, Tensor, Tensor], keys: Tensor, values: Tensor, dropped: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of q [targets, D] and of the sent keys and values [rows, D].
+
+    ``targets``: q and the result's gradient [targets, D], the log of the softmax's total and Σ α·dα [targets].
+    """
+    q, d_out, log_total, delta = targets
+    alpha = _dots(inbox, q, keys, log_total).exp_()
+    if dropped is not None:
+        alpha.masked_fill_(dropped, 0.0)
+    d_logits = _dots(inbox, d_out, values, delta).mul_(alpha)
+    d_q = weighted_sums(inbox.source, inbox.bounds, d_logits, keys)
+    order, target, bounds = inbox.transposed
+    d_k = weighted_sums(target, bounds, d_logits.index_select(0, order), q)
+    d_v = weighted_sums(target, bounds, alpha.index_select(0, order), d_out)
+    return d_q, d_k, d_v
+
+
+def _dots(inbox: Inbox, left: Tensor, right: Tensor, less: Tensor | None = None) -> Tensor:
+    """[E]: for each edge the dot product of a row of ``left`` [targets, D] and a row of ``right`` [rows, D].
+
+    ``less`` [targets]: subtracted from the products of each target.
+    """
+    if less is not None:
+        result = less.neg().index_select(0, inbox.target)
+    else:
+        # sampled_addmm multiplies the old values by beta = 0, and NaN would stay NaN, so start from zeros.
+        result = left.new_zeros(len(inbox.source))
+    if len(result) > len(left) * len(right):
+        # More parallel edges than entries of a matrix, which sampled_addmm refuses.
+        for start in range(0, len(result), _PART):
+            part = slice(start, start + _PART)
+            rows = left.index_select(0, inbox.target[part]).mul_(right.index_select(0, inbox.source[part]))
+            result[part] += rows.sum(1)
+        return result
+    _without_warning()
+    places = (len(left), len(right))
+    pattern = torch.sparse_csr_tensor(inbox.bounds, inbox.source, result, places, check_invariants=False)
+    torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0 if less is None else 1.0, out=pattern)
+    # In current torch its values share the memory of ``result``, but no version guarantees it.
+    return result if pattern.values().data_ptr() == result.data_ptr() else pattern.values()
+
+
+@cache
+def _without_warning() -> None:
+    """Trigger torch's warning that sparse tensors are in beta state, once per process, and suppress it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)

@@ -101,13 +101,13 @@ def _build(graph: MessageGraph, heads: int) -> FlatGraph:
     unit_sender, unit_start, unit_size = np.full(units, -1), np.zeros(units, np.int64), np.zeros(units, np.int64)
     first = 0
     for position, r in enumerate(relations):
-        here, own = slice(first, first + r.plan.num_edges), slice(r.start, r.start + r.size)
+        here, unit_rows = slice(first, first + r.plan.num_edges), slice(r.start, r.start + r.size)
         receiver[here] = receivers[r.plan.target_type] + _host(r.plan.target_nodes)[_host(r.plan.target)]
         place[here], pair[here] = _host(r.plan.source), _host(r.plan.pair)
         start[here], size[here], owner[here] = r.start, r.size, position
         nodes = _host(r.plan.source_nodes)
         unit_sender[r.start : r.start + len(nodes)] = senders[r.plan.source_type] + nodes
-        unit_start[own], unit_size[own] = r.start, r.size
+        unit_start[unit_rows], unit_size[unit_rows] = r.start, r.size
         first = here.stop
     by_bag = np.argsort(receiver, kind="stable")
     receiver, place, start, size, pair, owner = (x[by_bag] for x in (receiver, place, start, size, pair, owner))

@@ -177,8 +177,8 @@ class MessageGraph:
             first, last = torch.searchsorted(r.target_nodes, ends).tolist()
             edges = slice(int(r.indptr[first]), int(r.indptr[last]))
             src, dst = r.source_row[edges], r.target_nodes[r.target[edges]] - start
-            own = TypedEdges(r.source_type, r.target_type, src, dst, r.pair[edges])
-            plans.append(_plan(own, self.source_counts, counts))
+            edges_of = TypedEdges(r.source_type, r.target_type, src, dst, r.pair[edges])
+            plans.append(_plan(edges_of, self.source_counts, counts))
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
     def for_targets(self, rows: Sequence[Tensor | None]) -> MessageGraph:

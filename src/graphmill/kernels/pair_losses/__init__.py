@@ -52,9 +52,9 @@ def pair_losses(
     _check(users, items, user_rows, item_rows)
     if suits_compiled(users, items) and has_numba():
         return _PairLosses.apply(users, items, user_rows, item_rows, together)
-    own, theirs = table_rows(users, user_rows), table_rows(items, item_rows)
-    each = row_dots(own.repeat_interleave(theirs.shape[1], 0), theirs.flatten(0, 1)).view(len(own), -1)
-    norm = half_squares(own, theirs[:, 0]) + half_squares(theirs[:, 1:]) / (theirs.shape[1] - 1)
+    of_users, of_items = table_rows(users, user_rows), table_rows(items, item_rows)
+    each = row_dots(of_users.repeat_interleave(of_items.shape[1], 0), of_items.flatten(0, 1)).view(len(of_users), -1)
+    norm = half_squares(of_users, of_items[:, 0]) + half_squares(of_items[:, 1:]) / (of_items.shape[1] - 1)
     if together:
         return (torch.logsumexp(each, 1) - each[:, 0]).sum(), norm
     return bpr_losses(each[:, :1], each[:, 1:]).mean(1).sum(), norm

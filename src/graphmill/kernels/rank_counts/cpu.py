@@ -25,12 +25,12 @@ def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
 @_jit
 def _count(scores: Any, target: Any, counts: Any, largest: Any, first: int, last: int) -> None:
     for row in range(first, last):
-        own = target[row]
+        score = target[row]
         # Counters have the width of a score, so that both fit vectors of one length.
         above, tied, bad = np.int32(0), np.int32(0), np.int32(0)
         for c in range(scores.shape[1]):
             s = scores[row, c]
-            above += np.int32(s > own)
-            tied += np.int32(s == own)
+            above += np.int32(s > score)
+            tied += np.int32(s == score)
             bad += np.int32(not (abs(s) <= largest))
         counts[0, row], counts[1, row], counts[2, row] = above, tied, bad

@@ -1,7 +1,7 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
 import { drawAround } from "/around.js";
-import { COLOURS, Map, bars, curves } from "/charts.js";
+import { COLOURS, Map } from "/map.js";
 import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
 const at = (id) => document.getElementById(id);
@@ -170,16 +170,14 @@ async function showModel(turn) {
   const vectors = state.answers.includes("vector");
   const what = vectors ? `${number(about.rows)} vectors of ${about.dim}` : `${number(about.rows)} nodes, no vectors`;
   at("summary").textContent = `${about.system}, ${what}, ${report.version}`;
-  for (const part of ["map", "health"]) at(part).closest("section").hidden = !vectors;
+  at("map").closest("section").hidden = !vectors;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
-  at("verdict").hidden = !report.verdict;
-  if (report.verdict) at("verdict").replaceChildren(make("strong", { class: report.verdict.word }, words(report.verdict.word)), `. ${report.verdict.sentence}`);
+  const { verdict } = about;
+  at("verdict").hidden = !verdict;
+  if (verdict) at("verdict").replaceChildren(make("strong", { class: verdict.word }, words(verdict.word)), `. ${verdict.sentence}`);
   at("many").hidden = !state.answers.includes("links");
   at("around").hidden = true;
-  showHealth(report.health);
-  showRanking(report.ranking, about.selection_metric);
-  showCurves(report.curves, about.selection_metric);
-  showDrift(report.drift);
+  showReport(report.html);
   if (vectors) await showMap(turn);
   return true;
 }
@@ -208,72 +206,16 @@ function legendButton(type, code) {
   return made;
 }
 
-function verdict(status) {
-  return make("span", { class: status }, { pass: "✓ pass", warn: "! warn", fail: "✗ fail" }[status] || status);
-}
-
 const nothing = (what) => make("p", { class: "quiet" }, what);
 
-function showHealth(health) {
-  if (!health) return at("health").replaceChildren(nothing("The run had no health report when it was promoted."));
-  const bad = health.verdicts.filter((row) => row.status !== "pass");
-  const named = health.failure ? `${words(health.failure)}: ${health.detail}`
-    : bad.length ? `Out of bounds: ${bad.map((row) => words(row.name)).join(", ")}.` : "Every figure is within its bounds.";
-  return at("health").replaceChildren(
-    make("p", {}, verdict(health.status), " ", named),
-    table("Health verdicts", [
-      ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true], ["bound", (row) => number(row.threshold), true],
-      ["verdict", (row) => verdict(row.status)], ["meaning", (row) => `${row.meaning} ${row.remedy ?? ""}`],
-    ], health.verdicts, "stacked"),
-  );
-}
-
-function showRanking(ranking, metric) {
-  if (!ranking) return at("ranking").replaceChildren(nothing("The run had not been ranked when it was promoted: graphmill rank RUN."));
-  const who = Object.keys(ranking.scorers);
-  const metrics = [...new Set(who.flatMap((each) => Object.keys(ranking.scorers[each])))].filter((name) => !name.includes("mistic"));
-  const cell = (name, metric) => {
-    const values = who.map((each) => ranking.scorers[each][metric]).filter(Number.isFinite);
-    const value = ranking.scorers[name][metric];
-    return make("span", { class: values.length > 1 && value === Math.max(...values) && metric !== "mr" ? "best" : "" }, number(value));
-  };
-  const chosen = metrics.includes(metric) ? metric : metrics[0];
-  const shown = who.map((each) => [words(each), ranking.scorers[each][chosen]]).filter(([, value]) => Number.isFinite(value));
-  return at("ranking").replaceChildren(
-    make("p", { class: "quiet" }, `Held-out ${ranking.split} figures; the best of each is bold.`),
-    ...(shown.length > 1 ? [make("h3", {}, chosen), bars(`${chosen} of each scorer`, shown, "model")] : []),
-    table("Ranking", [["scorer", (row) => words(row)], ...metrics.map((metric) => [metric, (row) => cell(row, metric), true])], who),
-    ...ranking.tables.flatMap((each) => [
-      make("h3", {}, each.title), table(each.title, each.head.map((title, place) => [title, (row) => row[place]]), each.rows),
-    ]),
-  );
-}
-
-function showCurves(epochs, metric) {
-  if (!epochs.length) return at("curves").replaceChildren(nothing("The run wrote down no epochs."));
-  const series = (part, names) => Object.fromEntries(names.map((name) => [
-    name, epochs.filter((each) => Number.isFinite(each[part]?.[name])).map((each) => [each.epoch, each[part][name]]),
-  ]));
-  const losses = [...new Set(epochs.flatMap((each) => Object.keys(each.losses || {})))];
-  const drawn = [make("h3", {}, "Loss"), curves("Losses by epoch", series("losses", losses))];
-  if (epochs.some((each) => each.valid && metric in each.valid)) {
-    drawn.push(make("h3", {}, `Validation ${metric}`), curves(`Validation ${metric} by epoch`, series("valid", [metric])));
-  }
-  return at("curves").replaceChildren(...drawn);
-}
-
-function showDrift(drift) {
-  if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured before the promotion: graphmill drift DATASET/MODEL RUN --out RUN/drift."));
-  const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
-  return at("drift").replaceChildren(
-    make("p", {}, verdict(drift.status), ` ${words(drift.name)}, against ${drift.against}`
-      + (drift.changed === null ? "" : `: ${number(drift.changed)} of the neighbours or best items changed`)),
-    make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
-    table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
-    ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
-      ["node", nodeButton], ["cosine with itself", (row) => number(row.cosine), true], ["neighbours kept", (row) => number(row.overlap_10), true],
-    ], drift.moved)] : []),
-  );
+// The report has no scripts, and the sandbox lets it run none.
+function showReport(html) {
+  if (!html) return at("report").replaceChildren(nothing("The version has no report: promote its run again."));
+  const frame = make("iframe", { title: "Report of the run when it was promoted", sandbox: "allow-same-origin" });
+  const fit = () => { frame.style.height = `${frame.contentDocument.documentElement.offsetHeight}px`; };
+  frame.addEventListener("load", () => new ResizeObserver(fit).observe(frame.contentDocument.documentElement));
+  frame.srcdoc = html;
+  return at("report").replaceChildren(frame);
 }
 
 function showVersions(versions) {

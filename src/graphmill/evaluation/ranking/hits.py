@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.kernels.runtime.threads import has_numba
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 
 Int64 = NDArray[np.int64]
 
 
-def hits(
-    lists: Int64, indptr: Int64, items: Int64, num_items: int, backend: Literal["auto", "numba", "numpy"] = "auto"
-) -> tuple[NDArray[np.bool_], Int64]:
+def hits(lists: Int64, indptr: Int64, items: Int64, num_items: int) -> tuple[NDArray[np.bool_], Int64]:
     """bool [Q, K]: whether entries of ``lists`` int64 [Q, K] (−1: none) are held-out items; int64 [Q]: number of these.
 
     The held-out items of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``. Repetitions count once.
@@ -23,11 +19,7 @@ def hits(
     """
     if max(items.max(initial=-1), lists.max(initial=-1)) >= num_items or items.min(initial=0) < 0:
         raise IndexError(f"an item is not one of the {num_items}")
-    if backend == "numba" or (backend == "auto" and has_numba()):
-        from graphmill.kernels.hits import cpu as hits_cpu
-
-        return hits_cpu.hits(lists, indptr, items, num_items)
     row = np.repeat(np.arange(len(lists)), np.diff(indptr))
-    keys = np.unique(row * np.int64(num_items) + items)
+    keys = sorted_unique(row * np.int64(num_items) + items)
     wanted = np.arange(len(lists))[:, None] * np.int64(num_items) + lists
-    return np.isin(wanted, keys) & (lists >= 0), np.bincount(keys // num_items, minlength=len(lists))
+    return in_sorted(wanted, keys) & (lists >= 0), np.bincount(keys // num_items, minlength=len(lists))

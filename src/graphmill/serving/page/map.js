@@ -1,4 +1,4 @@
-// The map (a canvas that one can move and zoom) and the curves (SVG). Nothing here asks the service for anything.
+// The map, a canvas that one can move and zoom. Nothing here asks the service for anything.
 
 export const COLOURS = ["#1b9e77", "#d95f02", "#7570b3", "#e7298a", "#66a61e", "#c79a00", "#a6761d", "#2b7bba", "#b2182b", "#5e7f8a"];
 const NEAR = 14; // pixels within which a point is meant
@@ -159,55 +159,4 @@ export class Map {
     pen.font = "600 13px system-ui, sans-serif";
     pen.fillText(this.marked.name[0] || this.marked.id[0], x + 11, y + 4);
   }
-}
-
-const SVG = "http://www.w3.org/2000/svg";
-
-function part(name, attributes, text = "") {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.textContent = text;
-  return made;
-}
-
-// series: {name: [[epoch, value], …]}
-// Horizontal bars, the longest first: rows of [name, value]; `own` is drawn in the first colour.
-export function bars(title, rows, own) {
-  const [width, left, step] = [520, 190, 22];
-  const drawn = part("svg", { viewBox: `0 0 ${width} ${step * rows.length + 4}`, role: "img", "aria-label": title });
-  const most = Math.max(...rows.map(([, value]) => value), 0) || 1;
-  [...rows].sort((a, b) => b[1] - a[1]).forEach(([name, value], i) => {
-    const [y, long] = [step * i + 4, (Math.max(value, 0) / most) * (width - left - 70)];
-    drawn.append(part("text", { x: left - 8, y: y + 13, "text-anchor": "end" }, name));
-    drawn.append(part("rect", { x: left, y, width: long.toFixed(1), height: step - 6, rx: 2, fill: name === own ? COLOURS[0] : "#8a979c" }));
-    drawn.append(part("text", { x: left + long + 6, y: y + 13 }, value.toPrecision(3)));
-  });
-  return drawn;
-}
-
-export function curves(title, series, unit = "epoch") {
-  const [width, height, left, bottom, top] = [520, 190, 56, 24, 12];
-  const every = Object.values(series).flat().filter(([, value]) => Number.isFinite(value));
-  const drawn = part("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
-  if (!every.length) return drawn;
-  const range = (values) => [values.reduce((a, b) => Math.min(a, b)), values.reduce((a, b) => Math.max(a, b))];
-  const [firstX, lastX] = range(every.map(([x]) => x));
-  const [low, high] = range(every.map(([, y]) => y));
-  const x = (value) => left + ((value - firstX) / (lastX - firstX || 1)) * (width - left - 12);
-  const y = (value) => height - bottom - ((value - low) / (high - low || 1)) * (height - bottom - top);
-  drawn.append(part("line", { x1: left, x2: width - 12, y1: height - bottom, y2: height - bottom, class: "axis" }));
-  for (const value of [low, high]) drawn.append(part("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toPrecision(3)));
-  for (const [value, anchor] of [[firstX, "start"], [lastX, "end"]]) {
-    drawn.append(part("text", { x: x(value), y: height - 7, "text-anchor": anchor }, `${unit} ${value}`));
-  }
-  Object.entries(series).forEach(([name, values], number) => {
-    const colour = COLOURS[number % COLOURS.length];
-    const line = values.filter(([, value]) => Number.isFinite(value)).map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
-    if (line.length === 1) drawn.append(part("circle", { cx: line[0].split(",")[0], cy: line[0].split(",")[1], r: 3, fill: colour }));
-    drawn.append(part("polyline", { points: line.join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
-    const label = part("text", { x: width - 14, y: top + 12 + 17 * number, "text-anchor": "end" }, name);
-    label.style.fill = colour;
-    if (Object.keys(series).length > 1) drawn.append(label); // one line is named by its title
-  });
-  return drawn;
 }
