@@ -123,7 +123,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
                     "evaluation": {"baselines": []},
                 },
                 "promote": {"when": "checks_pass", **promote},
-                "drift": {"seeds": 0},
                 "warm_epochs": 1,
                 "publish": "data/live.csv",
             }
