@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.parts import card
 from benchmarks.parts.later_nodes import TARGET, ends_of, tables_of
+from benchmarks.sequence_quality import SETTINGS
 from graphmill.graph.build import build_graph
 from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.settings import GraphSettings
@@ -25,7 +26,7 @@ from graphmill.graph.splits import TEST, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_interactions
 from graphmill.runs.export import restore
-from graphmill.runs.resolve import read_settings
+from graphmill.runs.resolve import merge, read_settings
 from graphmill.runs.train import train
 from graphmill.usage.fold_in import recommend_history
 
@@ -34,9 +35,8 @@ EXAMPLES = card.ROOT / "examples" / "recommenders"
 SYSTEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "mf": ("last-fm", 20, read_settings(EXAMPLES / "last_fm_mf_bpr.yaml")),
     "lightgcn": ("last-fm", 20, {**read_settings(EXAMPLES / "music_lightgcn.yaml"), "training": {"epochs": 100}}),
-    "sasrec": ("movies", 10, {"system": "sasrec", "preset": "quality", "model": {"max_length": 50},
-                              "training": {"epochs": 60, "patience_epochs": 20}}),
-}  # fmt: skip
+    "sasrec": ("movies", 10, merge(SETTINGS["movies"], {"system": "sasrec", "training": {"epochs": 60}})),
+}
 """Data, cut-off and settings."""
 
 

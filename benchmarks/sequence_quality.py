@@ -41,7 +41,11 @@ PLANS: dict[str, dict[str, Any]] = {
     },
 }
 SETTINGS: dict[str, dict[str, Any]] = {
-    "movies": {"preset": "quality", "model": {"max_length": 50}, "training": {"epochs": 100, "patience_epochs": 20}},
+    "movies": {
+        "model": {"max_length": 50, "dropout": 0.3},
+        "training": {"epochs": 100, "patience_epochs": 20, "learning_rate": 0.002},
+        "acceleration": {"batch_size": 32},
+    },
     "sports": {
         "model": {"max_length": 50, "embedding_dim": 64, "dropout": 0.4},
         "objective": {"loss": "sampled_softmax", "negatives": 2048},

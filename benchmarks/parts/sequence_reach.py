@@ -5,7 +5,7 @@
 best, asked as often. Time is that of the processor on one thread, so that other work on the machine disturbs it little;
 the rival's evaluations are not counted, ours are. Both have the allocator that keeps its heap; leave-one-out; every item
 is ranked but those of the user's history. The rival's settings are its own for SASRec (two layers, two heads, 64 wide,
-inner 256, cross-entropy, batch 2,048), length 50; ours is the preset ``quality``.
+inner 256, cross-entropy, batch 2,048), length 50; ours has the settings of ``sequence_quality``.
 """
 
 from __future__ import annotations
@@ -141,13 +141,14 @@ def rival(minutes: float) -> dict[str, Any]:
 
 
 def ours(target: float, minutes: float) -> dict[str, Any]:
-    """Our engine's loop on the preset ``quality``, asked after every epoch until ``target``."""
+    """Our engine's loop with the settings of ``sequence_quality``, asked after every epoch until ``target``."""
     import torch
 
+    from benchmarks.sequence_quality import SETTINGS
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence
-    from graphmill.runs.resolve import resolve
+    from graphmill.runs.resolve import merge, resolve
     from graphmill.systems import registry
     from graphmill.training.contract import StepSizes
     from graphmill.training.engine import Engine
@@ -172,13 +173,12 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
         values = {
             "system": "sasrec",
             "data": str(graph.path),
-            "preset": "quality",
             "model": {"max_length": LENGTH},
             "training": {"epochs": 1000, "patience_epochs": 0},
             "acceleration": {"device": "cpu"},
             "evaluation": {"eval_every": 1},
         }
-        job = resolve(values, "benchmark")
+        job = resolve(merge(SETTINGS["movies"], values), "benchmark")
         system: Any = registry.create("sasrec", graph, job.settings, job.batching)
         s = job.settings
         engine = Engine(

@@ -13,6 +13,7 @@ from graphmill.errors import SettingsError
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.versions import Versions
+from graphmill.serving.runs import finished_runs
 from graphmill.systems import registry
 from tests.components.conftest import INTERACTIONS, Project, WorkerHere, checks, failure, write_interactions
 
@@ -72,6 +73,11 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
     assert two is not None
     assert two.about["system"] == "mf"
     assert json.loads(choice.read_text())["system"] == "mf"
+    rows = [row for row in finished_runs(project.root) if row["model"] == "auto"]
+    trials = [row for row in rows if "test_recall@20" not in row["metrics"]]
+    assert {row["system"] for row in rows} == {"mf", "popularity"}, "the service lists the trials, too"
+    assert trials
+    assert all("valid_recall@20" in row["metrics"] for row in trials)
 
 
 def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:

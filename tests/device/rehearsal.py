@@ -102,12 +102,11 @@ def _life(
     from graphmill.runs.train import train
     from graphmill.systems.registry import entry
     from graphmill.training.engine import Engine
-    from graphmill.training.gradients import Traceable
     from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
     from graphmill.usage.influence import trace_influence
     from graphmill.usage.ranking import rank_any
-    from graphmill.usage.recommendations import Recommends, recommend_run
+    from graphmill.usage.recommendations import recommend_run
     from tests.device import uses
     from tests.training.runs import settings_of
 
@@ -161,9 +160,9 @@ def _life(
     export_run(restored)
     evaluate_run(restored)
     rank_any(restored)
-    if isinstance(restored.system, Recommends):
+    if restored.entry.recommends:
         recommend_run(restored, 5)
-    if isinstance(restored.system, Traceable):
+    if restored.entry.traces:
         for more in ({}, {"mode": "self"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")

@@ -8,11 +8,8 @@ from typing import Any
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import Restored
-from graphmill.systems.registry import entry
-from graphmill.usage.embed import EmbedsLater
 from graphmill.usage.explain import explain_link
 from graphmill.usage.exported import Run
-from graphmill.usage.fold_in import FoldsIn
 from graphmill.usage.links import link_model, write_links
 
 CASES = (
@@ -34,17 +31,17 @@ def use(restored: Restored, folder: Path) -> None:
     """Everything that the system of an exported run has."""
     graph, system = restored.graph, restored.system
     run, ids = Run(restored.run.path), restored.graph.node_table()["id"].to_pylist()
-    if not entry(system.name).recommends:
+    if not restored.entry.recommends:
         relation = graph.relations[0]
         name = "|".join(relation.key)
         head, tail = (ids[graph.node_type(kind).offset + 1] for kind in (relation.source, relation.target))
         run.score([head], name, [tail])
         if system.name == "hgt":
             explain_link(restored, head, name, tail, verify=True)
-    elif isinstance(system, FoldsIn) and system.name != "tisasrec":  # its histories are files with times
+    elif system.name != "tisasrec":  # its histories are files with times
         first = graph.node_type("item").offset
         run.recommend(history=ids[first : first + 3], k=2)
-    if isinstance(system, EmbedsLater):
+    if restored.entry.new_nodes:
         run.embed(**_joining(graph, system.name, folder), output=folder / "later")
 
 

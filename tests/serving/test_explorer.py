@@ -232,8 +232,9 @@ def test_the_index_shows_every_model_with_its_verdict_and_the_runs(
     worse = {"word": "worse", "short": "worse than kNN", "sentence": "MRR 0.1 against 0.2 of kNN."}
     make(items=3, about={"verdict": worse})
     rows = [
-        {"dataset": "toy", "model": "hgt", "run": f"data/06_models/toy/hgt/run{n}", "when": f"2026-11-0{n}T10:00:00Z",
-         "verdict": {"word": word}, "metrics": {"test_mrr": mrr}, "settings": {"training.epochs": 10 * n}}
+        {"dataset": "toy", "model": "hgt", "run": f"data/06_models/toy/hgt/run{n}", "system": f"system{n}",
+         "when": f"2026-11-0{n}T10:00:00Z", "verdict": {"word": word}, "metrics": {"test_mrr": mrr},
+         "settings": {"training.epochs": 10 * n}}
         for n, word, mrr in ((1, "better", 0.3), (2, "worse", 0.1), (3, "level", 0.2))
     ]  # fmt: skip
     monkeypatch.setattr(application, "finished_runs", lambda root: rows)
@@ -254,6 +255,7 @@ def test_the_index_shows_every_model_with_its_verdict_and_the_runs(
         page.get_by_role("searchbox", name="Filter runs").fill("test_mrr > 0.15 epochs = 30")
         expect(runs).to_have_count(1)
         expect(runs).to_contain_text("run3")
+        expect(runs).to_contain_text("system3")
         models.get_by_role("link", name="toy/hgt").click()
         expect(models).to_be_hidden()
 

@@ -249,7 +249,14 @@ CASES = {
     "mf-softmax": Case(
         "mf", merge(_RECOMMENDERS, {"objective": {"negatives_per_positive": 8}}), graph=recommender_graph
     ),
-    "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
+    "lightgcn": Case(
+        "lightgcn",
+        merge(
+            _RECOMMENDERS,
+            {"model": {"num_layers": 2}, "objective": {**_PUBLISHED_BPR, "regularisation": 0.0001}},
+        ),
+        graph=recommender_graph,
+    ),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
         "kgat",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import signal
 import subprocess
 import sys
@@ -24,18 +25,19 @@ from graphmill.usage.choice import LEVEL, Choice
 from graphmill.usage.choose import choose
 from graphmill.usage.compare import compare_runs
 from tests.graph.test_interactions import Triple, built
+from tests.runs.test_tracking import Remembered
 from tests.training.cases import typed_graph
 
 USERS, ITEMS = 200, 48
 CPU = {"acceleration": {"device": "cpu"}}
 
 
-def taste(valid: int = 1) -> list[Triple]:
-    """Users of four kinds, each with eight of the twelve items of its kind, one of them in each held-out split."""
+def taste(valid: int = 1, items: int = ITEMS, each: int = 8) -> list[Triple]:
+    """Users of four kinds, each with some items of its kind, one of them in each held-out split."""
     rng, out = np.random.default_rng(0), []
     for user in range(USERS):
-        own = rng.permutation(np.arange(user % 4, ITEMS, 4))[:8]
-        out += [(user, int(item), split) for item, split in zip(own, [0] * 6 + [valid, 2], strict=True)]
+        chosen = rng.permutation(np.arange(user % 4, items, 4))[:each]
+        out += [(user, int(item), split) for item, split in zip(chosen, [0] * (each - 2) + [valid, 2], strict=True)]
     return out
 
 
@@ -90,6 +92,26 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
     assert len(found.rows()) == len(found.candidates) == 6
 
 
+def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a rate of 10⁻⁹ vectors stay random, and so do their lists."""
+    graph = built(tmp_path / "graph", taste(items=240, each=24), USERS, 240)
+    monkeypatch.setattr(
+        "graphmill.systems.mf.settings.TRIES", ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)
+    )
+    monkeypatch.setattr(Remembered, "runs", {})
+    tracker = {"tracker": {"writer": f"{Remembered.__module__}:{Remembered.__name__}"}}
+    choice = choose(graph.path, systems=["mf", "popularity"], overrides={**CPU, **tracker})
+    states = {each.name: each.state for each in choice.candidates}
+    bad = "mf (training.learning_rate=1e-09, training.patience_epochs=0)"
+    assert states == {"mf": "finished", "popularity": "finished", bad: "ended early"}
+    (reason,) = (each.reason for each in choice.candidates if each.name == bad)
+    assert re.search(r"recall@20 0\.\d+ at epoch \d+; the best has 0\.\d+", reason)
+    runs = {each.tags["graphmill.run_dir"] for each in Remembered.runs.values()}
+    assert {str(Path(each.run).resolve()) for each in choice.candidates if each.run} < runs
+
+
 def test_few_items_are_asked_for_shorter_lists(tmp_path: Path) -> None:
     rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
     graph = built(tmp_path / "graph", rows, 41, 9)  # one user has no item
@@ -112,6 +134,15 @@ def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found.metric == "mrr"
     assert "links" in found.candidates[0].abilities
     assert math.isfinite(found.test["mrr"])
+
+
+def test_nothing_is_estimated_after_the_budget(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.usage.choose.estimate_run", lambda *job: pytest.fail("estimated"))
+    choice = choose(interactions.path, "0.01s", overrides=CPU, systems=["popularity", "ease", "mf"])
+    states = by_system(choice)
+    assert states.pop(choice.system) == "finished", "the first closed form does not count"
+    assert states.pop("mf") == "no time"
+    assert set(states.values()) == {"no time"}
 
 
 def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(

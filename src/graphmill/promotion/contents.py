@@ -46,7 +46,7 @@ from graphmill.usage.links import REPORT as LINKS_REPORT
 from graphmill.usage.links import TABLE as LINKS_TABLE
 from graphmill.usage.ranking import ANSWER
 from graphmill.usage.recommendations import FILE as RECOMMENDATIONS
-from graphmill.usage.recommendations import Recommends, recommendation_table
+from graphmill.usage.recommendations import recommendation_table
 from graphmill.verified_files import MANIFEST as EXPORT
 from graphmill.verified_files import REMEDIES, describe_file, read_json_file, verified_file
 
@@ -80,7 +80,7 @@ def fill_from(
 
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
-        if restored.vectors:  # else the weights are the export
+        if restored.entry.vectors:  # else the weights are the export
             tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
             save_safetensors(folder / WEIGHTS_FILE, tensors, "torch")
         rows = restored.system.row_keys(restored.model)
@@ -139,7 +139,7 @@ def _derive(restored: Restored, folder: Path, wanted: PromotionSettings, health:
     (folder / REPORT).write_text(
         report_html(with_health(read_card_files(restored.run.path), computed)), encoding="utf-8"
     )
-    if wanted.recommendations and isinstance(restored.system, Recommends):
+    if wanted.recommendations and restored.entry.recommends:
         write_parquet(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
     write_parquet(table_of(best_lists(restored)), folder / LISTS)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +36,9 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
     graph = restored.graph
     ids = graph.node_table()["id"].to_numpy(zero_copy_only=False)
     lists: dict[tuple[str, str], list[str]] = {}
-    if isinstance(restored.system, Recommends):
+    if restored.entry.recommends:
         name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
-        users, items, _ = restored.system.recommend(restored.model, BEST)
+        users, items, _ = cast(Recommends, restored.system).recommend(restored.model, BEST)
         rows = {str(ids[user]): row for row, user in enumerate(users) if items[row, 0] >= 0}
         heads = requested.get(name, set()) & rows.keys() if requested else _smallest(USER, list(rows), SAMPLE)
         return {(name, user): [str(ids[item]) for item in items[rows[user]] if item >= 0] for user in heads}

@@ -67,7 +67,7 @@ def promote_run(
     if metric:
         check_metric(restored.system, metric)
     snapshot = snapshot or snapshot_of(restored.graph.path)
-    health = _require_health(restored) if person and not force and restored.vectors else None
+    health = _require_health(restored) if person and not force and restored.entry.vectors else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)

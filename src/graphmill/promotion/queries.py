@@ -44,7 +44,7 @@ def query_values(
     Raises:
         InputError: the metric cannot be computed for each query, or the graph has no held-out data.
     """
-    evaluator = getattr(system, "evaluator", None)
+    evaluator = system.evaluator
     if isinstance(evaluator, RecommenderEvaluator):
         view, score = evaluator.view, system.scorer(model).of_users
         offsets = (view.user_offset, view.item_offset)
@@ -78,7 +78,7 @@ def query_values(
 
 def check_question(system: Any, question: Question) -> None:
     """Raise :class:`InputError` for a question that a promotion cannot ask this system."""
-    if isinstance(getattr(system, "evaluator", None), RecommenderEvaluator | SequenceEvaluator):
+    if isinstance(system.evaluator, RecommenderEvaluator | SequenceEvaluator):
         raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
     if question.split != "valid":
         raise InputError("a promotion compares on validation links: write split: valid into its question")
@@ -87,7 +87,7 @@ def check_question(system: Any, question: Question) -> None:
 
 def check_metric(system: Any, metric: str) -> None:
     """Raise :class:`InputError` for a metric that :func:`query_values` cannot compute for this system."""
-    evaluator = getattr(system, "evaluator", None)
+    evaluator = system.evaluator
     names = LINK_METRICS
     if isinstance(evaluator, RecommenderEvaluator):
         names = LIST_METRICS

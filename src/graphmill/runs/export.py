@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from graphmill.runs.fallback import left_device, on_this_device
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
+from graphmill.systems.entry import Entry
 from graphmill.training.checkpoint import CheckpointStore, Loaded
 from graphmill.training.contract import EmbeddingBlock, StepSizes, System
 from graphmill.training.device import configure_torch, here
@@ -81,14 +82,14 @@ class Restored:
         return {"epoch": self.epoch} | other | ({"device_reason": self.left_device} if self.left_device else {})
 
     @property
-    def vectors(self) -> bool:
-        """Whether the system has a vector of each node; else its export is its weights."""
-        return registry.entry(self.system.name).vectors
+    def entry(self) -> Entry:
+        """What the system can do."""
+        return registry.entry(self.system.name)
 
     @property
     def export_folder(self) -> Path:
         """The folder of the export in the run."""
-        return self.run.embeddings if self.vectors else self.run.path / SCORER
+        return self.run.embeddings if self.entry.vectors else self.run.path / SCORER
 
     @property
     def selected_on(self) -> str:
@@ -136,7 +137,6 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     return Restored(run, job, graph, system, model, loaded.epoch, manifest, fingerprint, notes, left_device())
 
 
-@runtime_checkable
 class ScoresLinks(Protocol):
     """A system whose links can be scored from the exported vectors and a few further arrays."""
 
@@ -168,10 +168,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
         restored.run.write_json("report.json", report)
     extra = {}
-    if isinstance(restored.system, ScoresLinks):
+    if restored.entry.scores_exported:
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
-        extra[SCORING] = restored.system.scoring(restored.model)
-    if not restored.vectors:
+        extra[SCORING] = cast(ScoresLinks, restored.system).scoring(restored.model)
+    if not restored.entry.vectors:
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
     formats, nodes = formats or settings.export, restored.graph.node_table()

@@ -31,7 +31,7 @@ from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champ
 from graphmill.systems import registry
 from graphmill.training.allocator import heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import SolvedSystem, StepSizes, System
+from graphmill.training.contract import StepSizes, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
@@ -334,7 +334,7 @@ def _final_figures(
     """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
     loaded = None
-    if isinstance(engine.system, SolvedSystem):
+    if any(phase.closed_form for phase in engine.system.phases):
         epoch = state.epoch  # the only one, and in memory
     else:
         loaded = engine.load_weights("last" if state.best_metric is None else "best")

@@ -77,6 +77,8 @@ class BaseSystem(Generic[M]):
     """Whether a new item gets a vector from its known users."""
     embeds_from_features = False
     """Whether a new node with features needs no edges to be embedded."""
+    evaluator: Any = None
+    """How it ranks items for users, or the next items of sequences; None: it ranks links."""
 
     def __init__(self, graph: TypedGraph, settings: Any) -> None:
         self.graph, self.settings, self.name = graph, settings, str(settings.system)
@@ -139,13 +141,13 @@ class BaseSystem(Generic[M]):
     ) -> list[ParameterGroup]:
         """The parameters whose names have one of the prefixes; weight decay acts on those for which
         ``dense(name, parameter)`` is true."""
-        found = {True: ParameterGroup([], [], 1.0), False: ParameterGroup([], [], 0.0)}
+        by_decay = {True: ParameterGroup([], [], 1.0), False: ParameterGroup([], [], 0.0)}
         for name, parameter in model.named_parameters():
             if name.startswith(prefixes):
-                group = found[bool(dense(name, parameter))]
+                group = by_decay[bool(dense(name, parameter))]
                 group.names.append(name)
                 group.parameters.append(parameter)
-        return [group for group in found.values() if group.names]
+        return [group for group in by_decay.values() if group.names]
 
     def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default the types of all

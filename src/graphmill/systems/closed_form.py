@@ -156,8 +156,8 @@ def matrix_of(arrays: Mapping[str, np.ndarray]) -> sp.csr_matrix:
 
 def scores_of(rows: Any, weights: Any) -> Tensor:
     """``rows`` [B, n] sparse times ``weights`` [n, m], dense or sparse: fp32 [B, m]."""
-    found = rows @ weights
-    return torch.from_numpy(np.asarray(found if isinstance(found, np.ndarray) else found.toarray(), np.float32))
+    scores = rows @ weights
+    return torch.from_numpy(np.asarray(scores if isinstance(scores, np.ndarray) else scores.toarray(), np.float32))
 
 
 def _blocks(array: np.ndarray, numbers: int = 1 << 22) -> Iterator[np.ndarray]:

@@ -22,9 +22,9 @@ def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tens
         packed[first : first + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
         places.append(slice(first, first + array.nbytes))
         first += -(-array.nbytes // _ALIGNED) * _ALIGNED
-    there = to_device(torch.from_numpy(packed), device)
+    copied = to_device(torch.from_numpy(packed), device)
     pairs = zip(arrays, places, strict=True)
-    return [there[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
+    return [copied[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
 
 
 def own_copy(array: np.ndarray) -> Tensor:

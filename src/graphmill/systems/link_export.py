@@ -46,10 +46,10 @@ def scores_of_links(
     score_targets: Callable[[int, np.ndarray], Tensor], relation: int, heads: np.ndarray, tails: np.ndarray
 ) -> Tensor:
     """Scores fp32 [B] of links given by local numbers int64 [B], from ``score_targets`` of :data:`ROWS` heads at a time."""
-    own, place = np.unique(heads, return_inverse=True)
-    found = torch.zeros(len(heads))
-    for begin in range(0, len(own), ROWS):
+    distinct, place = np.unique(heads, return_inverse=True)
+    result = torch.zeros(len(heads))
+    for begin in range(0, len(distinct), ROWS):
         here = np.flatnonzero((place >= begin) & (place < begin + ROWS))
-        scores = score_targets(relation, own[begin : begin + ROWS]).float().cpu()
-        found[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
-    return found
+        scores = score_targets(relation, distinct[begin : begin + ROWS]).float().cpu()
+        result[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
+    return result

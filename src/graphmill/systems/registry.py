@@ -99,5 +99,5 @@ def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.nda
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> System:
     """Builds the system for a graph. Imports torch."""
-    found = entry(name)
-    return getattr(import_module(f"{found.module}.{found.system_module}"), found.system)(graph, settings, batching)
+    named = entry(name)
+    return getattr(import_module(f"{named.module}.{named.system_module}"), named.system)(graph, settings, batching)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -133,7 +133,6 @@ class Compilable:
     attribute: str
 
 
-@runtime_checkable
 class SolvedSystem(Protocol):
     """A system with a phase in closed form."""
 
@@ -156,6 +155,8 @@ class System(Protocol):
     """Whether a new item gets a vector from its known users."""
     embeds_from_features: bool
     """Whether a new node with features needs no edges to be embedded."""
+    evaluator: Any
+    """How it ranks items for users, or the next items of sequences; None: it ranks links."""
     shards: Shards | None
     """The rows of the tables that this process holds after :meth:`shard`; None: all."""
 

@@ -10,6 +10,7 @@ import math
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -86,8 +87,8 @@ class Engine(Trainee):
     def seconds_per_step(self, steps: int = 3) -> float:
         """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
         that is not timed."""
-        if isinstance(self.system, SolvedSystem):
-            return self.system.seconds_to_solve()
+        if any(phase.closed_form for phase in self.system.phases):
+            return cast(SolvedSystem, self.system).seconds_to_solve()
         self._heap, seconds = HeapWatch(), 0.0
         self.system.begin_epoch(self.model, 0)
         for phase in self.system.phases:
@@ -192,9 +193,8 @@ class Engine(Trainee):
 
     def _solve(self, phase: Phase) -> None:
         """The step of a phase in closed form. It has no loss and no learning rate."""
-        assert isinstance(self.system, SolvedSystem)
         try:
-            self.system.solve(self.model, self._abandon_if_asked)
+            cast(SolvedSystem, self.system).solve(self.model, self._abandon_if_asked)
         except _AbandonedError:
             self._stopped()
         self.state.steps += 1

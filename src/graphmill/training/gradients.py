@@ -8,7 +8,7 @@ parameter that a factor belongs to.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -62,7 +62,6 @@ class Tracer(Protocol):
         """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of each label's term of its row's loss."""
 
 
-@runtime_checkable
 class Traceable(Protocol):
     """A system whose training examples are triples and which provides factored gradients."""
 

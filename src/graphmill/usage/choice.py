@@ -108,8 +108,8 @@ def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) 
     finished = sorted((each for each in candidates if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
-        other = measured[each.run]
-        difference = paired_bootstrap(first.values, other.values, groups=first.groups, units=first.units)
+        mine = measured[each.run]
+        difference = paired_bootstrap(first.values, mine.values, groups=first.groups, units=first.units)
         ranked.append(replace(each, below=(difference.low, difference.high)))
     least = LEVEL * first.mean
     best_of = {each.system: each for each in reversed(ranked)}  # of each system its best settings

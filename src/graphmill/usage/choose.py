@@ -39,8 +39,6 @@ from graphmill.systems.auto import AUTO, FILE, seconds_of
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import Candidate, Choice, chosen_of
-from graphmill.usage.embed import EmbedsLater
-from graphmill.usage.fold_in import FoldsIn
 from graphmill.usage.shared_queries import SharedQueries, all_of_them, shared_queries
 from graphmill.version import __version__
 
@@ -79,7 +77,7 @@ def choose(
     """
     limit = _Limit(stop or StopRequest(), time.monotonic() + seconds_of(budget))
     opened = TypedGraph.open(graph)
-    asked, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
+    shared, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
     given = merge(overrides or {}, {"data": str(graph)})
     made_of = plain(
         {"data": opened.content_hash, "budget": budget, "systems": list(systems), "version": __version__}
@@ -91,16 +89,17 @@ def choose(
         return kept
     done: list[Candidate] = []
     measured: dict[str, QueryValues] = {}
-    for planned in _candidates(opened, asked, systems, given, limit, tell, done):
+    for planned in _candidates(opened, shared, systems, given, limit, tell, done):
         limit.poll()
         limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in done), default=0.0)
-        found, values = _tried(planned, asked, best, folder, limit)
+        candidate, values = _tried(planned, shared, best, folder, limit)
         gc.collect()
-        tell(f"{found.name}: {found.reason or f'{asked.metric} {found.figure:.4f} in {duration(found.seconds)}'}")
-        done.append(found)
+        in_time = f"{shared.metric} {candidate.figure:.4f} in {duration(candidate.seconds)}" if values else ""
+        tell(f"{candidate.name}: {candidate.reason or in_time}")
+        done.append(candidate)
         if values is not None:
-            measured[found.run] = values
+            measured[candidate.run] = values
     if not measured:
         tried = [each for each in done if each.state != "does not suit"] or done
         raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
@@ -175,7 +174,7 @@ class Planned:
 
 def _candidates(
     graph: TypedGraph,
-    asked: SharedQueries,
+    shared: SharedQueries,
     systems: Sequence[str],
     given: Mapping[str, Any],
     limit: _Limit,
@@ -187,17 +186,20 @@ def _candidates(
     Closed forms come first: to estimate the rest takes a part of the budget, so that something is there when it ends.
     """
     refused: list[SettingsError] = []
-    names = [name for name, entry in registry.SYSTEMS.items() if entry.recommends == asked.recommends]
+    names = [name for name, entry in registry.SYSTEMS.items() if entry.recommends == shared.recommends]
     for name in systems:
-        if registry.entry(name).recommends != asked.recommends:
+        if registry.entry(name).recommends != shared.recommends:
             raise SettingsError(f"systems: {name} has no answer for these data; choose among {', '.join(names)}")
     names = list(systems) or names
     for closed_form in (True, False):
-        found: list[Planned] = []
+        fitting: list[Planned] = []
         for name in (each for each in names if registry.entry(each).closed_form is closed_form):
             limit.poll()
+            if not (closed_form or limit.left):
+                others.append(Candidate(name, "no time", "the budget was used up before its time could be estimated"))
+                continue
             try:
-                found += _planned(name, graph, asked, given)
+                fitting += _planned(name, graph, shared, given)
             except GraphmillError as error:
                 state = "too large" if isinstance(error, ResourceError) else "does not suit"
                 tell(f"{name} {state}: {error}")
@@ -205,10 +207,10 @@ def _candidates(
                 refused += [error] if isinstance(error, SettingsError) else []
         if len(refused) == len(names):
             raise refused[0]
-        yield from sorted(found, key=lambda each: (each.seconds, each.memory))
+        yield from sorted(fitting, key=lambda each: (each.seconds, each.memory))
 
 
-def _planned(name: str, graph: TypedGraph, asked: SharedQueries, given: Mapping[str, Any]) -> Iterator[Planned]:
+def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping[str, Any]) -> Iterator[Planned]:
     """The system by its defaults, then by the other settings that are tried.
 
     Raises:
@@ -216,8 +218,8 @@ def _planned(name: str, graph: TypedGraph, asked: SharedQueries, given: Mapping[
     """
     values = {**given, "system": name}
     kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
-    if asked.cut and "recall" in kind.AT_K:
-        values = merge(values, {"evaluation": {"selection_metric": asked.metric, "top_k": [asked.cut]}})
+    if shared.cut and "recall" in kind.AT_K:
+        values = merge(values, {"evaluation": {"selection_metric": shared.metric, "top_k": [shared.cut]}})
     job, seconds = resolve(values, AUTO), 0.0
     if registry.entry(name).closed_form:
         plan = plan_run(job, graph, AUTO)
@@ -236,7 +238,7 @@ def _planned(name: str, graph: TypedGraph, asked: SharedQueries, given: Mapping[
 
 
 def _tried(
-    planned: Planned, asked: SharedQueries, best: float, folder: Path, limit: _Limit
+    planned: Planned, shared: SharedQueries, best: float, folder: Path, limit: _Limit
 ) -> tuple[Candidate, QueryValues | None]:
     """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
     settings, seconds = planned.settings, planned.seconds
@@ -246,26 +248,26 @@ def _tried(
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
         return candidate("no time", reason), None
     # Another metric that chooses its epochs cannot be compared while it trains.
-    best = best if settings.evaluation.selection_metric == asked.metric else 0.0
-    watch, limit.hopeless = _Watch(limit, asked.metric, settings.training.epochs, best), ""
+    best = best if settings.evaluation.selection_metric == shared.metric else 0.0
+    watch, limit.hopeless = _Watch(limit, shared.metric, settings.training.epochs, best), ""
     try:
         result = train(
             planned.values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[]
         )
         restored = restore(result["run_dir"])
-        found = asked.values(restored.system, restored.model, all_of_them, limit.poll)
+        values = shared.values(restored.system, restored.model, all_of_them, limit.poll)
     except StoppedError:
         limit.poll()
         reason = f"takes about {duration(seconds)}, and the budget is used up; a larger one goes on"
         return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
     except GraphmillError as error:
         return candidate("failed", str(error)), None
-    alone = paired_bootstrap(found.values, np.zeros_like(found.values), groups=found.groups, units=found.units)
+    alone = paired_bootstrap(values.values, np.zeros_like(values.values), groups=values.groups, units=values.units)
     report = restored.run.read_json("report.json")
-    report["metrics"] |= {f"valid_{asked.metric}": found.mean}
+    report["metrics"] |= {f"valid_{shared.metric}": values.mean}
     restored.run.write_json("report.json", report)
-    figures = found.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
-    return candidate("finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)), found
+    figures = values.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
+    return candidate("finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)), values
 
 
 def _test(run: str, limit: _Limit) -> dict[str, float]:
@@ -274,10 +276,10 @@ def _test(run: str, limit: _Limit) -> dict[str, float]:
     if not any(name.startswith("test_") for name in report["metrics"]):
         restored = restore(run)
         export_run(restored)
-        found = evaluate_run(restored, poll=limit.poll)
-        own = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
-        metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in found[split].items()}
-        report["metrics"] = metrics | own
+        measured = evaluate_run(restored, poll=limit.poll)
+        kept = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
+        metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in measured[split].items()}
+        report["metrics"] = metrics | kept
         restored.run.write_json("report.json", report)
     return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
 
@@ -290,19 +292,19 @@ def _finished(planned: Planned, folder: Path) -> bool:
 def _size(restored: Restored) -> int:
     """Bytes of what an export holds: vectors and the arrays that score with them, or weights."""
     system = restored.system
-    if not registry.entry(system.name).vectors:
+    if not restored.entry.vectors:
         return sum(tensor.numel() * tensor.element_size() for tensor in restored.model.state_dict().values())
-    arrays = system.scoring(restored.model).values() if isinstance(system, ScoresLinks) else ()
+    arrays = cast(ScoresLinks, system).scoring(restored.model).values() if restored.entry.scores_exported else ()
     return int(4 * system.embedding_width * restored.graph.num_nodes + sum(array.nbytes for array in arrays))
 
 
 def _abilities(restored: Restored) -> tuple[str, ...]:
-    entry, system = registry.entry(restored.system.name), restored.system
+    entry = restored.entry
     known = {
         "vectors": entry.vectors,
         "items for users" if entry.recommends else "links": True,
-        "new users": isinstance(system, FoldsIn),
-        "new nodes": isinstance(system, EmbedsLater),
+        "new users": entry.recommends,
+        "new nodes": entry.new_nodes,
         "influence": entry.traces,
     }
     return tuple(name for name, has in known.items() if has)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +36,6 @@ NEW = "new_nodes.parquet"
 """The file with the rows of only the new nodes."""
 
 
-@runtime_checkable
 class EmbedsLater(Protocol):
     """A system that can embed nodes it was not trained with.
 
@@ -76,7 +75,7 @@ def embed_run(
             features that the model can use.
     """
     system, graph = restored.system, restored.graph
-    if not isinstance(system, EmbedsLater):
+    if not restored.entry.new_nodes:
         raise SettingsError(
             f"{system.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
             f"training.init_from naming this run, or use {_others(restored)}"
@@ -87,7 +86,7 @@ def embed_run(
     reported = features or FeatureFiles()
     tables = with_told(tables, reported)
     joined = join(graph, tables, source, reported, alone=system.embeds_from_features)
-    vectors, scoring = system.embed_later(restored.model, joined.later)
+    vectors, scoring = cast(EmbedsLater, system).embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
 

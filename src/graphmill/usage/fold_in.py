@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from torch import nn
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import CsrPattern, disliked_pairs, interaction_relation, to_rows
@@ -25,7 +25,6 @@ from graphmill.usage.recommendations import as_table, require_counts, write_tabl
 FILE = "recommendations_of_history.parquet"
 
 
-@runtime_checkable
 class FoldsIn(Protocol):
     """A system that can recommend to users that it was not trained with."""
 
@@ -65,8 +64,6 @@ def recommend_history(
         InputError: no user in it has an interaction with an item that the model knows (or can fold in).
     """
     require_counts(restored, k, exclude_seen)
-    if not isinstance(restored.system, FoldsIn):
-        raise SettingsError(f"{restored.system.name} cannot recommend from a history; use recommend without one")
     met = _one_user(restored, history) if not isinstance(history, IngestResult) else _of_tables(restored, history)
     usable = _usable(restored, met, source)
     items, scores, about = cast(FoldsIn, restored.system).fold_in(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import IngestResult
-from graphmill.runs.export import restore
+from graphmill.runs.export import Restored, restore
 from graphmill.systems import registry
 from graphmill.usage.embed import EmbedsLater, Joined, by_type, join
 from graphmill.usage.links import LinkModel
@@ -37,17 +37,22 @@ def grown_link_model(
             without an edge to a known one.
     """
     restored = restore(run)
-    system, model, entry = restored.system, restored.model, registry.entry(restored.system.name)
-    if entry.recommends or (entry.vectors and not isinstance(system, EmbedsLater)):
+    name, entry = restored.system.name, restored.entry
+    if entry.recommends or (entry.vectors and not entry.new_nodes):
         raise SettingsError(
-            f"--edges: {system.name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
+            f"--edges: {name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
             "spectral can"
         )
-    tables = read_edges(edges, format, **(settings or {}))
-    joined = join(restored.graph, tables, edges, edges_alone=True)
+    return link_model_with(restored, read_edges(edges, format, **(settings or {})), edges)
+
+
+def link_model_with(restored: Restored, tables: IngestResult, source: str) -> LinkModel:
+    """The model of a restored run on its graph and the nodes and edges of the file ``source``, as ``tables``."""
+    system, model = restored.system, restored.model
+    joined = join(restored.graph, tables, source, edges_alone=True)
     graph = grown_graph(restored.graph, tables, joined, restored.run.path / FOLDER)
-    if isinstance(system, EmbedsLater):
-        new, arrays = system.embed_later(model, joined.later)
+    if restored.entry.new_nodes:
+        new, arrays = cast(EmbedsLater, system).embed_later(model, joined.later)
         known = np.concatenate([block.vectors for block in system.embeddings(model)])
         vectors = by_type(restored.graph, known, new, joined.later)
         return LinkModel(

@@ -48,7 +48,7 @@ def trace_influence(
     """
     settings = settings or InfluenceSettings()
     restored = restore(run_dir)
-    if not isinstance(restored.system, Traceable):
+    if not restored.entry.traces:
         raise SettingsError(
             f"influence needs a system that trains on triples and offers their gradients; {restored.system.name} does "
             "not (conve does)"

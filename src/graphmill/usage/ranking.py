@@ -40,7 +40,6 @@ from graphmill.training.signals import StopRequest
 from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.question import QuestionRanking, asked_ranking
-from graphmill.usage.recommendations import Recommends
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
@@ -97,7 +96,7 @@ def rank_any(
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
     wanted, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
-    if isinstance(restored.system, Recommends):
+    if restored.entry.recommends:
         if wanted.model_copy(update={"labels": LabelSettings()}) != RankSettings():
             raise SettingsError(
                 f"{restored.system.name} recommends items: questions, judgements and truth are for predicted links"
@@ -134,7 +133,7 @@ def _item_parts(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Parts of the held-out items of an evaluated split, and, where all are newer than the training, figures of the
     popularity of late. A model of sequences ranks by protocols of its own, and has none."""
-    evaluator = getattr(restored.system, "evaluator", None)
+    evaluator = restored.system.evaluator
     if not isinstance(evaluator, RecommenderEvaluator) or not len(evaluator.view.held_out(split)):
         return [], {}
     view, graph = evaluator.view, restored.graph

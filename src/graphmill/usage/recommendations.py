@@ -6,7 +6,7 @@ This works for systems with a method ``recommend``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args, runtime_checkable
+from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,6 @@ SCHEMA = pa.schema(
 """The columns of :data:`FILE`."""
 
 
-@runtime_checkable
 class Recommends(Protocol):
     """A system that can recommend."""
 
@@ -66,7 +65,7 @@ def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "a
 
 def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
     """Raise :class:`SettingsError` for a system that does not recommend, and for a wrong ``k`` or ``exclude_seen``."""
-    if not isinstance(restored.system, Recommends):
+    if not restored.entry.recommends:
         raise SettingsError(
             f"{restored.system.name} does not recommend items but predicts links: graphmill links (run.links) gives them"
         )

@@ -30,7 +30,7 @@ def rival_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[str,
     run directories, and is reused like any run.
     """
     system, settings = restored.system, restored.job.settings
-    evaluator = getattr(system, "evaluator", None)
+    evaluator = system.evaluator
     if (
         not isinstance(evaluator, RecommenderEvaluator)
         or system.name == NAME

@@ -37,9 +37,9 @@ class SharedQueries:
     cut: int = 0
 
 
-def shared_queries(graph: TypedGraph) -> SharedQueries:
+def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     """The queries by the graph's data: interactions in order if one is held out for each user, other interactions, or
-    links (the tails of every relation).
+    links (the tails of every relation). ``split``: "valid", or "test" for a measurement that chooses nothing.
 
     Raises:
         InputError: the graph has no validation split.
@@ -47,18 +47,20 @@ def shared_queries(graph: TypedGraph) -> SharedQueries:
     try:
         interaction_relation(graph)
     except InputError:
-        return _links(graph)
+        return _links(graph, split)
     view = interaction_view(graph)
     if not len(view.valid):
         raise InputError(
             f"{graph.path} has no validation split to choose on; hold interactions out (graph.split.valid)"
         )
     sequences = _in_order(graph)
-    return _items(view, sequences) if sequences is None or not _one_each(sequences) else _next_items(sequences)
+    if sequences is None or not _one_each(sequences):
+        return _items(view, sequences, split)
+    return _next_items(sequences, split)
 
 
-def _links(graph: TypedGraph) -> SharedQueries:
-    queries = link_queries(graph, "valid", max_per_relation=RELATION_QUERIES)
+def _links(graph: TypedGraph, split: str) -> SharedQueries:
+    queries = link_queries(graph, split, max_per_relation=RELATION_QUERIES)
     start = {kind.name: kind.offset for kind in graph.node_types}
     offsets = [(start[relation.source], start[relation.target]) for relation in graph.relations]
 
@@ -70,8 +72,8 @@ def _links(graph: TypedGraph) -> SharedQueries:
     return SharedQueries("mrr", False, values)
 
 
-def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
-    parts, offsets = (known(view.train), known(view.valid)), (view.user_offset, view.item_offset)
+def _items(view: Interactions, sequences: Sequences | None, split: str) -> SharedQueries:
+    parts, offsets = (known(view.train), known(view.held_out(split))), (view.user_offset, view.item_offset)
     ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
     # A list of nearly all items would have any item.
     cut = LIST if view.num_items > LIST else max(view.num_items // 4, 1)
@@ -86,16 +88,16 @@ def _items(view: Interactions, sequences: Sequences | None) -> SharedQueries:
     return SharedQueries(metric, True, values, cut if cut < LIST else 0)
 
 
-def _next_items(sequences: Sequences) -> SharedQueries:
-    users, at = sequences.targets("valid")
-    split = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
-    queries = users, split.targets, sequences.num_items, split.known(sequences.items)
+def _next_items(sequences: Sequences, split: str) -> SharedQueries:
+    users, at = sequences.targets(split)
+    queries = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
+    queried = users, queries.targets, sequences.num_items, queries.known(sequences.items)
     offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
         score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
-        return next_item_values(score, *queries, offsets, metric, leave_out, poll, repeats=repeats)
+        return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values)
 

@@ -146,3 +146,16 @@ def test_dropped_pairs_go_in_both_directions() -> None:
     kept = frontier.kept_pairs(one, other, key, least)
     assert (kept == frontier.kept_pairs(other, one, key, least)).all()
     assert 0.6 < kept.mean() < 0.9
+
+
+def test_what_a_query_sees_of_a_node_keeps_its_mean_weight_when_edges_are_left_out() -> None:
+    """Over many queries, each without another half of the pairs."""
+    rng, count = np.random.default_rng(0), 4000
+    graph = random_edges(rng, 30, 60)
+    queries = random_queries(rng, 30, count)._replace(
+        head=np.zeros(count, np.int64), tail=np.full(count, -1), out=np.ones(count), into=np.ones(count)
+    )
+    reads = {"first": np.zeros(count, np.int64), "last": np.full(count, 30), "reads": np.ones(30, bool)}
+    whole, dropped = (frontiers(graph, queries._replace(**reads), 1, 30, drop)[0] for drop in (0.0, 0.5))
+    assert len(dropped.weight) < 0.6 * len(whole.weight)
+    assert dropped.weight.sum() == pytest.approx(whole.weight.sum(), rel=0.05)

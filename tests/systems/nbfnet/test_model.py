@@ -13,9 +13,12 @@ from torch.nn import functional as F
 
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import resolve
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.scorer import query_scores
+from graphmill.systems.nbfnet.settings import PRESETS, SMALL_GRAPH
 from graphmill.systems.nbfnet.system import NbfnetSystem, QueryBatch
+from graphmill.systems.registry import choose_preset
 from tests.training.cases import CASES, typed_graph
 
 
@@ -148,3 +151,11 @@ def test_degrees_in_training_do_not_tell_which_target_has_lost_a_link(graph: Typ
     np.testing.assert_allclose(np.mean(drawn, 0), exact, atol=0.6)
     assert (np.std(drawn, 0)[exact > 3] > 0.5).all()
     assert not np.std(drawn, 0)[exact == 0].any()
+
+
+def test_a_small_graph_has_its_preset_and_a_larger_one_the_defaults(graph: TypedGraph) -> None:
+    job = resolve({"system": "nbfnet", "data": str(graph.path), "training": {"epochs": 2}}, "test")
+    assert job.preset == "small_graph"
+    assert job.settings.model.num_layers == PRESETS["small_graph"]["model"]["num_layers"]
+    assert job.settings.training.epochs == 2, "what is written holds"
+    assert choose_preset("nbfnet", "cpu", 8 << 30, SMALL_GRAPH + 1)[0] == "none"

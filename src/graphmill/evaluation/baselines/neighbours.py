@@ -147,15 +147,15 @@ class NeighbourScorer:
     def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
-        vectors: Any = self.rows[source.offset : source.offset + source.count]
+        mine: Any = self.rows[source.offset : source.offset + source.count]
         theirs: Any = self.rows[target.offset : target.offset + target.count]
         if not isinstance(self.rows, np.ndarray):
-            return similar(vectors, theirs, links, heads, side)
+            return similar(mine, theirs, links, heads, side)
         parts: dict[Side, Float32] = {}
         if side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
-                self._sums = relation, np.ascontiguousarray(links.T @ vectors)
-            parts["source"] = vectors[heads] @ self._sums[1].T
+                self._sums = relation, np.ascontiguousarray(links.T @ mine)
+            parts["source"] = mine[heads] @ self._sums[1].T
         if side in ("both", "target"):
             parts["target"] = (links[heads] @ theirs) @ theirs.T
         return parts

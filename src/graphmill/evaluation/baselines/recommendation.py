@@ -262,11 +262,11 @@ def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     item to score."""
     kept = np.ones(matrix.nnz, bool)
     for row in np.flatnonzero(np.diff(matrix.indptr) > k).tolist():
-        span = slice(matrix.indptr[row], matrix.indptr[row + 1])
-        values = matrix.data[span]
+        entries = slice(matrix.indptr[row], matrix.indptr[row + 1])
+        values = matrix.data[entries]
         least = np.partition(values, -k)[-k]
-        kept[span] = values > least
-        kept[span.start + np.flatnonzero(values == least)[: k - int(kept[span].sum())]] = True
+        kept[entries] = values > least
+        kept[entries.start + np.flatnonzero(values == least)[: k - int(kept[entries].sum())]] = True
     column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[kept]
     return sp.csr_matrix((matrix.data[kept], (matrix.indices[kept], column)), matrix.shape)
 

@@ -16,7 +16,8 @@ from graphmill.kernels.runtime.threads import has_numba
 
 def frontiers(edges: Edges, queries: Queries, layers: int, cap: int, drop: float = 0.0) -> list[Layer]:
     """The layers of a batch of queries. ``cap`` does not count in the last layer; ``drop``: share of the node pairs
-    whose edges of a kind are left out, by a hash of the pair, the kind and the query's key."""
+    whose edges of a kind are left out, by a hash of the pair, the kind and the query's key. The other edges weigh more by
+    1 / (1 − ``drop``), so that sums over edges keep their mean, as in dropout."""
     step = _step
     if has_numba():
         from graphmill.kernels.frontier import cpu
@@ -29,7 +30,7 @@ def frontiers(edges: Edges, queries: Queries, layers: int, cap: int, drop: float
     for number in range(layers):
         layer, mass = step(edges, queries, node, start, mass, number == layers - 1, cap, least)
         node, start = layer.node, layer.start
-        result.append(layer)
+        result.append(layer._replace(weight=layer.weight / np.float32(1.0 - drop)) if drop else layer)
     return result
 
 

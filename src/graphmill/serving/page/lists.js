@@ -31,10 +31,10 @@ function condition(text) {
 
 export function showRuns(where, runs) {
   if (!runs.length) return where.replaceChildren(make("p", { class: "quiet" }, "There is no finished run beside these versions."));
-  const flat = runs.map((run) => ({ model: `${run.dataset}/${run.model}`, run: run.run.split("/").pop(), when: run.when.slice(0, 16).replace("T", " "),
+  const flat = runs.map((run) => ({ model: `${run.dataset}/${run.model}`, run: run.run.split("/").pop(), system: run.system, when: run.when.slice(0, 16).replace("T", " "),
     verdict: run.verdict.word, ...run.metrics, ...run.settings }));
   const names = [...new Set(flat.flatMap(Object.keys))];
-  const chosen = names.filter((name, i) => i < 4 || name.includes("mrr") || name.includes("ndcg@10") || name.includes("."));
+  const chosen = names.filter((name, i) => i < 5 || /mrr|ndcg@10|recall@20|\./.test(name));
   let [by, down] = ["when", true];
   const filter = make("input", { type: "search", "aria-label": "Filter runs", placeholder: "test_mrr > 0.2 epochs = 20, or a word" });
   const list = make("div");

@@ -8,5 +8,6 @@ ENTRIES = {
         "BlendSettings",
         "BlendSystem",
         "Blend of spectral vectors, kNN, paths, ComplEx and NBFNet, weighed on validation links by relation",
+        new_nodes=True,
     ),
 }

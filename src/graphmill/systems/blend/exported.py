@@ -49,19 +49,19 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> BlendSco
         elif name == FEATURES:
             parts[name] = FeatureSimilarity(links, array_of(arrays, "features.rows", (len(vectors), None), "f"))
         else:
-            own = {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
+            part = {key.removeprefix(f"{name}."): value for key, value in arrays.items() if key.startswith(f"{name}.")}
             if name == NBFNET:
-                parts[name] = Trained(nbfnet_scorer(own, links))
+                parts[name] = Trained(nbfnet_scorer(part, links))
             else:
-                table = array_of(own, "vectors", (len(vectors), None), "f")
-                parts[name] = Trained(registry.exported_scorer(name, own | links.arrays(), table))
+                table = array_of(part, "vectors", (len(vectors), None), "f")
+                parts[name] = Trained(registry.exported_scorer(name, part | links.arrays(), table))
     return BlendScorer(links, parts, np.stack(list(mix.values()), 1))
 
 
 def _names(arrays: Mapping[str, np.ndarray]) -> list[str]:
     """The parts of an export, popularity first."""
-    found = sorted(key.removeprefix("mix.") for key in arrays if key.startswith("mix."))
+    named = sorted(key.removeprefix("mix.") for key in arrays if key.startswith("mix."))
     known = [POPULARITY, SPECTRAL, KNN, PATHS, FEATURES, "complex", NBFNET]
-    if POPULARITY not in found or not set(found) <= set(known):
-        raise InputError(f"its parts are {', '.join(found) or 'none'}, and not those of a blend")
-    return [name for name in known if name in found]
+    if POPULARITY not in named or not set(named) <= set(known):
+        raise InputError(f"its parts are {', '.join(named) or 'none'}, and not those of a blend")
+    return [name for name in known if name in named]

@@ -26,10 +26,10 @@ def grown_factors(
     edges = [np.zeros((len(total), 1)) for total in sums]
     number = {t.name: n for n, t in enumerate(graph.node_types)}
     for relation, matrix in zip(graph.relations, links.outgoing, strict=True):
-        ends, own = (number[relation.source], number[relation.target]), relations[relation.index][None]
-        real, imaginary = own.chunk(2, dim=1)
+        ends, vector = (number[relation.source], number[relation.target]), relations[relation.index][None]
+        real, imaginary = vector.chunk(2, dim=1)
         conjugate = torch.cat([real, -imaginary], 1)
-        for mine, theirs, joined, weight in ((*ends, matrix, conjugate), (*ends[::-1], matrix.T, own)):
+        for mine, theirs, joined, weight in ((*ends, matrix, conjugate), (*ends[::-1], matrix.T, vector)):
             known = joined.tocsr()[:, : len(of_type[theirs])]
             sums[mine] += known @ products(of_type[theirs], weight, "complex").numpy()
             edges[mine] += np.asarray(known.sum(1)).reshape(-1, 1)

@@ -36,8 +36,8 @@ def memory_parts(graph: TypedGraph, settings: BlendSettings, setup: Setup) -> li
               for t in graph.node_types]  # fmt: skip
     trained, remedy = [], "name model.parts, without {}"
     if "complex" in wanted:
-        own = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
-        held = [p for p in complex_parts(graph, own, setup) if p.when != "evaluation"]
+        factors = FactorSettings.model_validate(complex_values(graph, 0, "cpu"))
+        held = [p for p in complex_parts(graph, factors, setup) if p.when != "evaluation"]
         trained += [replace(part, remedy=remedy.format("complex")) for part in held]
     if NBFNET in wanted:
         network = NbfnetSettings.model_validate(nbfnet_values(graph, 0, "cpu"))

@@ -42,22 +42,22 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
     """float32 [relations, parts] for ``scorer``, from held-out links; relations without any get the best choice by the mean
     over the others. On these links its macro MRR is at least that of every part alone.
     """
-    asked = [_some(r, queries, seed) for r in queries.relations if len(r.heads)]
-    if not asked:
+    sampled_queries = [_some(r, queries, seed) for r in queries.relations if len(r.heads)]
+    if not sampled_queries:
         return scorer.mix
     alone, mixed = choices_of(scorer.parts)
     choices = list(dict.fromkeys([*mixed, *alone.values()]))
-    means = np.stack([_reciprocal_ranks(scorer, r, choices).mean(1) for r in asked])
+    means = np.stack([_reciprocal_ranks(scorer, r, choices).mean(1) for r in sampled_queries])
     shared, values = means.mean(0), np.array(choices, np.float32)
     highest = max(shared[choices.index(choice)] for choice in alone.values())
     for best in (BEST, 1):
-        found = np.tile(_mean_of_best(values, shared, best), (len(scorer.mix), 1))
-        for relation, own in zip(asked, means, strict=True):
-            weighed = len(relation.heads) * own / max(own.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
-            found[relation.relation] = _mean_of_best(values, weighed, best)
-        reached = [_reciprocal_ranks(scorer, r, [tuple(found[r.relation].tolist())]).mean() for r in asked]
+        amounts = np.tile(_mean_of_best(values, shared, best), (len(scorer.mix), 1))
+        for relation, each in zip(sampled_queries, means, strict=True):
+            weighed = len(relation.heads) * each / max(each.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
+            amounts[relation.relation] = _mean_of_best(values, weighed, best)
+        reached = [_reciprocal_ranks(scorer, r, [tuple(amounts[r.relation].tolist())]).mean() for r in sampled_queries]
         if np.mean(reached) >= highest:
-            return found
+            return amounts
     return np.tile(values[shared.argmax()], (len(scorer.mix), 1))
 
 
@@ -83,8 +83,8 @@ def choices_of(parts: Mapping[str, Part]) -> tuple[dict[str, Amounts], list[Amou
     place = names.index(POPULARITY)
     alone = {}
     for name, part in parts.items():
-        own = dict.fromkeys(names, 0.0) | {POPULARITY: part.alone[1]}
-        alone[name] = tuple((own | ({} if name == POPULARITY else {name: part.alone[0]})).values())
+        amounts = dict.fromkeys(names, 0.0) | {POPULARITY: part.alone[1]}
+        alone[name] = tuple((amounts | ({} if name == POPULARITY else {name: part.alone[0]})).values())
     every = product(*(part.amounts for part in parts.values()))
     return alone, [c for c in every if any(amount for n, amount in enumerate(c) if n != place)]
 
@@ -97,21 +97,21 @@ def _some(relation: RelationQueries, queries: LinkQueries, seed: int) -> Relatio
 
 def _mean_of_best(choices: np.ndarray, values: np.ndarray, best: int) -> np.ndarray:
     """float32 [parts]: the mean of the ``best`` rows of ``choices`` [choices, parts] by ``values`` [choices]."""
-    found: np.ndarray = choices[np.argsort(-values, kind="stable")[:best]].mean(0)
-    return found
+    mean: np.ndarray = choices[np.argsort(-values, kind="stable")[:best]].mean(0)
+    return mean
 
 
 def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: Sequence[Amounts]) -> np.ndarray:
     """float64 [choices, links]: the reciprocal rank of each link of a relation."""
     reciprocal = np.zeros((len(choices), len(relation.heads)))
     rows, few = (max(1, size // max(relation.candidates, 1)) for size in (SCORES, MIXED))
-    there = [any(choice[n] for choice in choices) for n in range(len(scorer.parts))]
+    used = [any(choice[n] for choice in choices) for n in range(len(scorer.parts))]
     for start in range(0, len(relation.heads), rows):
         scorer.poll()
         heads = relation.heads[start : start + rows]
         scores = [
             part.scores(relation.relation, heads) if wanted else torch.zeros(len(heads), 1)
-            for part, wanted in zip(scorer.parts.values(), there, strict=True)
+            for part, wanted in zip(scorer.parts.values(), used, strict=True)
         ]
         for first in range(0, len(heads), few):
             queries = slice(start + first, start + min(first + few, len(heads)))
@@ -130,7 +130,7 @@ def _mixtures(scores: list[Tensor], choices: Sequence[Amounts]) -> Iterator[Tens
         alike = next((n for n, pair in enumerate(zip(before, choice, strict=False)) if pair[0] != pair[1]), len(sums))
         del sums[alike:]
         for amount, score in zip(choice[alike:], scores[alike:], strict=True):
-            own = amount * score
-            sums.append(sums[-1] + own if sums else own)
+            term = amount * score
+            sums.append(sums[-1] + term if sums else term)
         before = choice
         yield sums[-1]

@@ -41,6 +41,7 @@ def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
     most = MOST_PASSES * degrees_of(graph).edges / (NbfnetSettings.base_batch * epochs)
     return {
         "system": NBFNET,
+        "preset": "none",
         "data": str(graph.path),
         "training": {"seed": seed, "steps_per_epoch": max(1, min(steps, round(most)))},
         "acceleration": {"device": device},

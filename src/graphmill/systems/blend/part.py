@@ -72,5 +72,5 @@ class Trained(Part):
 
     def scores(self, relation: int, heads: np.ndarray) -> Tensor:
         """:meth:`Part.scores`."""
-        found: Tensor = self.scorer.score_targets(relation, heads)
-        return found.float().cpu()
+        result: Tensor = self.scorer.score_targets(relation, heads)
+        return result.float().cpu()

@@ -51,9 +51,9 @@ class PathWeights(nn.Module):
         if bool(self.fitted):
             return
         most = max(10, min(LINKS, ALL_LINKS // max(len(links.outgoing), 1)))
-        asked, rest = _apart(links, most, seed)
+        chosen, rest = _apart(links, most, seed)
         paths = TypedPaths(rest)
-        for relation, (heads, tails) in enumerate(asked):
+        for relation, (heads, tails) in enumerate(chosen):
             if len(heads):
                 channels = _channels(paths, relation, heads, tails)
                 weights = _fitted(paths, relation, channels, heads, tails, links, seed)
@@ -119,23 +119,23 @@ def compressed(x: np.ndarray) -> np.ndarray:
 def _apart(links: PairedLinks, most: int, seed: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], TrainingLinks]:
     """Some links of each relation (heads, tails), at most a third; and all links without these and their reverses."""
     entries = [matrix.tocoo() for matrix in links.outgoing]
-    asked, gone = [], [np.zeros(0, np.int64)]
-    for number, own in enumerate(entries):
-        chosen = generator(seed, "paths", number).permutation(own.nnz)[: min(most, own.nnz // 3)]
-        asked.append((own.row[chosen].astype(np.int64), own.col[chosen].astype(np.int64)))
-        gone.append(own.data[chosen])
-    left_out = np.zeros(max((int(own.data.max(initial=0)) for own in entries), default=0), bool)
+    kept, gone = [], [np.zeros(0, np.int64)]
+    for number, coo in enumerate(entries):
+        chosen = generator(seed, "paths", number).permutation(coo.nnz)[: min(most, coo.nnz // 3)]
+        kept.append((coo.row[chosen].astype(np.int64), coo.col[chosen].astype(np.int64)))
+        gone.append(coo.data[chosen])
+    left_out = np.zeros(max((int(coo.data.max(initial=0)) for coo in entries), default=0), bool)
     left_out[np.concatenate(gone) - 1] = True
-    return asked, links.without(left_out)
+    return kept, links.without(left_out)
 
 
 def _channels(paths: TypedPaths, relation: int, heads: np.ndarray, tails: np.ndarray) -> list[tuple[int, int]]:
     source, target = paths.kinds[relation]
     firsts = sum(start == source for start, _ in paths.kinds.values())
     if firsts * sum(end == target for _, end in paths.kinds.values()) <= CHANNELS**2 // 2:
-        found = list(paths.between(relation))
-        if len(found) <= CHANNELS:
-            return found
+        channels = list(paths.between(relation))
+        if len(channels) <= CHANNELS:
+            return channels
     return paths.common(relation, heads, tails, CHANNELS)
 
 
@@ -155,10 +155,10 @@ def _fitted(
     wrong = np.sort(generator(seed, "paths against", relation).permutation(candidates)[:CANDIDATES])
     counts = np.zeros((len(channels), len(heads), 1 + len(wrong)), np.float32)
     for row, (first, second) in zip(counts, channels, strict=True):
-        found = paths.step(first)[heads]
-        found = found if second == NONE else found @ paths.step(second)
-        row[:, 0] = np.asarray(found[np.arange(len(heads)), tails]).ravel()
-        row[:, 1:] = found[:, wrong].toarray()
+        products = paths.step(first)[heads]
+        products = products if second == NONE else products @ paths.step(second)
+        row[:, 0] = np.asarray(products[np.arange(len(heads)), tails]).ravel()
+        row[:, 1:] = products[:, wrong].toarray()
     size = np.sqrt((counts[:, :, 0] ** 2).mean(1) + (counts[:, :, 1:] ** 2).mean((1, 2))) + 1e-6
     barred = torch.from_numpy(links.outgoing[relation][heads][:, wrong].toarray() != 0)
     features = torch.from_numpy(counts / size[:, None, None])

@@ -24,11 +24,11 @@ class BlendScorer:
         """Local head numbers int64 [B] → fp32 [B, candidates]. Parts whose amount is 0 are not computed."""
         self.poll()
         amounts = zip(self.parts.values(), self.mix[relation].tolist(), strict=True)
-        found = torch.zeros(len(heads), self.links.outgoing[relation].shape[1])
+        scores = torch.zeros(len(heads), self.links.outgoing[relation].shape[1])
         for part, amount in amounts:
             if amount:
-                found += amount * part.scores(relation, heads)
-        return found
+                scores += amount * part.scores(relation, heads)
+        return scores
 
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
         """One score per link: local numbers int64 [B] → fp32 [B]."""

@@ -102,8 +102,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         """Those of the trained parts."""
         keys: dict[str, tuple[str, list[str]]] = {}
         for name, system in self.trained.items():
-            own = system.row_keys(model.parts[name])
-            keys |= {f"parts.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in own.items()}
+            of_part = system.row_keys(model.parts[name])
+            keys |= {f"parts.{name}.{key}": (f"{name}.{label}", rows) for key, (label, rows) in of_part.items()}
         return keys
 
     def carry_over(self, model: BlendModule, tensors: Mapping[str, Tensor], old: OldRows) -> int:
@@ -115,8 +115,8 @@ class BlendSystem(BaseSystem[BlendModule]):
         if not old.same_relations:
             raise InputError("a blend weighs its parts by relation, and the live version's graph has other relations")
         prefix = f"parts.{SPECTRAL}."
-        own = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
-        return self.vectors.carry_over(model.parts[SPECTRAL], own, old)
+        of_part = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
+        return self.vectors.carry_over(model.parts[SPECTRAL], of_part, old)
 
     # ---------------------------------------------------------------- fitting
 
@@ -209,11 +209,11 @@ class BlendSystem(BaseSystem[BlendModule]):
             arrays["features.rows"] = comparable_rows(self.graph, later)
         for name, system in self.trained.items():
             if name == NBFNET:
-                own = nbfnet_arrays(system, model.parts[name])
+                of_part = nbfnet_arrays(system, model.parts[name])
             else:
-                own = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
-                own["vectors"] = (vectors or {}).get(name, self._table(model, name))
-            arrays |= {f"{name}.{key}": value for key, value in own.items()}
+                of_part = {key: value for key, value in system.scoring(model.parts[name]).items() if key not in shared}
+                of_part["vectors"] = (vectors or {}).get(name, self._table(model, name))
+            arrays |= {f"{name}.{key}": value for key, value in of_part.items()}
         return arrays
 
     def _table(self, model: BlendModule, name: str) -> np.ndarray:

@@ -37,9 +37,9 @@ class ConveData:
         head, relation, tail = both_directions(self.triples, self.num_relations).T
         query = head * (2 * self.num_relations) + relation
         keys = sorted_unique(query * self.num_entities + tail)
-        asked, start = np.unique(keys // self.num_entities, return_index=True)
-        self.query_head = asked // (2 * self.num_relations)
-        self.query_relation = asked % (2 * self.num_relations)
+        queries, start = np.unique(keys // self.num_entities, return_index=True)
+        self.query_head = queries // (2 * self.num_relations)
+        self.query_relation = queries % (2 * self.num_relations)
         self.indptr = np.append(start, len(keys)).astype(np.int64)
         self.tails = keys % self.num_entities
 

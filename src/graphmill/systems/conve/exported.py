@@ -60,8 +60,8 @@ class ConveExport(ExportedScorer):
 
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
         """:meth:`ExportedScorer.scores`."""
-        found: Tensor = self.model(heads, torch.full_like(heads, relation)) @ self.vectors[targets].T
-        return found + self.model.entity_bias[targets]
+        products: Tensor = self.model(heads, torch.full_like(heads, relation)) @ self.vectors[targets].T
+        return products + self.model.entity_bias[targets]
 
 
 def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ConveExport:

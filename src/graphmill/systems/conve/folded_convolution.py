@@ -64,12 +64,12 @@ class _Windows(torch.autograd.Function):
         ctx.shape, ctx.kernel = picture.shape, (height, width)
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
-        found = picture.new_empty(batch, height * width + 1, rows, columns)
+        windows = picture.new_empty(batch, height * width + 1, rows, columns)
         # One launch for all entries; torch's F.unfold needs one launch per picture.
         seen = picture.unfold(1, height, 1).unfold(2, width, 1).permute(0, 3, 4, 1, 2)
-        found[:, :-1].unflatten(1, (height, width)).copy_(seen)
-        found[:, -1] = 1.0
-        cells = found.flatten(2)
+        windows[:, :-1].unflatten(1, (height, width)).copy_(seen)
+        windows[:, -1] = 1.0
+        cells = windows.flatten(2)
         ctx.save_for_backward(cells)
         total = torch.bmm(cells, cells.transpose(1, 2)).sum(0)
         return cells, total.to(sum_dtype(total.device, total.dtype))

@@ -138,12 +138,12 @@ class _OneToN(torch.autograd.Function):
         factor = gradient / ctx.scale
         # Reading a number is free on the CPU; elsewhere it would wait for the device.
         as_expected = factor.device.type == "cpu" and abs(factor.item() - 1.0) < torch.finfo(factor.dtype).eps * 2
-        found = [
+        gradients = [
             None if g is None else (g if as_expected else g.mul_(factor.to(g.dtype))).to(dtype)
             for g, dtype in zip(ctx.gradients, ctx.dtypes, strict=True)
         ]
         ctx.gradients = None  # so that the parameter can take the memory instead of copying it
-        return (*found, None, None, None, None, None, None, None)
+        return (*gradients, None, None, None, None, None, None, None)
 
 
 def _slopes(scores: Tensor, bias: Tensor | None, zero: float, entity_sums: Tensor | None) -> Tensor:

@@ -28,12 +28,12 @@ class ConveScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates], valid until the next call."""
         self.poll()
-        asking, asked = self._ends[relation]
+        sources, targets = self._ends[relation]
         device = self.model.entities.device
         with torch.no_grad():
-            rows = torch.from_numpy(np.ascontiguousarray(heads + asking.offset)).to(device)
+            rows = torch.from_numpy(np.ascontiguousarray(heads + sources.offset)).to(device)
             x = self.model(rows, torch.full_like(rows, relation))
             if self._memory is None or len(self._memory) < len(x) or self._memory.dtype != x.dtype:
                 self._memory = x.new_empty(len(x), self.model.config.num_entities)
             scores = self.model.scores(x, self._memory[: len(x)])
-        return scores[:, asked.offset : asked.offset + asked.count]
+        return scores[:, targets.offset : targets.offset + targets.count]

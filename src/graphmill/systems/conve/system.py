@@ -48,8 +48,8 @@ class ConveSystem(TableSystem[ConvE]):
     def advice(self) -> list[str]:
         """Advice before the first step: a small graph gets too few steps."""
         steps, epochs = self.phases[0].steps_per_epoch, self.settings.training.epochs
-        asked, triples = self.settings.acceleration, len(self.data.triples)
-        if triples > SMALL_GRAPH or asked.batch_size or steps * epochs >= FEW_STEPS:
+        acceleration, triples = self.settings.acceleration, len(self.data.triples)
+        if triples > SMALL_GRAPH or acceleration.batch_size or steps * epochs >= FEW_STEPS:
             return []
         return [
             f"{triples:,} training triples in steps of {self.batch_size} queries are {steps * epochs:,} steps in {epochs} "

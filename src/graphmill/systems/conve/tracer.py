@@ -101,9 +101,9 @@ class ConveTracer:
         relation = RowGradients("relations", (queries.relation[which],), (into_relation,))
         return [table, relation, *below, bias]
 
-    def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
-        """The forward pass of the distinct queries in ``asked`` [n, 2], and the place of each row among them."""
-        keys, which = np.unique(asked[:, 0] * self.width + asked[:, 1], return_inverse=True)
+    def _queries(self, queries: np.ndarray) -> tuple[_Queries, Tensor]:
+        """The forward pass of the distinct queries in ``queries`` [n, 2], and the place of each row among them."""
+        keys, which = np.unique(queries[:, 0] * self.width + queries[:, 1], return_inverse=True)
         head, relation = self._tensor(keys // self.width), self._tensor(keys % self.width)
         model = self.model
         picture = model.picture(model.entities[head], model.relations[relation]).flatten(1)
@@ -116,8 +116,8 @@ class ConveTracer:
         features = maps.clamp_(min=0.0).view(len(windows), -1)
         hidden, x = _norm(features @ self.weight.T + model.projection.bias, model.output_norm)
         with_one = F.pad(windows, (0, 1), value=1.0)
-        found = _Queries(keys, head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
-        return found, self._tensor(which.reshape(-1))
+        traced = _Queries(keys, head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
+        return traced, self._tensor(which.reshape(-1))
 
     def _backward(self, q: _Queries, which: Tensor, slope: Tensor) -> tuple[list[Factor], Tensor, Tensor]:
         """From ∂ℓ/∂x [n, d] to factors of all layers below the entities, ∂ℓ/∂(head vector), ∂ℓ/∂(relation vector)."""

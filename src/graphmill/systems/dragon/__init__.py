@@ -9,5 +9,6 @@ ENTRIES = {
         "DragonSystem",
         "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
         ranks="items",
+        new_nodes=True,
     ),
 }

@@ -33,12 +33,12 @@ def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> Sp
     if not shares.sum() > 0:
         raise SettingsError("model.item_graph_weights are all 0; at least one modality must count")
     items = len(sets[0].features)
-    found = []
+    pairs = []
     for modality, share in zip(sets, shares / shares.sum(), strict=True):
         if share:
             row, column = _nearest_pairs(modality, k)
-            found.append((row * items + column, share / np.bincount(row, minlength=items)[row]))
-    keys, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            pairs.append((row * items + column, share / np.bincount(row, minlength=items)[row]))
+    keys, values = (np.concatenate(parts) for parts in zip(*pairs, strict=True))
     # Entries at the same place (from two modalities) are added up, so that products have fewer of them.
     keys, where = np.unique(keys, return_inverse=True)
     return sparse_matrix(keys // items, keys % items, np.bincount(where, weights=values), (items, items))
@@ -63,11 +63,11 @@ def user_graph(view: Interactions, k: int) -> SparseMatrix:
 def _nearest_pairs(modality: Modality, k: int) -> tuple[np.ndarray, np.ndarray]:
     """(item, neighbour) int64 pairs, including each item with itself."""
     items = len(modality.features)
-    own = np.arange(items)
+    every = np.arange(items)
     has = np.flatnonzero(modality.present & (modality.features != 0).any(1))
     wanted = min(k - 1, len(has) - 1)
     if wanted < 1:
-        return own, own
-    found = nearest(modality.features[has], np.arange(len(has)), wanted)
+        return every, every
+    neighbours = nearest(modality.features[has], np.arange(len(has)), wanted)
     row = np.repeat(has, wanted)
-    return np.concatenate((own, row)), np.concatenate((own, has[found.rows.reshape(-1)]))
+    return np.concatenate((every, row)), np.concatenate((every, has[neighbours.rows.reshape(-1)]))

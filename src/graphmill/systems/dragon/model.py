@@ -90,8 +90,8 @@ class Dragon(nn.Module):
     ) -> Tensor:
         """``users`` [U, width] plus the sum over similar users: all rows, or only ``rows`` int64 [m]; ``cut`` (or
         ``graph``) then has only these."""
-        own = users if rows is None else table_rows(users, rows)
-        return propagate(graph if cut is None else cut, users) + own
+        before = users if rows is None else table_rows(users, rows)
+        return propagate(graph if cut is None else cut, users) + before
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
@@ -101,8 +101,8 @@ class Dragon(nn.Module):
         near = items
         for _ in range(self.config.item_layers - 1):
             near = propagate(graph, near)
-        own = items if rows is None else table_rows(items, rows)
-        return propagate(graph if cut is None else cut, near) + own
+        before = items if rows is None else table_rows(items, rows)
+        return propagate(graph if cut is None else cut, near) + before
 
 
 class FeatureTower(nn.Module):

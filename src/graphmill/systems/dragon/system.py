@@ -47,7 +47,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
         items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         users = user_graph(view, m.user_neighbours) if m.user_neighbours else None
         self._similar: dict[str, SparseMatrix | None] = {USERS: users, ITEMS: items}
-        self._similar_there = self._similar
+        self._similar_on_device = self._similar
         self.on_interactions().to(self.device)
         return self
 
@@ -60,7 +60,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
     def to(self, device: torch.device) -> None:
         """Moves the graphs to the device; the features move with the network."""
         super().to(device)
-        self._similar_there = {side: graph and graph.to(device) for side, graph in self._similar.items()}
+        self._similar_on_device = {side: graph and graph.to(device) for side, graph in self._similar.items()}
 
     def parameter_groups(self, model: Dragon, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
@@ -101,15 +101,15 @@ class DragonSystem(MultimodalSystem[Dragon]):
         """Final vectors of the users or items (``side``) ``some``, int64 [m], distinct and ascending; ``table``: all before
         the homogeneous graphs."""
         add = model.add_users if side == USERS else model.add_items
-        rows, here, there = self._tensor(some), self._similar[side], self._similar_there[side]
-        if here is None or there is None:
+        rows, graph, device_graph = self._tensor(some), self._similar[side], self._similar_on_device[side]
+        if graph is None or device_graph is None:
             return table_rows(table, rows)
         if len(some) > MOST_ROWS * len(table):
-            return table_rows(add(table, there), rows)
-        most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
+            return table_rows(add(table, device_graph), rows)
+        most = int(graph.forward.indptr.diff().max()) if len(graph.forward.value) else 0
         on_host = self.device.type == "cpu" or not most
-        cut = select_rows(here, some).to(self.device) if on_host else cut_rows(there, rows, most)
-        return add(table, there, rows, cut)
+        cut = select_rows(graph, some).to(self.device) if on_host else cut_rows(device_graph, rows, most)
+        return add(table, device_graph, rows, cut)
 
     def compilables(self, model: Dragon) -> list[Compilable]:
         """The feature towers, without the products with the graphs."""
@@ -119,19 +119,19 @@ class DragonSystem(MultimodalSystem[Dragon]):
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
         columns; and for id embeddings the loss of the same pairs, and their norm.
         """
-        count, o, found = float(len(chunk)), self.settings.objective, []
+        count, o, terms = float(len(chunk)), self.settings.objective, []
         users, items = self._tensors(chunk.users, chunk.items)
         if NORM in self.term_names:
             tables = [squares(table_rows(p, users)) for p in model.preferences]
             weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
             total = torch.stack(tables).sum() / model.config.embedding_dim + weights
-            found.append(Term(NORM, total, count, o.regularisation))
+            terms.append(Term(NORM, total, count, o.regularisation))
         if model.identities is not None:
             # A separate loss: in a joint one they would fit the pairs, and the features would learn almost nothing.
             loss, norm = self.pair_losses(PairRows(model.identities.user, model.identities.item, users, items))
-            found.append(Term(IDENTITY, loss, count, self.loss_scale))
-            found.append(Term(IDENTITY_NORM, norm, count, o.identity_regularisation))
-        return found
+            terms.append(Term(IDENTITY, loss, count, self.loss_scale))
+            terms.append(Term(IDENTITY_NORM, norm, count, o.identity_regularisation))
+        return terms
 
     def vectors(self, model: Dragon) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items, fp32, of the model in eval mode."""
@@ -141,8 +141,8 @@ class DragonSystem(MultimodalSystem[Dragon]):
             items = self._final(model, ITEMS, items, np.arange(len(items)))
             if model.identities is None:
                 return users, items
-            own = model.identities
-            return torch.cat((users, own.user.float()), 1), torch.cat((items, own.item.float()), 1)
+            identities = model.identities
+            return torch.cat((users, identities.user.float()), 1), torch.cat((items, identities.item.float()), 1)
 
     @property
     def embedding_width(self) -> int:

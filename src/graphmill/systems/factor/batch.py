@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +18,7 @@ class FactorBatch(DividedBatch):
 
     ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
     ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
-    type, all its nodes. ``own_degree`` float32 [B]: log of the number of training links into the tail, this link
+    type, all its nodes. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link
     included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
     and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
     use popularity. ``terms``: names of the loss's terms.
@@ -29,23 +28,18 @@ class FactorBatch(DividedBatch):
     relation: np.ndarray
     tail: np.ndarray
     kind: np.ndarray
-    own_degree: np.ndarray
+    target_degree: np.ndarray
     nodes: np.ndarray
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
     degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
     terms: tuple[str, ...] = (SOFTMAX,)
 
-    ROWS = ("head", "relation", "tail", "kind", "own_degree")
+    ROWS = ("head", "relation", "tail", "kind", "target_degree")
 
     @property
     def weights(self) -> Mapping[str, float]:
         """The number of links, for each term."""
         return dict.fromkeys(self.terms, float(len(self)))
-
-    def split(self, parts: int) -> Sequence[FactorBatch]:
-        """Contiguous chunks of links."""
-        bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
-        return [self.take(slice(a, b)) for a, b in pairwise(bounds.tolist())]
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays; arrays of the candidates by type number."""

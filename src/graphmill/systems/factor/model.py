@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 
-Product = Literal["complex", "distmult"]
-PRODUCTS: tuple[Product, ...] = ("complex", "distmult")
 Score = Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]
 SCORES: tuple[Score, ...] = ("complex", "distmult", "rotate", "transe_l1", "transe_l2")
-"""The scores; an export has the place of its own."""
+"""The scores; an export has the place of its model's."""
+PRODUCTS: tuple[Score, ...] = ("complex", "distmult")
+"""Those that are sums of products."""
 
 INITIAL_LENGTH = 0.5
 """Root mean square length of the initial vectors: short, so that the first scores are close to each other."""
@@ -62,7 +62,7 @@ def joined(heads: Tensor, relations: Tensor, score: Score) -> Tensor:
     """Vectors of heads [B, d] and of relations [B or 1, d] → [B, d], which a target's vector is compared with."""
     if score.startswith("transe"):
         return heads + relations
-    return products(heads, relations, "distmult" if score == "distmult" else "complex")
+    return products(heads, relations, score)
 
 
 def scores_of_all(x: Tensor, targets: Tensor, score: Score) -> Tensor:
@@ -87,17 +87,17 @@ def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     return -difference.square().sum(1).clamp(min=SHORTEST).sqrt()
 
 
-def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, product: Product) -> Tensor:
-    """Products [B, R] of all ``relations`` [R, d] with heads and targets [B, d]."""
-    if product == "complex":
+def scores_of_relations(heads: Tensor, targets: Tensor, relations: Tensor, score: Score) -> Tensor:
+    """Scores [B, R], one of :data:`PRODUCTS`, of all ``relations`` [R, d] with heads and targets [B, d]."""
+    if score == "complex":
         real, imaginary = heads.chunk(2, dim=1)
         heads = torch.cat([real, -imaginary], dim=1)
-    return products(heads, targets, product) @ relations.T
+    return products(heads, targets, score) @ relations.T
 
 
-def products(left: Tensor, right: Tensor, score: Product) -> Tensor:
-    """[B, d] each, or one of them [1, d] → [B, d]: products of entries, or of complex numbers (a row's first half is
-    real)."""
+def products(left: Tensor, right: Tensor, score: Score) -> Tensor:
+    """[B, d] each, or one of them [1, d] → [B, d]: products of entries for distmult, else of complex numbers (a row's first
+    half is real)."""
     if score == "distmult":
         return left * right
     a, b = left.chunk(2, dim=1)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from itertools import chain, islice
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -24,7 +25,6 @@ from graphmill.systems.factor.exported import scoring_arrays
 from graphmill.systems.factor.model import (
     PRODUCTS,
     FactorTables,
-    Product,
     joined,
     scores_of_all,
     scores_of_pairs,
@@ -54,30 +54,21 @@ class FactorSystem(TableSystem[FactorTables]):
         self.edges = TrainEdges(graph)
         types = {t.name: number for number, t in enumerate(graph.node_types)}
         offset = {t.name: t.offset for t in graph.node_types}
-        rows, own_degree = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.float32)]
-        degrees = {}
+        rows, local = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.int64)]
         for relation in self.edges.relations:
             edges = self.edges.edges(relation)
-            same = np.ones(len(edges.src), np.int64)
-            degree = np.bincount(edges.dst, minlength=self.edges.ends(relation.index)[1].count)
-            reached = np.flatnonzero(degree)
-            degrees[relation.index] = reached, np.log1p(degree[reached]).astype(np.float32)
-            own_degree.append(np.log(np.maximum(degree[edges.dst], 1)).astype(np.float32))
-            rows.append(
-                np.stack(
-                    [
-                        edges.src + offset[relation.source],
-                        same * relation.index,
-                        edges.dst + offset[relation.target],
-                        same * types[relation.target],
-                    ],
-                    axis=1,
-                )
-            )
-        self.links, self.own_degree, self.log_degree = np.concatenate(rows), np.concatenate(own_degree), degrees
+            columns = edges.src + offset[relation.source], relation.index, edges.dst + offset[relation.target]
+            rows.append(np.stack(np.broadcast_arrays(*columns, types[relation.target]), axis=1))
+            local.append(edges.dst)
+        self.links = np.concatenate(rows)
         if not len(self.links):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
+        targets = self.links[:, 1], np.concatenate(local)
+        shape = self.num_relations, max(t.count for t in graph.node_types)
+        degree = sp.csr_matrix((np.ones(len(self.links)), targets), shape)
+        self.target_degree = np.log(np.asarray(degree[targets]).ravel()).astype(np.float32)
+        self.log_degree = degree.log1p().astype(np.float32)
         ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
         self.ends = torch.tensor([ends.index(each) for each in ends])
         self.coefficients = {SOFTMAX: 1.0}
@@ -112,27 +103,22 @@ class FactorSystem(TableSystem[FactorTables]):
         """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type in the step."""
         chosen = self.rows_of_step(epoch, index)
         head, relation, tail, kind = self.links[chosen].T
-        wanted, candidates = self.settings.objective.candidates, {}
-        for number in np.unique(kind).tolist() if wanted else ():
-            node_type = self.graph.node_types[number]
-            if wanted < node_type.count:
-                rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
-                candidates[number] = node_type.offset + rng.choice(node_type.count, wanted, replace=False)
-        degree = {}
-        for number in np.unique(kind).tolist() if self.settings.model.popularity else ():
-            asking = np.unique(relation[kind == number])
-            node_type = self.graph.node_types[number]
-            nodes = candidates.get(number, np.arange(node_type.offset, node_type.offset + node_type.count))
-            local = nodes - node_type.offset
-            degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
-        read = [head, tail]
+        wanted, read = self.settings.objective.candidates, [head, tail]
+        candidates, degree = {}, {}
         for number in np.unique(kind).tolist():
             node_type = self.graph.node_types[number]
-            every = np.arange(node_type.offset, node_type.offset + node_type.count)
-            read.append(candidates.get(number, every))
+            local = np.arange(node_type.count)
+            if 0 < wanted < node_type.count:
+                rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
+                local = rng.choice(node_type.count, wanted, replace=False)
+                candidates[number] = node_type.offset + local
+            if self.settings.model.popularity:
+                queried = np.unique(relation[kind == number])
+                degree[number] = queried, self.log_degree[queried][:, local].toarray()
+            read.append(node_type.offset + local)
         nodes = np.unique(np.concatenate(read))
-        own_degree, terms = self.own_degree[chosen], tuple(self.coefficients)
-        return FactorBatch(head, relation, tail, kind, own_degree, nodes, candidates, degree, terms)
+        terms = tuple(self.coefficients)
+        return FactorBatch(head, relation, tail, kind, self.target_degree[chosen], nodes, candidates, degree, terms)
 
     def encode(self, model: FactorTables, batch: FactorBatch) -> Encoded | None:
         """The vectors of all nodes that the step reads, [nodes, d]: their gradient is added to the table once a step."""
@@ -149,10 +135,10 @@ class FactorSystem(TableSystem[FactorTables]):
         head, tail, relation = islice(copied, 3)
         parts = vectors[head], model.relation_vectors(relation), vectors[tail]
         x = joined(*parts[:2], model.score)
-        loss = x.sum() * 0.0  # a process may hold no link
+        loss = x.new_zeros(())
         for kind, arrays in zip(kinds, of_kinds, strict=True):
-            own = list(islice(copied, len(arrays)))
-            loss = loss + self._cross_entropy(model, chunk, kind, own, x, parts[2], vectors)
+            tensors = list(islice(copied, len(arrays)))
+            loss = loss + self._cross_entropy(model, chunk, kind, tensors, x, parts[2], vectors)
         sums = {SOFTMAX: loss}
         if N3 in chunk.terms:
             sums[N3] = sum((model.cubes(part) for part in parts), x.new_zeros(()))
@@ -185,23 +171,22 @@ class FactorSystem(TableSystem[FactorTables]):
         else:
             nodes, place = islice(given, 2)
             others = scores_of_all(x, vectors[place], model.score)
-        others, own = wide(others), scores_of_pairs(x, target[rows], model.score)[:, None]
+        others, positive = wide(others), scores_of_pairs(x, target[rows], model.score)[:, None]
         if model.popularity is not None:
-            place, relation, degrees, own_degree = given
+            place, relation, degrees, target_degree = given
             weight = wide(model.popularity[relation])[:, None]
             others = others + weight * degrees.to(weight.dtype)[place]
-            own = own + weight * own_degree.to(weight.dtype)[:, None]
+            positive = positive + weight * target_degree.to(weight.dtype)[:, None]
         if nodes is None:
-            others = others.scatter(1, (tail - first)[:, None], own)
+            others = others.scatter(1, (tail - first)[:, None], positive)
             return F.cross_entropy(others, tail - first, reduction="sum")
         others = others + math.log(node_type.count / len(nodes))
         others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
-        return F.cross_entropy(torch.cat([own, others], dim=1), torch.zeros_like(tail), reduction="sum")
+        return F.cross_entropy(torch.cat([positive, others], dim=1), torch.zeros_like(tail), reduction="sum")
 
     def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
         """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""
-        product: Product = "distmult" if model.score == "distmult" else "complex"
-        scores = wide(scores_of_relations(head, target, model.relations, product))
+        scores = wide(scores_of_relations(head, target, model.relations, model.score))
         others = self.ends[relation][:, None] != self.ends
         return F.cross_entropy(scores.masked_fill(others, -math.inf), relation, reduction="sum")
 
@@ -214,7 +199,7 @@ class FactorSystem(TableSystem[FactorTables]):
 
     def scorer(self, model: FactorTables) -> FactorScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
-        return FactorScorer(model, self.edges)
+        return FactorScorer(model, self.edges, self.log_degree)
 
     def scoring(self, model: FactorTables) -> dict[str, np.ndarray]:
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.exported.scoring_arrays`."""
@@ -226,53 +211,38 @@ class FactorSystem(TableSystem[FactorTables]):
 
 
 class FactorScorer:
-    """Scores every candidate of a relation or an inverse relation."""
+    """Scores every candidate of a relation or an inverse; ``log_degree`` [R, candidates]: log(1 + links into it)."""
 
-    def __init__(self, model: FactorTables, edges: TrainEdges, poll: Callable[[], None] = lambda: None) -> None:
-        self.model = model.eval()
-        self.edges = edges
-        self.poll = poll
+    def __init__(self, model: FactorTables, edges: TrainEdges, log_degree: sp.csr_matrix) -> None:
+        self.model, self.edges, self.log_degree = model.eval(), edges, log_degree
+        self.poll: Callable[[], None] = lambda: None
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
         self.poll()
-        source, target = self.edges.ends(relation)
+        number, (source, target) = self.edges.known_as(relation), self.edges.ends(relation)
+        vectors = self.model.entities
         with torch.no_grad():
-            rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
-            vectors = self.model.entities
-            own = self.model.relation_vectors([self.edges.known_as(relation)])
-            x = joined(wide(vectors[rows]), wide(own), self.model.score)
+            rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(vectors.device)
+            x = joined(wide(vectors[rows]), wide(self.model.relation_vectors([number])), self.model.score)
             scores = scores_of_all(x, wide(vectors[target.offset : target.offset + target.count]), self.model.score)
             if self.model.popularity is None:
                 return scores
-            return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
-
-    def _log_degree(self, relation: int, like: Tensor) -> Tensor:
-        links = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
-        return torch.from_numpy(np.log1p(links)).to(like)
+            degree = self.log_degree[[number], : target.count].toarray()
+            return scores + self.model.popularity[number] * torch.from_numpy(degree).to(scores)
 
 
 def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
     """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
     candidates and their places in ``chunk.nodes``, if there are any; with degrees, the links' rows of ``degree``, their
-    relations, ``degree`` and ``own_degree``."""
+    relations, ``degree`` and ``target_degree``."""
     mine = np.flatnonzero(chunk.kind == kind)
     arrays = [mine, chunk.tail[mine]]
     if kind in chunk.candidates:
         candidates = chunk.candidates[kind]
         arrays += [candidates, np.searchsorted(chunk.nodes, candidates)]
     if kind in chunk.degree:
-        asking, degree = chunk.degree[kind]
+        queried, degree = chunk.degree[kind]
         relations = chunk.relation[mine]
-        arrays += [np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]]
+        arrays += [np.searchsorted(queried, relations), relations, degree, chunk.target_degree[mine]]
     return arrays
-
-
-def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """The ``values`` at ``wanted`` of the ascending ``keys``; 0 for a missing key."""
-    place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
-    return (
-        np.where(keys[place] == wanted, values[place], np.float32(0))
-        if len(keys)
-        else np.zeros(len(wanted), np.float32)
-    )

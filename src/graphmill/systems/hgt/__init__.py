@@ -8,5 +8,6 @@ ENTRIES = {
         "HgtSettings",
         "HgtSystem",
         "Heterogeneous Graph Transformer on a typed graph",
+        new_nodes=True,
     ),
 }

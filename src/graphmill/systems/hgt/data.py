@@ -89,8 +89,8 @@ class HgtData:
             self._mask_keys = sorted_unique(np.concatenate(keys))
             self.masks = len(self._mask_keys)
             self.relations = [
-                replace(r, mask=np.searchsorted(self._mask_keys, own))
-                for r, own in zip(self.relations, keys, strict=True)
+                replace(r, mask=np.searchsorted(self._mask_keys, key))
+                for r, key in zip(self.relations, keys, strict=True)
             ]
         if not any(len(r.src) for r in self.relations):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
@@ -99,11 +99,11 @@ class HgtData:
     @cached_property
     def entries(self) -> Neighbourhoods:
         """The neighbourhoods of the graph's nodes, with masks in place of pairs."""
-        found = neighbourhoods(self.graph)
+        neighbours = neighbourhoods(self.graph)
         if not self.by_relation:
-            return found
-        relation = found.columns[found.matrix.indices] // max(self.graph.num_nodes, 1) % len(self.relations)
-        return replace(found, pair=np.searchsorted(self._mask_keys, self._keys(found.pair, relation)))
+            return neighbours
+        relation = neighbours.columns[neighbours.matrix.indices] // max(self.graph.num_nodes, 1) % len(self.relations)
+        return replace(neighbours, pair=np.searchsorted(self._mask_keys, self._keys(neighbours.pair, relation)))
 
     def signs(self, width: int, seed: int) -> tuple[Tensor, Tensor]:
         """fp32 [relations, ``width``], 1 or −1 at random: of each relation, and of its reverse (itself without one)."""

@@ -78,8 +78,8 @@ class LinkDecoder(nn.Module):
         links = heads.shape[1]
         query = turned(heads * self.weights().index_select(0, relation)[:, None])
         rest = self._rest(relation[:, None], log_degree)
-        own = (query * targets[:, :links]).sum(-1) + rest[:, :links]
-        return own, query @ targets[:, links:].mT + rest[:, None, links:]
+        positive = (query * targets[:, :links]).sum(-1) + rest[:, :links]
+        return positive, query @ targets[:, links:].mT + rest[:, None, links:]
 
     def _rest(self, relations: Tensor, log_degree: Tensor) -> Tensor:
         return self.offset[relations] + self.popularities()[relations] * log_degree

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.ndarray]:
     """The decoder's parameters by name, float32 [relations, …], and the arrays of the training links."""
-    own = {name: value.detach().float().cpu().numpy() for name, value in decoder.state_dict().items()}
-    return own | links.arrays()
+    arrays = {name: value.detach().float().cpu().numpy() for name, value in decoder.state_dict().items()}
+    return arrays | links.arrays()
 
 
 def scoring_of(system: HgtSystem, model: HgtModule, later: LaterNodes | None = None) -> dict[str, np.ndarray]:

@@ -42,12 +42,12 @@ def layers_later(
     grown.type_counts = tuple(n + more for n, more in zip(known, later.counts, strict=True))
     features = {}
     for number, rows in inputs.items():
-        own = rows.new_zeros(later.counts[number], rows.shape[1])
+        of_later = rows.new_zeros(later.counts[number], rows.shape[1])
         given = later.features_of(graph, number)
-        own[:, : given.shape[1]] = torch.from_numpy(given)
+        of_later[:, : given.shape[1]] = torch.from_numpy(given)
         if of_new is not None:
-            own[:, rows.shape[1] - of_new.shape[1] :] = torch.from_numpy(of_new[first[number] : first[number + 1]])
-        features[number] = torch.cat([rows, own])
+            of_later[:, rows.shape[1] - of_new.shape[1] :] = torch.from_numpy(of_new[first[number] : first[number + 1]])
+        features[number] = torch.cat([rows, of_later])
     with torch.no_grad():
         tables = [(t, t.sum(0, keepdim=True) / max(len(t), 1)) for t in grown.tables]
         rows_of = (torch.cat([t, mean.expand(n, -1)]) for (t, mean), n in zip(tables, later.counts, strict=False))

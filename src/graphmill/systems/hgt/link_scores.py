@@ -71,10 +71,10 @@ class _LinkScores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         nodes, relation, heads, relations, tails = ctx.saved_tensors
-        own = into = of_relation = None
+        of_nodes = into = of_relation = None
         if ctx.needs_input_grad[0]:
-            own = torch.zeros_like(nodes) if ctx.leaf is None else gradient_of_table(ctx.leaf)
-            into = ctx.leaf.grad if own is None else own
+            of_nodes = torch.zeros_like(nodes) if ctx.leaf is None else gradient_of_table(ctx.leaf)
+            into = ctx.leaf.grad if of_nodes is None else of_nodes
         if ctx.needs_input_grad[1]:
             of_relation = torch.zeros_like(relation)
         for part in _blocks(nodes, tails):
@@ -87,4 +87,4 @@ class _LinkScores(torch.autograd.Function):
                 into.index_add_(0, heads[part], (to_left * vectors).to(into.dtype))
                 to_right = (slopes * turned(left * vectors)[:, None]).flatten(0, 1)
                 into.index_add_(0, tails[part].reshape(-1), to_right.to(into.dtype))
-        return own, of_relation, None, None, None
+        return of_nodes, of_relation, None, None, None

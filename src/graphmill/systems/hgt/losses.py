@@ -75,12 +75,12 @@ def _softmax_of(
     return (losses * share).sum()
 
 
-def _known(system: HgtSystem, own: RelationLinks, candidates: int) -> np.ndarray:
+def _known(system: HgtSystem, of_relation: RelationLinks, candidates: int) -> np.ndarray:
     """int64: flat positions in the scores [links, ``candidates``] that are training targets of the link's head."""
-    rows, known = system.links.known(own.relation, own.heads)
-    place = np.searchsorted(own.candidates, known)
-    hit = place < len(own.candidates)
-    hit[hit] = own.candidates[place[hit]] == known[hit]
+    rows, known = system.links.known(of_relation.relation, of_relation.heads)
+    place = np.searchsorted(of_relation.candidates, known)
+    hit = place < len(of_relation.candidates)
+    hit[hit] = of_relation.candidates[place[hit]] == known[hit]
     return rows[hit] * candidates + place[hit]
 
 
@@ -92,11 +92,11 @@ def link_sum(system: HgtSystem, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor
     degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
     ends = (chunk.head, targets)
     places = ends if lookup is None else [lookup.numpy()[nodes] for nodes in ends]
-    heads, tails, relation, degree, share, there = system._tensors(
+    heads, tails, relation, degree, share, present = system._tensors(
         *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
     )
     scores = decoder(z, heads, relation, tails, degree)
-    wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
+    wrong = (negative_link_loss(scores[:, 1:]) * present).mean(1)
     return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
 
 
@@ -104,7 +104,7 @@ def contrastive_sum(system: HgtSystem, chunk: HgtBatch, z: Tensor, lookup: Tenso
     """Σ over anchors of the supervised InfoNCE (SupCon, Khosla et al. 2020), of cosines."""
     similar = system.data.similar
     assert similar is not None
-    own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
+    anchor_rows, columns = chunk.anchor - similar.first, chunk.positive - similar.first
     if lookup is None:
         candidates = z[similar.first : similar.first + similar.count]
     else:
@@ -112,8 +112,8 @@ def contrastive_sum(system: HgtSystem, chunk: HgtBatch, z: Tensor, lookup: Tenso
         inside = lookup[similar.first : similar.first + similar.count]
         held = (inside >= 0).nonzero().squeeze(1)
         candidates = z[system.placed([inside[held]])[0]]
-        own, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (own, columns))
+        anchor_rows, columns = (np.searchsorted(held.numpy(), nodes) for nodes in (anchor_rows, columns))
     rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-    mine, anchor, positive = system._tensors(own, rows, columns)
+    mine, anchor, positive = system._tensors(anchor_rows, rows, columns)
     anchors = candidates.index_select(0, mine)
     return info_nce_sums(anchors, candidates, mine, anchor, positive, TEMPERATURE)

@@ -67,9 +67,9 @@ class HGTLayer(nn.Module):
         """
         for t in range(len(self.is_source)):
             if self.is_source[t]:
-                own: Linear = self.projections[str(t)]  # type: ignore[assignment]
-                nn.init.eye_(own.weight[-self.out_dim :])
-                own.bias[-self.out_dim :] = 0.0
+                projection: Linear = self.projections[str(t)]  # type: ignore[assignment]
+                nn.init.eye_(projection.weight[-self.out_dim :])
+                projection.bias[-self.out_dim :] = 0.0
             if self.is_target[t]:
                 out: Linear = self.outputs[str(t)]  # type: ignore[assignment]
                 out.weight.copy_(2.0 * torch.eye(self.out_dim))
@@ -150,16 +150,16 @@ class HGTLayer(nn.Module):
             return [rows if y is None else y for rows, y in zip(x, outputs, strict=True)]
         # All gates at once: separate gates would need launches for each type, forward and backward.
         gates = self.skip.sigmoid().unbind()
-        there = [(t, y) for t, y in enumerate(outputs) if y is not None]
-        out, sizes = list(x), [len(x[t]) for t, _ in there]
-        if x[0].device.type == "cpu" or not there or sum(sizes) * self.out_dim > FEW_NUMBERS:
-            for t, y in there:
+        updated = [(t, y) for t, y in enumerate(outputs) if y is not None]
+        out, sizes = list(x), [len(x[t]) for t, _ in updated]
+        if x[0].device.type == "cpu" or not updated or sum(sizes) * self.out_dim > FEW_NUMBERS:
+            for t, y in updated:
                 out[t] = torch.lerp(x[t], y.to(x[t].dtype), gates[t])
             return out
-        rows = torch.cat([x[t] for t, _ in there])
-        gate = torch.cat([gates[t].expand(size, 1) for (t, _), size in zip(there, sizes, strict=True)])
-        skipped = torch.lerp(rows, torch.cat([y for _, y in there]).to(rows.dtype), gate)
-        for (t, _), part in zip(there, skipped.split(sizes), strict=True):
+        rows = torch.cat([x[t] for t, _ in updated])
+        gate = torch.cat([gates[t].expand(size, 1) for (t, _), size in zip(updated, sizes, strict=True)])
+        skipped = torch.lerp(rows, torch.cat([y for _, y in updated]).to(rows.dtype), gate)
+        for (t, _), part in zip(updated, skipped.split(sizes), strict=True):
             out[t] = part
         return out
 
@@ -220,8 +220,8 @@ class HGT(nn.Module):
 
     @torch.no_grad()
     def _start_from_spectral(self, width: int, signs: Tensor | None) -> None:
-        for own in self.features.values():
-            _as_identity(own, slice(-width, None))
+        for projection in self.features.values():
+            _as_identity(projection, slice(-width, None))
         for number in range(len(self.layers)):
             self.layer(number).start_as_mean(None if number else signs, LATER_GATE if number else FIRST_GATE)
         for head in self.heads:
@@ -270,12 +270,12 @@ class HGT(nn.Module):
         """The first layer's input, per type [N_t, hidden_dim]."""
         inputs = []
         for t in range(len(self.type_counts)):
-            own = None if node_rows is None else node_rows[t]
-            rows = [table if own is None else table_rows(table, own) for table in self.tables[t : t + 1]]
+            numbers = None if node_rows is None else node_rows[t]
+            rows = [table if numbers is None else table_rows(table, numbers) for table in self.tables[t : t + 1]]
             if str(t) in self.features:
                 if features is None or t not in features:
                     raise ValueError(f"node type {t} was built with features, but none were given")
-                given = features[t] if own is None else features[t].index_select(0, own)
+                given = features[t] if numbers is None else features[t].index_select(0, numbers)
                 projection: Linear = self.features[str(t)]  # type: ignore[assignment]
                 dtype = projection.weight.dtype  # of the inputs, whatever the precision of products
                 rows.append(projection(given.to(dtype)).to(dtype))
@@ -284,8 +284,8 @@ class HGT(nn.Module):
 
     def head(self, node_type: int, rows: Tensor) -> Tensor:
         """Apply one type's head: rows [n, hidden_dim] to [n, out_dim]."""
-        found: Tensor = self.heads[node_type](rows)
-        return found
+        vectors: Tensor = self.heads[node_type](rows)
+        return vectors
 
     def layer(self, number: int) -> HGTLayer:
         """The convolution of layer ``number``, 0 to num_layers − 1."""

@@ -32,7 +32,7 @@ def node_shards(data: HgtData, dim: int, tables: bool, ranks: Ranks) -> tuple[Sh
     # Per node: vector, gradient and two moments; input, query, message and result of two layers.
     bounds = divide(12.0 * 4.0 * dim + _EDGE * degree, ranks.world)
     of_types = enumerate(_within(bounds, data)) if tables else ()
-    return Shards(ranks, {f"encoder.tables.{number}": own for number, own in of_types}), bounds
+    return Shards(ranks, {f"encoder.tables.{number}": rows for number, rows in of_types}), bounds
 
 
 def _within(bounds: Bounds, data: HgtData) -> list[Bounds]:
@@ -41,16 +41,16 @@ def _within(bounds: Bounds, data: HgtData) -> list[Bounds]:
 
 
 class RankMessages:
-    """``bounds``: the ranks' ranges of global node numbers; ``own`` [types]: this rank's rows of each type."""
+    """``bounds``: the ranks' ranges of global node numbers; ``rank_rows`` [types]: this rank's rows of each type."""
 
     def __init__(self, data: HgtData, shards: Shards, bounds: Bounds, device: torch.device) -> None:
         self.shards, self.bounds, self.device = shards, bounds, device
         self.data, ranks = data, shards.ranks
         self.first, self.last = bounds[ranks.rank], bounds[ranks.rank + 1]
-        self.own = [slice(*rows[ranks.rank : ranks.rank + 2]) for rows in _within(bounds, data)]
+        self.rank_rows = [slice(*rows[ranks.rank : ranks.rank + 2]) for rows in _within(bounds, data)]
         sources, edges = [], []
         for r in data.relations:
-            mine = self.own[r.target_type]
+            mine = self.rank_rows[r.target_type]
             kept = slice(*np.searchsorted(r.dst, [mine.start, mine.stop]))  # edges are sorted by their target
             edges.append((r, kept))
             sources.append(r.src[kept].astype(np.int64) + r.source_offset)
@@ -59,15 +59,15 @@ class RankMessages:
         self.exchange = RowExchange(ranks, bounds, held, device)
         by_type = data.by_type(held)
         self.counts = [len(rows) for rows in by_type]
-        starts = [int(np.searchsorted(rows, own.start)) for rows, own in zip(by_type, self.own, strict=True)]
-        self.placed = [slice(a, a + own.stop - own.start) for a, own in zip(starts, self.own, strict=True)]
+        starts = [int(np.searchsorted(rows, part.start)) for rows, part in zip(by_type, self.rank_rows, strict=True)]
+        self.placed = [slice(a, a + part.stop - part.start) for a, part in zip(starts, self.rank_rows, strict=True)]
         """Position of this rank's rows of each type among the rows that it holds in a layer."""
         typed = [
             TypedEdges(
                 r.source_type,
                 r.target_type,
                 np.searchsorted(by_type[r.source_type], r.src[kept]),
-                r.dst[kept] - self.own[r.target_type].start + self.placed[r.target_type].start,
+                r.dst[kept] - self.rank_rows[r.target_type].start + self.placed[r.target_type].start,
                 r.mask[kept],
             )
             for r, kept in edges
@@ -86,7 +86,8 @@ class RankMessages:
         read, wanted = self._with_candidates(batch.read), self._with_candidates(batch.seeds())
         mine = read[(read >= self.first) & (read < self.last)]
         needed = [
-            torch.from_numpy(rows - own.start) for rows, own in zip(self.data.by_type(mine), self.own, strict=True)
+            torch.from_numpy(rows - part.start)
+            for rows, part in zip(self.data.by_type(mine), self.rank_rows, strict=True)
         ]
         z = self._embed(encoder, features, masked, needed)
         # Nodes are numbered by their position in ``read``. Every rank has computed its own part of them.

@@ -34,14 +34,14 @@ class RelationLinks(NamedTuple):
 
 def links_by_relation(chunk: HgtBatch, data: HgtData) -> list[RelationLinks]:
     """The relations that have a link in the chunk."""
-    found = []
+    with_links = []
     for number in np.unique(chunk.relation).tolist():
         r = data.relations[number]
         links = np.flatnonzero(chunk.relation == number)
         first, last = np.searchsorted(chunk.candidate, [r.target_offset, r.target_offset + r.num_targets])
         heads, tails = chunk.head[links] - r.source_offset, chunk.tail[links] - r.target_offset
-        found.append(RelationLinks(number, links, heads, tails, chunk.candidate[first:last] - r.target_offset))
-    return found
+        with_links.append(RelationLinks(number, links, heads, tails, chunk.candidate[first:last] - r.target_offset))
+    return with_links
 
 
 def side_by_side(parts: Sequence[RelationLinks], device: torch.device) -> list[list[RelationLinks]]:

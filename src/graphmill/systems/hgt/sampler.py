@@ -43,10 +43,10 @@ class HgtSampler:
         parts = []
         shares = [1.0 / max(len(c), 1) for c in chosen]
         for micro in range(micros):
-            own = [c[micro::micros] for c in chosen]
-            masked = sorted_unique(np.concatenate([r.mask[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            links = [c[micro::micros] for c in chosen]
+            masked = sorted_unique(np.concatenate([r.mask[c] for r, c in zip(self.data.relations, links, strict=True)]))
             anchors = self._anchors(epoch, index, micro, micros)
-            batch = self._batch(own, shares, anchors, masked.astype(np.int64), (epoch, index, micro))
+            batch = self._batch(links, shares, anchors, masked.astype(np.int64), (epoch, index, micro))
             if self.mode == "full":
                 return replace(batch, read=batch.seeds())
             if not len(batch.relation) and not len(batch.anchor):

@@ -91,8 +91,8 @@ class HgtSystem(BaseSystem[HgtModule]):
         left, values = torch.zeros(self.graph.num_nodes, self.width), torch.zeros(self.width)
         if self.width:
             decoder.start_from(signs, of_reverses)
-            found = SpectralVectors.of(data.entries, self.width, self.settings.training.seed & 0xFFFF_FFFF)
-            left, values = torch.from_numpy(found.left), torch.from_numpy(found.values)
+            vectors = SpectralVectors.of(data.entries, self.width, self.settings.training.seed & 0xFFFF_FFFF)
+            left, values = torch.from_numpy(vectors.left), torch.from_numpy(vectors.values)
         return HgtModule(encoder, decoder, left, values)
 
     def to(self, device: torch.device) -> None:
@@ -113,7 +113,7 @@ class HgtSystem(BaseSystem[HgtModule]):
 
     def own_rows(self, number: int) -> slice:
         """The rows of a type that this process holds."""
-        return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.own[number]
+        return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.rank_rows[number]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on the matrices of layers and heads, and on the relations' vectors (towards popularity alone).
@@ -150,7 +150,9 @@ class HgtSystem(BaseSystem[HgtModule]):
             else:
                 # Modules per node type have its number in their path: replace it by the type's name.
                 per_type = [parts[i - 1] in _PER_TYPE for i in range(len(parts))]
-                named = [types[int(p)] if own and p.isdigit() else p for p, own in zip(parts, per_type, strict=True)]
+                named = [
+                    types[int(p)] if typed and p.isdigit() else p for p, typed in zip(parts, per_type, strict=True)
+                ]
                 basis = f"@{self.graph.content_hash}" if parts[1] == "features" and self.width else ""
                 out[name] = (".".join(named) + basis, [])
         return out
@@ -207,8 +209,8 @@ class HgtSystem(BaseSystem[HgtModule]):
         out = {}
         for number, t in enumerate(self.graph.node_types):
             rows = spectral[t.offset : t.offset + t.count][self.own_rows(number)]
-            own = self.features.get(number)
-            out[number] = rows if own is None else torch.cat([own.to(rows.dtype), rows], 1)
+            features = self.features.get(number)
+            out[number] = rows if features is None else torch.cat([features.to(rows.dtype), rows], 1)
         return out
 
     def _with_spectral(self, spectral: Tensor | None, rows: Tensor) -> Tensor:
@@ -251,8 +253,8 @@ class HgtSystem(BaseSystem[HgtModule]):
         # The last layer (on the CPU) and the heads compute only what the loss reads.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self.placed([*rows, *needed])
-        own, chosen = placed[: len(rows)], placed[len(rows) :]
-        z = encoder(graph, features, None, own, chosen, self.device.type == "cpu")
+        every, chosen = placed[: len(rows)], placed[len(rows) :]
+        z = encoder(graph, features, None, every, chosen, self.device.type == "cpu")
         return self._encoded_rows(z, wanted, spectral)
 
     def _encoded_rows(self, z: Tensor, rows: list[Tensor], spectral: Tensor | None) -> Encoded:
@@ -263,8 +265,8 @@ class HgtSystem(BaseSystem[HgtModule]):
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
         nodes = torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])
         lookup[nodes] = torch.arange(len(z))
-        own = None if spectral is None else spectral.index_select(0, self.placed([nodes])[0])
-        return Encoded({"z": self._with_spectral(own, z), "lookup": lookup})
+        of_rows = None if spectral is None else spectral.index_select(0, self.placed([nodes])[0])
+        return Encoded({"z": self._with_spectral(of_rows, z), "lookup": lookup})
 
     def terms(self, model: HgtModule, chunk: HgtBatch, encoded: Encoded | None) -> list[Term]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -308,8 +310,8 @@ class HgtSystem(BaseSystem[HgtModule]):
         with torch.no_grad():
             spectral = self.spectral(model)
             for start, rows in self._inferred(model.encoder, self.inputs(spectral)):
-                own = None if spectral is None else spectral[start : start + len(rows)]
-                yield EmbeddingBlock(start, self._with_spectral(own, rows.float()).cpu().numpy())
+                of_rows = None if spectral is None else spectral[start : start + len(rows)]
+                yield EmbeddingBlock(start, self._with_spectral(of_rows, rows.float()).cpu().numpy())
 
     def _inferred(self, encoder: HGT, features: Mapping[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
         """The encoder's rows in eval mode, as (global number of the first row, consecutive rows)."""

@@ -46,7 +46,7 @@ class IalsSystem(ItemClosedForm):
     def penalty(self, regularisation: float) -> float:
         """λ as one number for users and items, which is all that the library takes."""
         m, size = self.settings.model, (self.view.num_users, self.view.num_items)
-        rows = [len(self.view.train) / own + m.unobserved_weight * other for own, other in (size, size[::-1])]
+        rows = [len(self.view.train) / count + m.unobserved_weight * other for count, other in (size, size[::-1])]
         return regularisation * float(np.mean(rows))
 
     def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
@@ -57,10 +57,10 @@ class IalsSystem(ItemClosedForm):
             return self._fit(met, written or WITHOUT_VALIDATION, poll)
         metric, best = self.settings.evaluation.selection_metric, (-1.0, dict[str, np.ndarray]())
         for regularisation in REGULARISATIONS:
-            found = self._fit(met, regularisation, poll)
-            score = partial(self._scores_of_users, met, found["item"], regularisation)
+            arrays = self._fit(met, regularisation, poll)
+            score = partial(self._scores_of_users, met, arrays["item"], regularisation)
             value = self.evaluator.evaluate(score, "valid", final=False, poll=poll)[metric]
-            best = max(best, (value, found), key=lambda each: each[0])
+            best = max(best, (value, arrays), key=lambda each: each[0])
         return best[1]
 
     def _fit(self, met: sp.csr_matrix, regularisation: float, poll: Callable[[], None]) -> dict[str, np.ndarray]:
@@ -102,6 +102,7 @@ class IalsSystem(ItemClosedForm):
     def embeddings(self, model: SolvedArrays) -> Iterator[EmbeddingBlock]:
         """Vectors of users and items, in the graph's order; zero for other nodes."""
         rows = np.zeros((self.graph.num_nodes, self.settings.model.embedding_dim), np.float32)
-        for first, own in ((self.view.user_offset, model.array("user")), (self.view.item_offset, model.array("item"))):
-            rows[first : first + len(own)] = own
+        for name, first in (("user", self.view.user_offset), ("item", self.view.item_offset)):
+            vectors = model.array(name)
+            rows[first : first + len(vectors)] = vectors
         return blocks_of(rows)

@@ -48,9 +48,9 @@ class ItemKnnSystem(ItemClosedForm):
             neighbours, shrink = neighbours or int(best["neighbours"]), shrink or best["shrink"]
         poll()
         models = ItemModels(known(self.view.train), self.view.num_items)
-        found = models.knn_weights(neighbours, shrink).tocoo()
-        row, column = models.paired[found.row], models.paired[found.col]
-        whole = sp.csr_matrix((found.data, (row, column)), (self.view.num_items,) * 2)
+        entries = models.knn_weights(neighbours, shrink).tocoo()
+        row, column = models.paired[entries.row], models.paired[entries.col]
+        whole = sp.csr_matrix((entries.data, (row, column)), (self.view.num_items,) * 2)
         alike, whole = self._with_features(whole, poll) if self.view.features else (0.0, whole)
         chosen = {"neighbours": np.array([neighbours]), "shrink": np.array([shrink], np.float32)}
         return arrays_of(whole) | chosen | {"alike": np.array([alike], np.float32)}

@@ -9,5 +9,6 @@ ENTRIES = {
         "KgatSystem",
         "KGAT: recommendation on the collaborative knowledge graph, with attention",
         ranks="items",
+        new_nodes=True,
     ),
 }

@@ -132,11 +132,11 @@ class CollaborativeGraph:
         """int64, ascending: the edges of the given training pairs in both directions, each once. Nodes have global
         numbers."""
         count, relations = np.int64(self.num_nodes), self.num_relations
-        there, back = (users * count + items) * relations, (items * count + users) * relations + 1
-        keys = sorted_unique(np.concatenate((there, back)))
-        found = np.searchsorted(self._order_keys, keys)
-        assert np.array_equal(self._order_keys[found], keys), "these are training pairs, which the graph has"
-        return found
+        forth, back = (users * count + items) * relations, (items * count + users) * relations + 1
+        keys = sorted_unique(np.concatenate((forth, back)))
+        places = np.searchsorted(self._order_keys, keys)
+        assert np.array_equal(self._order_keys[places], keys), "these are training pairs, which the graph has"
+        return places
 
     def without(self, matrix: SparseMatrix, edges: Tensor) -> SparseMatrix:
         """``matrix``, which has this graph's entries, with weight 0 for ``edges``; other weights are unchanged."""
@@ -203,7 +203,7 @@ def edges_by_relation(
     head, tail = np.searchsorted(heads, of + head[order]), np.searchsorted(tails, of + tail[order])
     ends = np.arange(num_relations + 1) * np.int64(num_nodes)
     bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
-    rows, found, first = bounds[1] + bounds[2], [], 0
+    rows, groups, first = bounds[1] + bounds[2], [], 0
     while first < num_relations:
         last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
         (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
@@ -212,6 +212,6 @@ def edges_by_relation(
         arrays = order[e:f], heads[h:i] % num_nodes, tails[t:u] % num_nodes, indptr, tail[e:f] - t
         tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays)
         bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
-        found.append(EdgeGroup(first, last, *bounds_here, *tensors))
+        groups.append(EdgeGroup(first, last, *bounds_here, *tensors))
         first = last
-    return found
+    return groups

@@ -25,9 +25,9 @@ def with_later(system: KgatSystem, later: LaterNodes) -> CollaborativeGraph:
     for relation, (src, dst) in zip(graph.relations, later.edges, strict=True):
         ends = []
         for kind, local in ((relation.source, src), (relation.target, dst)):
-            own = graph.node_type(kind)
+            old = graph.node_type(kind)
             ends.append(
-                np.where(local < own.count, local + own.offset, local - own.count + graph.num_nodes + first[kind])
+                np.where(local < old.count, local + old.offset, local - old.count + graph.num_nodes + first[kind])
             )
         if relation.index == met.index:
             interactions = ends[0], ends[1]

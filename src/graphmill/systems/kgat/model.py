@@ -70,14 +70,14 @@ class Layer(nn.Module):
         return dropout(mixed, self.dropout, self.training, rows)
 
     def at(
-        self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, asked: Tensor | None = None
+        self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, read: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:
         """The result for all nodes or, without ``whole``, only for ``rows`` int64 [n]; and these rows of ``nodes``.
 
-        ``asked`` int64 [m], ascending: the only rows of the ``whole`` result that are read; on a CPU the others are 0.
+        ``read`` int64 [m], ascending: the only rows of the ``whole`` result that are read; on a CPU the others are 0.
         On a CPU only the rows that are read are computed.
         """
-        looked_up, chosen = table_rows(nodes, rows), asked if whole else rows
+        looked_up, chosen = table_rows(nodes, rows), read if whole else rows
         if chosen is None or nodes.device.type != "cpu":
             out = self(nodes, matrix)
             return out if whole else table_rows(out, rows), looked_up
@@ -140,8 +140,8 @@ class Kgat(nn.Module):
                 assert isinstance(matrix, SparseMatrix), "rows of divided tables are fetched from the results"
                 before_last = number + 2 == len(self.layers)
                 more = rows, number + 1 < len(self.layers), with_neighbours(matrix, rows) if before_last else None
-            found = recomputed(self.checkpointing and self.training, run, state, matrix, *more)
-            following, looked_up = (found, state) if rows is None else found
+            result = recomputed(self.checkpointing and self.training, run, state, matrix, *more)
+            following, looked_up = (result, state) if rows is None else result
             out.append(looked_up)
             state = following
         return [*out, state]

@@ -99,8 +99,8 @@ class KgatSystem(RecommenderSystem[Kgat]):
 
     def parameter_groups(self, model: Kgat, phase: Phase) -> list[ParameterGroup]:
         """Both phases train the nodes' vectors, each with its own moments; weight decay acts on the layers."""
-        own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
-        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), own)
+        prefixes = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
+        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."), prefixes)
 
     def row_keys(self, model: Kgat) -> dict[str, tuple[str, list[str]]]:
         """Keys of tables are node type and id (with MF's labels), keys of relations are names; layers have no row

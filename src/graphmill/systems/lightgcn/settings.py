@@ -1,10 +1,10 @@
 """The settings of LightGCN beyond those that all recommenders share. Importable without torch."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, SteadyTraining
-from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
+from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
 
 
 class LightGcnModel(Settings):
@@ -14,19 +14,21 @@ class LightGcnModel(Settings):
     num_layers: int = setting(3, "Number of layers that smooth the vectors; 0: matrix factorisation", ge=0, le=16)
 
 
-class LightGcnObjective(RecommenderObjective):
+class LightGcnObjective(SoftmaxObjective):
     """The loss of the pairs and the norm of the step's table rows."""
 
     regularisation: float = setting(
-        0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, averaged over the step", ge=0.0
+        0.1,
+        "λ of ½‖·‖² of the table rows of the user, the item and the negatives, averaged over the step (published: 0.0001)",
+        ge=0.0,
     )
 
 
 class LightGcnTraining(SteadyTraining):
-    """Training defaults, as published."""
+    """Training defaults, chosen on validation."""
 
-    learning_rate: float = setting(0.001, "Peak learning rate at the system's base batch", gt=0.0)
-    epochs: int = setting(400, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
+    learning_rate: float = setting(0.005, "Peak learning rate at the system's base batch (published: 0.001)", gt=0.0)
+    epochs: int = setting(100, "Number of passes; a larger number continues a finished run", identity=False, ge=1)
 
 
 class LightGcnSettings(RecommenderSettings):
@@ -36,7 +38,7 @@ class LightGcnSettings(RecommenderSettings):
     shards_rows: ClassVar[bool] = True
 
     system: Literal["lightgcn"] = setting("lightgcn", "The system to train")
-    preset: Literal["auto", "none", "softmax"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: LightGcnModel = setting(LightGcnModel(), "The network")
     objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")
     training: LightGcnTraining = setting(LightGcnTraining(), "Length and optimizer")
@@ -45,12 +47,3 @@ class LightGcnSettings(RecommenderSettings):
     def layer_widths(self) -> list[int]:
         """Width of the vectors that each layer gathers if tables are divided by rows."""
         return [self.model.embedding_dim] * self.model.num_layers
-
-
-PRESETS: dict[str, dict[str, Any]] = {
-    "none": {},
-    "softmax": {
-        "objective": {"loss": "sampled_softmax", "negatives_per_positive": 64, "regularisation": 0.1},
-        "training": {"learning_rate": 0.005, "epochs": 100},
-    },
-}

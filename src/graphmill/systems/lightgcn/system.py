@@ -40,11 +40,11 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
     def shard(self, ranks: Ranks) -> None:
         """Divides users and items separately into ranges, so that every rank has a part of both sides of a layer."""
         view, d = self.view, self.settings.model.embedding_dim
-        found = {
+        bounds = {
             name: divide(row_bytes(rows.counts, d), ranks.world)
             for name, rows in (("user", view.train), ("item", view.train_by_item))
         }
-        self.shards = Shards(ranks, found)
+        self.shards = Shards(ranks, bounds)
 
     def make_model(self) -> LightGCN:
         """The model with both tables; the system keeps the graph."""
@@ -74,13 +74,13 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
             sorted_unique(np.concatenate((batch.positives, batch.negatives.reshape(-1)))),
         )
         tensors: dict[str, Tensor] = {}
-        for name, own, final, which in zip(
+        for name, table, final, which in zip(
             (USERS, ITEMS), (model.user, model.item), (users, items), wanted, strict=True
         ):
             exchange = RowExchange(self.shards.ranks, self.shards.bounds[name[:-1]], which, self.device)
             tensors |= {
                 name: exchange.fetch(final),
-                TABLE + name: exchange.fetch(own),
+                TABLE + name: exchange.fetch(table),
                 WHICH + name: self._tensor(which),
             }
         return Encoded(tensors)
@@ -94,8 +94,8 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
 
     def rows(self, model: LightGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and the places of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
-        own = self._places(encoded, (USERS, ITEMS), users, items)
-        return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
+        places = self._places(encoded, (USERS, ITEMS), users, items)
+        return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *places)
 
     def _places(self, encoded: Encoded, names: Sequence[str], *rows: np.ndarray) -> list[Tensor]:
         wanted = self._tensors(*rows)
@@ -117,10 +117,10 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
         if self.shards is None:
             return super().some_vectors(model, users, items)
         with torch.no_grad():
-            found = zip(("user", "item"), model(self._graph), (users, items), strict=True)
+            sides = zip(("user", "item"), model(self._graph), (users, items), strict=True)
             fetched = [
-                RowExchange(self.shards.ranks, self.shards.bounds[name], rows, self.device).forward(own)
-                for name, own, rows in found
+                RowExchange(self.shards.ranks, self.shards.bounds[name], rows, self.device).forward(vectors)
+                for name, vectors, rows in sides
             ]
         return fetched[0].float(), fetched[1].float()
 
@@ -130,8 +130,8 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
         item = encoded.tensors.get(TABLE + ITEMS, model.item)
         places = (chunk.users, chunk.positives, chunk.wrong.reshape(-1))
         users, items, wrong = self._places(encoded, (USERS, ITEMS, ITEMS), *places)
-        own = table_rows(user, users).square().sum()
-        own = own + table_rows(item, items).square().sum()
+        positives = table_rows(user, users).square().sum()
+        positives = positives + table_rows(item, items).square().sum()
         others = table_rows(item, wrong).square().sum()
-        total = (own + others / chunk.wrong.shape[1]) / 2
+        total = (positives + others / chunk.wrong.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]

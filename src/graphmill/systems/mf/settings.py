@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import PRESET, SteadyTraining
-from graphmill.systems.recommenders.settings import LOSS, RecommenderObjective, RecommenderSettings
+from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
 
 
 class MfModel(Settings):
@@ -13,13 +13,9 @@ class MfModel(Settings):
     embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
 
 
-class MfObjective(RecommenderObjective):
+class MfObjective(SoftmaxObjective):
     """The loss of the pairs and the norm of the step's vectors."""
 
-    loss: Literal["sampled_softmax", "bpr"] = setting("sampled_softmax", LOSS)
-    negatives_per_positive: int = setting(
-        64, "Number of random negatives for each pair (as published for bpr: 1)", ge=1, le=1024
-    )
     regularisation: float = setting(
         0.3, "λ of ½‖·‖² of the vectors of the user, the item and the negative, averaged over the step", ge=0.0
     )

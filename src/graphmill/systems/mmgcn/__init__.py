@@ -9,5 +9,6 @@ ENTRIES = {
         "MmgcnSystem",
         "MMGCN: recommendation from modalities, with a graph network for each",
         ranks="items",
+        new_nodes=True,
     ),
 }

@@ -21,11 +21,11 @@ def memory_parts(graph: TypedGraph, settings: MmgcnSettings, setup: Setup) -> li
         weights += (features + 1) * mapped
         constants += size.items * features
         states += nodes * width
-        for own in [width] + [d] * (m.num_layers - 1):
-            weights += own * own + (own + 1) * d + (own + d * joined + 1) * d
+        for input_dim in [width] + [d] * (m.num_layers - 1):
+            weights += input_dim * input_dim + (input_dim + 1) * d + (input_dim + d * joined + 1) * d
             # Messages; the node's own part with ID embeddings; their combination.
-            states += nodes * (own + 3 * d)
-            inputs += nodes * own
+            states += nodes * (input_dim + 3 * d)
+            inputs += nodes * input_dim
     trained = m.trainable_embeddings
     layer = nodes * (2 * widest + 4 * d)
     norm = min(rows_of(settings), nodes) * d * 3 * (trained and settings.objective.regularisation > 0)

@@ -74,10 +74,10 @@ class MMGCN(nn.Module):
 
         Only the last layer is restricted to ``wanted``; the earlier layers need nearly all nodes and compute all.
         """
-        own = self.identity.split((self.config.num_users, self.config.num_items))
-        users, items = self.towers[0](graph, own, wanted, self.checkpointing)
+        ids = self.identity.split((self.config.num_users, self.config.num_items))
+        users, items = self.towers[0](graph, ids, wanted, self.checkpointing)
         for tower in self.towers[1:]:
-            more_users, more_items = tower(graph, own, wanted, self.checkpointing)
+            more_users, more_items = tower(graph, ids, wanted, self.checkpointing)
             users, items = users + more_users, items + more_items
         count = len(self.towers)
         return (users, items) if count == 1 else (users / count, items / count)
@@ -104,9 +104,9 @@ class Tower(nn.Module):
         self._folded: tuple[tuple[object, ...], tuple[Tensor | None, Tensor | None, Tensor | None]] | None = None
 
     def forward(
-        self, graph: UserItemGraph, own: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
+        self, graph: UserItemGraph, ids: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """``own``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, only for ``wanted`` if given."""
+        """``ids``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, only for ``wanted`` if given."""
         users, user_mean, item_mean = self._constants(graph)
         items = self.features
         if self.projection is not None:
@@ -114,7 +114,7 @@ class Tower(nn.Module):
         for number, layer in enumerate(self.layers):
             means = (user_mean, item_mean) if number == 0 else (None, None)
             rows = wanted if number == len(self.layers) - 1 else None
-            users, items = recomputed(checkpointing, layer, graph, users, items, own, means, rows)
+            users, items = recomputed(checkpointing, layer, graph, users, items, ids, means, rows)
         return users, items
 
     def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:

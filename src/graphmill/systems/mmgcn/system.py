@@ -54,8 +54,8 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
         both = [f"{kind} {key}" for kind in ("user", "item") for key in self.ids(kind)]
         out: dict[str, tuple[str, list[str]]] = {}
         for name, _ in model.named_parameters():
-            _, *own = name.split(".", 2)  # a tower's number and parameter; its label has the name of the modality
-            label = f"{self.modalities[int(own[0])].name}.{own[1]}" if own else name
+            _, *of_tower = name.split(".", 2)  # a tower's number and parameter; its label has the name of the modality
+            label = f"{self.modalities[int(of_tower[0])].name}.{of_tower[1]}" if of_tower else name
             out[name] = (label, both if name == "identity" else users if _is_table(name) else [])
         return out
 
@@ -64,8 +64,8 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
         model.checkpointing = self.checkpointing
         wanted = self._wanted(batch) if model.training else None
         users, items = model(self.user_item, wanted)
-        found = {USERS: users, ITEMS: items}
-        return Encoded(found if wanted is None else found | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
+        tensors = {USERS: users, ITEMS: items}
+        return Encoded(tensors if wanted is None else tensors | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
 
     def _wanted(self, batch: PairBatch) -> Wanted | None:
         """The rows of a batch, or None if they are too many for a smaller graph to pay.
@@ -109,10 +109,10 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
         nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)
-        found = wide(table_rows(model.identity, self._tensor(some)))
-        kind = np.float64 if found.dtype == torch.float64 else np.float32
+        vectors = wide(table_rows(model.identity, self._tensor(some)))
+        kind = np.float64 if vectors.dtype == torch.float64 else np.float32
         weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
-        rows = (found.square().sum(1) * weight).sum() / (2.0 * width)
+        rows = (vectors.square().sum(1) * weight).sum() / (2.0 * width)
         means = [squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
         return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]

@@ -23,7 +23,7 @@ class MessageGraph:
     """
 
     def __init__(self, edges: TrainEdges, whole_pairs: bool = True) -> None:
-        self.edges, self.whole_pairs, own = edges, whole_pairs, len(edges.held_as)
+        self.edges, self.whole_pairs, count = edges, whole_pairs, len(edges.held_as)
         self.indices = [relation.index for relation in edges.relations]
         self._number = {index: number for number, index in enumerate(self.indices)}
         types = {t.name: n for n, t in enumerate(edges.node_types)}
@@ -32,7 +32,7 @@ class MessageGraph:
         self.target_offset = np.array([b.offset for _, b in ends], np.int64)
         self.target_type = np.array([types[b.name] for _, b in ends], np.int64)
         self._targets = np.array([b.count for _, b in ends], np.int64)
-        self.reverse = np.array([self.number_of(i + own if i < own else i - own) for i in self.indices], np.int64)
+        self.reverse = np.array([self.number_of(i + count if i < count else i - count) for i in self.indices], np.int64)
         pairs = [edges.edges(index) for index in self.indices]
         self.counts = np.array([len(p.src) for p in pairs], np.int64)
         self.first_link = np.concatenate([[0], np.cumsum(self.counts)])[:-1]
@@ -64,8 +64,8 @@ class MessageGraph:
 
     def named(self, names: Sequence[str]) -> list[str]:
         """A name for each number, from those of the graph's relations."""
-        own = len(names)
-        return [names[i] if i < own else f"inverse of {names[i - own]}" for i in self.indices]
+        count = len(names)
+        return [names[i] if i < count else f"inverse of {names[i - count]}" for i in self.indices]
 
     def number_of(self, index: int) -> int:
         """The number of a relation's index, or of an inverse's (M + index), in this graph."""
@@ -89,9 +89,9 @@ class MessageGraph:
         """float32 [targets]: links of the relation into each target, as a graph without a share ``drop`` of its edges
         lets one guess them. The exact number would tell which target has lost the query's own link."""
         degree = self.degrees[relation]
-        found, reached = np.zeros(len(degree), np.float32), np.flatnonzero(degree)
-        found[reached] = rng.binomial(degree[reached], 1.0 - drop) / (1.0 - drop)
-        return found
+        counts, reached = np.zeros(len(degree), np.float32), np.flatnonzero(degree)
+        counts[reached] = rng.binomial(degree[reached], 1.0 - drop) / (1.0 - drop)
+        return counts
 
     def log_degree(
         self,
@@ -102,11 +102,11 @@ class MessageGraph:
         """float32 [B, targets]: log(1 + links of the relation into the target); in training without the query's own link,
         and from ``degrees``."""
         known = self.degrees if degrees is None else degrees
-        found = np.stack([known[r] for r in relation.tolist()]).astype(np.float32)
+        counts = np.stack([known[r] for r in relation.tolist()]).astype(np.float32)
         if tail is not None:
             rows = np.arange(len(tail))
-            found[rows, tail] = np.maximum(found[rows, tail] - 1.0, 0.0)
-        return np.log1p(found)
+            counts[rows, tail] = np.maximum(counts[rows, tail] - 1.0, 0.0)
+        return np.log1p(counts)
 
     def layers(
         self,

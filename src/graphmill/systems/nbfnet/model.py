@@ -100,11 +100,11 @@ class NBFNet(nn.Module):
         row, column = _on(x, of_row), _on(x, last.node.astype(np.int64) - first)
         degree = log_degree[row, column]
         hidden = self.state(x) + self.of_query(query)[_on(x, slot[of_row])] + degree[:, None] * self.degree
-        found = self.out(F.relu(hidden))[:, 0]
-        asked = _on(x, relation)
-        none = self.unreached[asked]
-        base = self.popularity[asked][:, None] * log_degree + none[:, None]
-        return base.index_put((row, column), found - none[row], accumulate=True)
+        scores = self.out(F.relu(hidden))[:, 0]
+        numbers = _on(x, relation)
+        none = self.unreached[numbers]
+        base = self.popularity[numbers][:, None] * log_degree + none[:, None]
+        return base.index_put((row, column), scores - none[row], accumulate=True)
 
 
 def _on(like: Tensor, numbers: np.ndarray) -> Tensor:

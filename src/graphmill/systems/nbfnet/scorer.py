@@ -44,12 +44,12 @@ class NbfnetScorer:
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
-        number, depth, found = self.messages.number_of(relation), len(self.model.layers), []
+        number, depth, blocks = self.messages.number_of(relation), len(self.model.layers), []
         with torch.no_grad():
             for begin in range(0, len(heads), QUERIES):
                 self.poll()
                 part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
-                asked = np.full(len(part), number)
-                layers = self.messages.layers(asked, part, None, None, depth, self.nodes_per_layer, 0.0)
-                found.append(wide(query_scores(self.messages, self.model, asked, part, layers)))
-        return torch.cat(found)
+                queries = np.full(len(part), number)
+                layers = self.messages.layers(queries, part, None, None, depth, self.nodes_per_layer, 0.0)
+                blocks.append(wide(query_scores(self.messages, self.model, queries, part, layers)))
+        return torch.cat(blocks)

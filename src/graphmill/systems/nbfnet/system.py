@@ -52,7 +52,7 @@ class QueryBatch(DividedBatch):
 class NbfnetSystem(BaseSystem[NBFNet]):
     """L = mean −log softmax(score of the target among the nodes of its type that are no other known targets)."""
 
-    algorithm_version = 1
+    algorithm_version = 2
     can_checkpoint = False
 
     def __init__(self, graph: TypedGraph, settings: NbfnetSettings, batching: str) -> None:

@@ -8,6 +8,7 @@ ENTRIES = {
         "SpectralSettings",
         "SpectralSystem",
         "Spectral vectors: a truncated SVD of typed neighbourhoods, and links by their similarities; no training",
+        new_nodes=True,
         closed_form=True,
     ),
     "knn": Entry(

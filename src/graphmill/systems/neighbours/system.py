@@ -108,7 +108,7 @@ class KnnSystem(NeighboursSystem):
     def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """Neighbourhoods with each shrinkage."""
         given = self.settings.model.shrinkage
-        return {}, {own: partial(scaled, self.entries.matrix, own) for own in ((given,) if given else SHRINKAGES)}
+        return {}, {each: partial(scaled, self.entries.matrix, each) for each in ((given,) if given else SHRINKAGES)}
 
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """float32 [nodes, columns], sparse."""
@@ -126,9 +126,9 @@ class SpectralSystem(NeighboursSystem):
     def rows_to_choose(self, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
         """The vectors, with both kinds of lengths."""
         seed = self.settings.training.seed & 0xFFFF_FFFF
-        found = SpectralVectors.of(self.entries, self.settings.model.embedding_dim, seed, poll)
-        vectors = found.all()
-        arrays = {"left": found.left.astype(np.float32), "values": found.values.astype(np.float32)}
+        spectral = SpectralVectors.of(self.entries, self.settings.model.embedding_dim, seed, poll)
+        vectors = spectral.all()
+        arrays = {"left": spectral.left.astype(np.float32), "values": spectral.values.astype(np.float32)}
         return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}
 
     def carried_over(self, arrays: Mapping[str, np.ndarray], old: OldRows) -> tuple[dict[str, np.ndarray], int]:

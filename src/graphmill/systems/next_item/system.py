@@ -109,13 +109,13 @@ class NextItemSystem(ClosedFormSystem):
         has not seen are left out, and so are users who have taken no other."""
         s = self.sequences
         histories = histories.take(np.isin(histories.items, self.candidates))
-        there = np.flatnonzero(np.diff(histories.indptr) > 0)
+        queried = np.flatnonzero(np.diff(histories.indptr) > 0)
         users = np.arange(len(histories.known))
         split = NextItemSplit(users, np.zeros(len(users), np.int64), histories.indptr[:-1], histories.indptr[1:])
         exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
         seen = excluded(KnownItems(histories.indptr, histories.items), histories.disliked, exclude)
-        found = top_k(self.scores(model, split, histories.items), there, s.num_items, seen, k, self.candidates)
-        return *of_all(len(users), there, *found), {}
+        lists = top_k(self.scores(model, split, histories.items), queried, s.num_items, seen, k, self.candidates)
+        return *of_all(len(users), queried, *lists), {}
 
 
 class MarkovSystem(NextItemSystem):

@@ -76,22 +76,22 @@ class ItemClosedForm(ClosedFormSystem):
         has not seen are left out, and so are users who have met no other."""
         candidates = self.candidates()
         histories = histories.take(np.isin(histories.items, candidates))
-        asked = np.flatnonzero(np.diff(histories.indptr) > 0)
+        queried = np.flatnonzero(np.diff(histories.indptr) > 0)
         met = matrix_of(KnownItems(histories.indptr, histories.items), self.view.num_items)
         seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
         seen = excluded(seen, histories.disliked, exclude_seen != "never")
-        found = top_k(lambda users: self.scores(model, met[users]), asked, self.view.num_items, seen, k, candidates)
-        return *of_all(met.shape[0], asked, *found), {}
+        lists = top_k(lambda users: self.scores(model, met[users]), queried, self.view.num_items, seen, k, candidates)
+        return *of_all(met.shape[0], queried, *lists), {}
 
 
 def matrix_of(items: KnownItems, num_items: int) -> sp.csr_matrix:
     """float32 [U, I]: 1 for each item of a user, repeated or not."""
-    found = sp.csr_matrix(
+    matrix = sp.csr_matrix(
         (np.ones(len(items.items), np.float32), items.items, items.indptr), (len(items.indptr) - 1, num_items)
     )
-    found.sum_duplicates()
-    found.data[:] = 1.0
-    return found
+    matrix.sum_duplicates()
+    matrix.data[:] = 1.0
+    return matrix
 
 
 class ItemScorer:

@@ -50,8 +50,8 @@ class RecommenderEvaluator:
             out["repeat_share"] = share
         out |= lists.catalogue(self.view.train_by_item.counts, known(held_out), ks)
         for name in self.baselines:
-            found = self.baseline_lists(name, split).metrics(names, ks)
-            out |= {f"{name}_{metric}": value for metric, value in found.items()}
+            metrics = self.baseline_lists(name, split).metrics(names, ks)
+            out |= {f"{name}_{metric}": value for metric, value in metrics.items()}
         return out
 
     def lists(self, score: ScoreBlock, split: str, *, final: bool = True) -> ItemLists:

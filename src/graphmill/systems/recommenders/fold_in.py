@@ -101,13 +101,13 @@ def fold_in(
     row, column = histories.users, histories.items
     new = column >= view.num_items
     if histories.new_items:
-        there = new & (histories.known[row] >= 0)
-        met = _ones(column[there] - view.num_items, histories.known[row[there]], (histories.new_items, view.num_users))
+        fresh = new & (histories.known[row] >= 0)
+        met = _ones(column[fresh] - view.num_items, histories.known[row[fresh]], (histories.new_items, view.num_users))
         of_users = Folding(users, view.train.counts)
         trained = sp.csr_matrix((np.ones(len(view.train)), view.train_by_item.columns, view.train_by_item.indptr))
         trained.resize(view.num_items, view.num_users)
-        found = _as_long(of_users(met, setting), of_users(trained, setting), items)
-        items = np.concatenate([items, found.astype(items.dtype)])
+        new_items = _as_long(of_users(met, setting), of_users(trained, setting), items)
+        items = np.concatenate([items, new_items.astype(items.dtype)])
         of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
     met = _ones(row, column, (len(histories.known), len(items)))
     candidates = np.concatenate((system.candidates(), sorted_unique(column[new & (histories.known[row] >= 0)])))
@@ -117,9 +117,9 @@ def fold_in(
     left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
     seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
     seen = excluded(seen, histories.disliked, exclude_seen != "never")
-    asked = np.flatnonzero(np.diff(read.indptr) > 0)
-    lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, asked, len(items), seen, k, candidates)
-    return *of_all(len(vectors), asked, *lists), {"fold_in": setting.name, **about}
+    queried = np.flatnonzero(np.diff(read.indptr) > 0)
+    lists = top_k(lambda u: left[torch.from_numpy(u)] @ right, queried, len(items), seen, k, candidates)
+    return *of_all(len(vectors), queried, *lists), {"fold_in": setting.name, **about}
 
 
 def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
@@ -127,29 +127,29 @@ def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tu
     that of the trained vectors; without validation items, the default and nothing.
     """
     view = system.view
-    asked = np.flatnonzero(view.valid.counts > 0)
-    if not len(asked):
+    queried = np.flatnonzero(view.valid.counts > 0)
+    if not len(queried):
         return FoldIn(), {}
-    asked = sampled(asked, TUNING_USERS, _SEED, "fold in")
+    queried = sampled(queried, TUNING_USERS, _SEED, "fold in")
     train, valid = known(view.train), known(view.valid)
-    indptr, columns = train.rows(asked)
-    met = sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(asked), view.num_items))
+    indptr, columns = train.rows(queried)
+    met = sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(queried), view.num_items))
     wanted = system.settings.evaluation.selection_metric
     depth = int(wanted.partition("@")[2])
     turned = torch.from_numpy(folding.vectors).float().T
     place = np.zeros(view.num_users, np.int64)
-    place[asked] = np.arange(len(asked))
+    place[queried] = np.arange(len(queried))
 
     def figure(vectors: np.ndarray) -> float:
         rows = torch.from_numpy(vectors).float()
-        lists, _ = top_k(lambda u: rows[torch.from_numpy(place[u])] @ turned, asked, view.num_items, train, depth)
-        found = set_metrics(lists, valid, asked, [depth])
-        return found.get(wanted, found[f"recall@{depth}"])
+        lists, _ = top_k(lambda u: rows[torch.from_numpy(place[u])] @ turned, queried, view.num_items, train, depth)
+        metrics = set_metrics(lists, valid, queried, [depth])
+        return metrics.get(wanted, metrics[f"recall@{depth}"])
 
     figures = [figure(folding(met, setting)) for setting in SETTINGS]
-    chance = 0.5 * np.sqrt(max(figures) * (1.0 - max(figures)) / len(asked))  # at most half a standard error
-    best = next(n for n, found in enumerate(figures) if found >= max(figures) - chance)
-    return SETTINGS[best], {f"valid_{wanted}": figures[best], f"valid_{wanted}_trained": figure(users[asked])}
+    chance = 0.5 * np.sqrt(max(figures) * (1.0 - max(figures)) / len(queried))  # at most half a standard error
+    best = next(n for n, value in enumerate(figures) if value >= max(figures) - chance)
+    return SETTINGS[best], {f"valid_{wanted}": figures[best], f"valid_{wanted}_trained": figure(users[queried])}
 
 
 def _known_users(
@@ -161,11 +161,11 @@ def _known_users(
     return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
 
 
-def _as_long(found: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
+def _as_long(vectors: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
     """Vectors scaled by the factor that gives folded-in known nodes their trained mean length, so that scores of old
     and new are comparable."""
     length = float(np.linalg.norm(of_known, axis=1).mean())
-    return found * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else found
+    return vectors * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else vectors
 
 
 def _ones(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:

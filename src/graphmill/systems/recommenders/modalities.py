@@ -23,8 +23,8 @@ class Modality:
         """The set with ``count`` more items; ``features`` [count, f]: their features, zero rows for items without;
         None: no new item has features."""
         more = np.zeros((count, self.features.shape[1]), np.float32) if features is None else features
-        there = np.concatenate((self.present, (more != 0).any(1)))
-        return Modality(self.name, np.concatenate((self.features, more)), there)
+        present = np.concatenate((self.present, (more != 0).any(1)))
+        return Modality(self.name, np.concatenate((self.features, more)), present)
 
 
 def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:

@@ -48,12 +48,12 @@ def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatri
         return torch.arange(count, device=rows.device)
 
     start = whole.indptr.index_select(0, rows)
-    there = (numbers(most) < (whole.indptr.index_select(0, rows + 1) - start)[:, None]).flatten()
+    in_row = (numbers(most) < (whole.indptr.index_select(0, rows + 1) - start)[:, None]).flatten()
     entries = (start[:, None] + numbers(most)).flatten().clamp_(max=len(whole.column) - 1)
-    column, value = whole.column.index_select(0, entries), whole.value.index_select(0, entries).mul_(there)
+    column, value = whole.column.index_select(0, entries), whole.value.index_select(0, entries).mul_(in_row)
     row = numbers(len(entries)).div_(most, rounding_mode="floor")
     # Additional entries are sorted after all columns, outside every column's range.
-    back, order = torch.sort(column.masked_fill(~there, columns), stable=True)
+    back, order = torch.sort(column.masked_fill(~in_row, columns), stable=True)
     bounds = torch.searchsorted(back, numbers(columns + 1))
     transpose = CsrMatrix(bounds, back, row.index_select(0, order), value.index_select(0, order))
     return SparseMatrix(
@@ -74,8 +74,8 @@ def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | 
     marks = np.zeros(len(indptr) - 1, bool)
     marks[chosen] = True
     marks[matrix.forward.column.numpy()[ranges(start, end)]] = True
-    found = np.flatnonzero(marks)
-    return torch.from_numpy(found) if len(found) < _NEARLY_ALL * len(marks) else None
+    marked = np.flatnonzero(marks)
+    return torch.from_numpy(marked) if len(marked) < _NEARLY_ALL * len(marks) else None
 
 
 def _rows(indptr: np.ndarray, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> CsrMatrix:

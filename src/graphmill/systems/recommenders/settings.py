@@ -54,6 +54,15 @@ class RecommenderObjective(Settings):
     )
 
 
+class SoftmaxObjective(RecommenderObjective):
+    """The same with a softmax by default, which wins on most data."""
+
+    loss: Literal["sampled_softmax", "bpr"] = setting("sampled_softmax", LOSS)
+    negatives_per_positive: int = setting(
+        64, "Number of random negatives for each pair (as published for bpr: 1)", ge=1, le=1024
+    )
+
+
 class RecommenderAcceleration(AccelerationSettings):
     """Acceleration defaults of recommenders: one graph forward pass per step, whatever the batch size."""
 

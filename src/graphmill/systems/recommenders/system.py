@@ -190,8 +190,8 @@ class RecommenderSystem(BaseSystem[M], ABC):
         view = self.view
         rows = sampled_rows(view.num_users + view.num_items, self.settings.training.seed)
         users, items = rows[rows < view.num_users], rows[rows >= view.num_users] - view.num_users
-        found = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
-        return self.health_of(np.concatenate(list(found)), np.repeat([0, 1], [len(users), len(items)]))
+        parts = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
+        return self.health_of(np.concatenate(list(parts)), np.repeat([0, 1], [len(users), len(items)]))
 
     def some_vectors(self, model: M, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
         """:meth:`vectors` of the given ``users`` and ``items``, int64, ascending."""
@@ -216,9 +216,9 @@ class RecommenderSystem(BaseSystem[M], ABC):
         view = self.view
         rows = np.zeros((self.graph.num_nodes, users.shape[1]), np.float32)
         reached = np.zeros(len(rows), bool)
-        for start, own in ((view.user_offset, users), (view.item_offset, items)):
-            rows[start : start + len(own)] = own
-            reached[start : start + len(own)] = True
+        for start, vectors in ((view.user_offset, users), (view.item_offset, items)):
+            rows[start : start + len(vectors)] = vectors
+            reached[start : start + len(vectors)] = True
         if reached.all():
             return rows
         facts = knowledge_view(self.graph, directed=False)
@@ -227,10 +227,10 @@ class RecommenderSystem(BaseSystem[M], ABC):
             lead = ~reached[head] & reached[tail]
             if not lead.any():
                 break
-            found = sorted_unique(head[lead])
-            means = sp.csr_matrix((np.ones(int(lead.sum())), (head[lead], tail[lead])), (len(rows),) * 2)[found]
-            rows[found] = (means @ rows) / np.asarray(means.sum(1))
-            reached[found] = True
+            heads = sorted_unique(head[lead])
+            means = sp.csr_matrix((np.ones(int(lead.sum())), (head[lead], tail[lead])), (len(rows),) * 2)[heads]
+            rows[heads] = (means @ rows) / np.asarray(means.sum(1))
+            reached[heads] = True
         rows[~reached] = items.mean(0)
         return rows
 

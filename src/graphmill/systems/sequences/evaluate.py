@@ -65,35 +65,35 @@ class SequenceEvaluator:
         separately.
         """
         evaluation = self.settings.evaluation
-        asked = self.split(split)
-        queries = np.arange(len(asked.users))
+        queried = self.split(split)
+        queries = np.arange(len(queried.users))
         if not final and evaluation.max_queries:
             queries = sampled(queries, evaluation.max_queries, QUERY_SEED, "queries", split)
         names, ks = METRICS if final else tuple(evaluation.metrics), evaluation.top_k
-        known = asked.known(self.sequences.items)
+        known = queried.known(self.sequences.items)
         items = self.sequences.num_items
 
         def block(rows: Int64) -> torch.Tensor:
-            return score(asked.users[rows], asked.stop[rows])
+            return score(queried.users[rows], queried.stop[rows])
 
-        found = full_ranks(block, queries, asked.targets[queries], items, known)
-        ranks = chosen_ranks(found, self.sequences.repeats)
+        by_history = full_ranks(block, queries, queried.targets[queries], items, known)
+        ranks = chosen_ranks(by_history, self.sequences.repeats)
         out = ranks.metrics(names, ks)
         if not final:
             return out
-        untied = ~self.sequences.same_second()[asked.stop]
+        untied = ~self.sequences.same_second()[queried.stop]
         if not untied.all():
             out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
-        if found.repeated.any():
-            out |= {"repeat_share": float(found.repeated.mean())} | _apart("", found, names, ks)
+        if by_history.repeated.any():
+            out |= {"repeat_share": float(by_history.repeated.mean())} | _apart("", by_history, names, ks)
         for name, baseline in self.tuned.items():
             if (split, name) not in self._baselines:
                 history = self.sequences.items
-                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, asked, history)
-            found = self._baselines[split, name]
-            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
-            if found.repeated.any():
-                out |= _apart(f"_{name}", found, names, ks)
+                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, queried, history)
+            by_history = self._baselines[split, name]
+            out |= _prefixed(name, chosen_ranks(by_history, self.sequences.repeats).metrics(names, ks))
+            if by_history.repeated.any():
+                out |= _apart(f"_{name}", by_history, names, ks)
         return out
 
     @cached_property
@@ -109,11 +109,11 @@ class SequenceEvaluator:
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
 
 
-def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
+def _apart(who: str, by_history: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
     """Ranks of targets that their user has met, among all items; and of the others, among the items new to their user."""
-    out = _prefixed(f"repeated{who}", found.unmasked.take(found.repeated).metrics(names, ks))
-    if not found.repeated.all():
-        out |= _prefixed(f"new{who}", found.take(~found.repeated).metrics(names, ks))
+    out = _prefixed(f"repeated{who}", by_history.unmasked.take(by_history.repeated).metrics(names, ks))
+    if not by_history.repeated.all():
+        out |= _prefixed(f"new{who}", by_history.take(~by_history.repeated).metrics(names, ks))
     return out
 
 

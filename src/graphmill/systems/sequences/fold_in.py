@@ -27,23 +27,23 @@ def fold_in(
     """Items int64 [U, k] (local numbers; −1: none left), scores [U, k], and an empty note."""
     items = system.data.sequences.num_items
     histories = histories.take(np.isin(histories.items, system.candidates))  # the vectors of others are random
-    there = np.flatnonzero(np.diff(histories.indptr) > 0)
+    queried = np.flatnonzero(np.diff(histories.indptr) > 0)
     times = _times(system, histories)
     table = model.network.items.weight.detach().float()
     exclude = exclude_seen == "always" or (exclude_seen == "auto" and not system.data.sequences.repeats)
     seen = excluded(KnownItems(histories.indptr, histories.items), histories.disliked, exclude)
 
     def score(users: np.ndarray) -> Tensor:
-        found = []
+        blocks = []
         for part in (users[i : i + _USERS] for i in range(0, len(users), _USERS)):
             starts, ends = histories.indptr[part], histories.indptr[part + 1]
             states = system.last_states(model, histories.items, times, part, starts, ends)
-            found.append(product(states, table.T))
-        return torch.cat(found)
+            blocks.append(product(states, table.T))
+        return torch.cat(blocks)
 
     with torch.no_grad():
-        found = top_k(score, there, items, seen, k, system.candidates)
-    return *of_all(len(histories.known), there, *found), {}
+        lists = top_k(score, queried, items, seen, k, system.candidates)
+    return *of_all(len(histories.known), queried, *lists), {}
 
 
 def _times(system: SequenceSystem, histories: Histories) -> Times:

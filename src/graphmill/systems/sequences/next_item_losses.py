@@ -68,8 +68,8 @@ class _ItemLogistic(torch.autograd.Function):
         slopes, total = [], torch.zeros((), dtype=wide(states[:0]).dtype, device=states.device)
         with torch.autocast(states.device.type, enabled=False):
             for part in _blocks(items, table):
-                own, vectors, exists = _looked_up(states, rows[part], table, items[part])
-                scores = torch.bmm(vectors, own[:, :, None]).squeeze(2)
+                state, vectors, exists = _looked_up(states, rows[part], table, items[part])
+                scores = torch.bmm(vectors, state[:, :, None]).squeeze(2)
                 with torch.enable_grad():
                     scores.requires_grad_()
                     loss = logistic_sum(scores[:, 0], scores[:, 1:], weights, exists[:, 1:])
@@ -88,11 +88,11 @@ class _ItemLogistic(torch.autograd.Function):
         into_states = torch.zeros_like(states) if need_states else None
         into_table = gradient_of_table(table) if need_table else None
         for part in _blocks(items, table):
-            own, vectors, _ = _looked_up(states, rows[part], table, items[part])
+            state, vectors, _ = _looked_up(states, rows[part], table, items[part])
             if into_states is not None:
                 into_states[rows[part]] = torch.bmm(slopes[part, None], vectors).squeeze(1).to(states.dtype)
             if need_table:
-                added = torch.mul(slopes[part, :, None], own[:, None], out=vectors).flatten(0, 1)
+                added = torch.mul(slopes[part, :, None], state[:, None], out=vectors).flatten(0, 1)
                 add_rows_(table.grad if into_table is None else into_table, items[part].clamp_min(0).flatten(), added)
         return into_states, None, into_table, None, None
 

@@ -123,7 +123,7 @@ class SasrecSettings(SystemSettings):
     base_batch: ClassVar[int] = 128
 
     system: Literal["sasrec"] = setting("sasrec", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "low_memory", "paper"] = setting("auto", PRESET, identity=False)
     model: SasrecModel = setting(SasrecModel(), "The network")
     objective: SequenceObjective = setting(SequenceObjective(), "The loss")
     training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")
@@ -138,7 +138,7 @@ class TisasrecSettings(SasrecSettings):
     model: TisasrecModel = setting(TisasrecModel(), "The network")
 
 
-# low_memory: for small GPUs; paper: the papers' training; quality: tuned on the validation split of ml-latest-small.
+# low_memory: for small GPUs; paper: the papers' training.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "low_memory": {
@@ -150,11 +150,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "objective": {"loss": "bce", "windows": "last"},
         "training": {"epochs": 200, "warmup_steps": 0},
         "acceleration": {"clip_norm": 0.0},
-    },
-    "quality": {
-        "model": {"dropout": 0.3},
-        "training": {"learning_rate": 0.002},
-        "acceleration": {"batch_size": 32},
     },
 }
 

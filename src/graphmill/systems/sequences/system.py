@@ -232,11 +232,11 @@ class SequenceSystem(BaseSystem[SequenceModule]):
     def all_states(self, model: SequenceModule, users: np.ndarray, ends: np.ndarray) -> Tensor:
         """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences), computed
         in blocks of users."""
-        s, found = self.data.sequences, []
+        s, blocks = self.data.sequences, []
         for start in range(0, len(users), ENCODE_USERS):
-            own, last = users[start : start + ENCODE_USERS], ends[start : start + ENCODE_USERS]
-            found.append(self.last_states(model, s.items, self.data.times, own, s.indptr[own], last))
-        return torch.cat(found)
+            block, last = users[start : start + ENCODE_USERS], ends[start : start + ENCODE_USERS]
+            blocks.append(self.last_states(model, s.items, self.data.times, block, s.indptr[block], last))
+        return torch.cat(blocks)
 
     def health(self, model: SequenceModule) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the item table."""
