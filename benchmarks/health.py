@@ -41,7 +41,27 @@ DEVIATIONS = 3.0
 LEAST_ROOM = 0.2
 #: How far inside an excluded end a suggestion stays.
 EXCLUDED = 1e-6
-_BOUNDS = tuple(own for check in CHECKS for own in check.thresholds if own.figure)
+#: Threshold → the figure of the report that a calibration compares it with.
+FIGURES = {
+    "norm_spread_max": "norm_spread",
+    "mean_cosine_max": "mean_cosine",
+    "uniformity_max": "uniformity",
+    "components_90_min": "components_90",
+    "components_90_share_min": "components_90_share",
+    "effective_rank_share_min": "effective_rank_share",
+    "participation_min": "participation_uncentred",
+    "participation_share_min": "participation_share",
+    "type_separation_min": "type_separation",
+    "link_signal_min": "link_signal",
+}
+#: The same for figures of each node type.
+TYPE_FIGURES = {
+    "type_cosine_max": "cosine",
+    "type_rank_share_min": "rank_share",
+    "type_rank_min": "effective_rank",
+    "type_top1_max": "top1_ratio",
+}
+_BOUNDS = tuple(own for check in CHECKS for own in check.thresholds if own.name in FIGURES | TYPE_FIGURES)
 
 
 def draw(folder: Path, csv: bool = True) -> None:
@@ -124,10 +144,10 @@ def _is_upper(bound: Threshold) -> bool:
 
 
 def _observed(report: Mapping[str, Any], bound: Threshold) -> float | None:
-    if not bound.per_type:
-        value = report["figures"][bound.figure]
+    if bound.name in FIGURES:
+        value = report["figures"][FIGURES[bound.name]]
         return None if value is None else float(value)
-    values = [float(own[bound.figure]) for own in report["types"] if own["judged"]]
+    values = [float(own[TYPE_FIGURES[bound.name]]) for own in report["types"] if own["judged"]]
     if not values:
         return None
     return max(values) if _is_upper(bound) else min(values)
@@ -140,7 +160,7 @@ def _suggestion(bound: Threshold, observed: Sequence[float], default: float) -> 
     suggested = _allowed(bound.name, worst + room if highest else worst - room)
     inside = (default - worst) if highest else (worst - default)
     return {
-        "figure": bound.figure,
+        "figure": (FIGURES | TYPE_FIGURES)[bound.name],
         "side": "max" if highest else "min",
         "observed": list(observed),
         "suggested": suggested,

@@ -26,8 +26,8 @@ import pyarrow.compute as pc
 from benchmarks.parts import card
 from benchmarks.parts.hetionet import hetionet
 from benchmarks.parts.link_baselines import baseline_rankings
+from graphmill.evaluation.ranking.against_baselines import mrr_ratio
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.mrr_ratio import mrr_ratio
 from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
@@ -85,7 +85,7 @@ def trained(
 
 def ranking_of(restored: Restored, queries: LinkQueries) -> LinkRanking:
     """The model's ranking, without AUCs."""
-    return rank_links(restored.system.scorer(restored.model), queries, auc_negatives=0)
+    return rank_links(restored.system.scorer(restored.model), queries)
 
 
 def rows_of(name: str, graph: TypedGraph, systems: Sequence[str], seeds: Sequence[int], folder: Path) -> list[card.Row]:

@@ -44,7 +44,7 @@ def mrr_of(links: TrainingLinks, parts: dict[str, Part], queries: LinkQueries, m
     for chosen_on, ranked in halves(queries, most):
         empty = BlendScorer(links, parts, np.zeros((len(queries.relations), len(parts)), np.float32))
         mix = fitted_mix(empty, chosen_on, seed)
-        reached.append(rank_links(BlendScorer(links, parts, mix), ranked, auc_negatives=0).macro["mrr"])
+        reached.append(rank_links(BlendScorer(links, parts, mix), ranked).macro["mrr"])
     return float(np.mean(reached))
 
 

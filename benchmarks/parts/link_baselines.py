@@ -45,7 +45,7 @@ def baseline_rankings(
     ``width``: of the spectral vectors. What is computed is kept in ``folder`` and found again.
     """
     baselines = of(graph, split, width, folder, seed=seed)
-    degree = rank_links(DegreeScorer(baselines.queries), baselines.queries, seed=seed)
+    degree = rank_links(DegreeScorer(baselines.queries), baselines.queries)
     return {"degree": degree, **baselines.rankings(names)}
 
 

@@ -227,7 +227,7 @@ def test_mistakes_in_the_yaml_are_one_sentence(project: Project, attributes: dic
 
 def test_a_training_becomes_a_materialization(built: Project) -> None:
     report = trained(
-        metrics={"test_mrr": 0.25}, seconds=12.5, reused=False, memory=[[0.0, 1 << 20, 0], [1.0, 1 << 21, 0]],
+        metrics={"test_mrr": 0.25}, seconds=12.5, reused=False,
         peak_memory_bytes=9, peak_device_memory_bytes=7, planned_memory_bytes=8,
     )  # fmt: skip
     report["progress"] = {"epoch": 8, "estimate": {"seconds_total": 14.0}}
@@ -417,11 +417,10 @@ def ranking_report(mrr: float) -> dict[str, Any]:
         "name": "a · b · c",
         "queries": 40,
         "mrr": scorers,
-        "auc_degree": {**scorers, "random": None},
     }
     verdict = {"name": "mrr_over_degree", "remedy": "Train longer."}
     ratios = {"mrr_over_degree": mrr / 0.1, "mrr_over_random": mrr / 0.02, "share_above_degree": 1.0}
-    macro = {name: {"mrr": value, "optimistic_mrr": value} for name, value in scorers.items()}
+    macro = {name: {"mrr": value} for name, value in scorers.items()}
     against = {
         "mrr": {"model": mrr, "degree": 0.1, "knn": 0.2},
         "best": "knn",
@@ -454,7 +453,6 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     assert {name for name, evaluation in checks(result).items() if not evaluation.passed} == failing
     shown = built.metadata("toy/hgt_ranking")
     assert shown["mrr"] == mrr
-    assert "optimistic_mrr" not in shown
     word = "Worse" if failing else "Better"
     assert shown["summary"].startswith(f"**{word}.** Its macro MRR is {mrr:g}, against 0.2 of kNN")
     instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")

@@ -137,7 +137,6 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
                     "evaluation": {"baselines": []},
                 },
                 "promote": {"when": "checks_pass", **promote},
-                "drift": {"seeds": 0},
                 "follow": follow,
                 "publish": "data/live.csv",
             }

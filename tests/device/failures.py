@@ -161,22 +161,6 @@ def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -
     return found
 
 
-def compares(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """``graphmill compare-devices`` where the device fails in its first step, and where nothing fails."""
-    import yaml
-    from typer.testing import CliRunner
-
-    from graphmill.cli import app
-
-    path = folder / "settings.yaml"
-    path.write_text(yaml.safe_dump(values))
-    with failing(0, FAILURES["a dtype"]):
-        done = CliRunner().invoke(app, ["compare-devices", str(path)])
-    right = CliRunner().invoke(app, ["compare-devices", str(path), "--json"])
-    told = {"code": right.exit_code, **json.loads(right.stdout)}
-    return {"code": done.exit_code, "out": done.stdout, "error": repr(done.exception), "right": told}
-
-
 def looks_like_a_mac() -> dict[str, str]:
     """What ``graphmill doctor`` says where the pretended device is a Mac's."""
     from graphmill.diagnostics.doctor import examine
@@ -316,7 +300,6 @@ def main(kind: str) -> None:
         with device:
             found = {"falls back": falls_back(kind, values["mf"], folder)}
             found["after"] = after_training(kind, values, folder)
-            found["compares"] = compares(values["mf"], folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":

@@ -54,20 +54,6 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         *("links, scorer", "influence, tracer"),
     ]
     assert list(after.values()) == [{"code": 0, "said": [sentence], "result": sentence}] * len(after)
-    compared = found["compares"]
-    assert compared["code"] == 1, compared
-    out = " ".join(compared["out"].split())
-    assert f"{kind} failed where the CPU did not, so there is nothing to compare" in out
-    assert (
-        f"So: use the CPU (write acceleration: {{device: cpu}}): {kind.upper()} failed (TypeError: Cannot convert"
-        in out
-    )
-    assert "failed" in next(line for line in compared["out"].splitlines() if "a step" in line)
-    right = compared["right"]
-    assert (right["code"], right["devices"], right["agree"]) == (0, ["cpu", kind], True)
-    assert right["sentence"].startswith(f"cpu and {kind} agree: largest difference of a test metric ")
-    assert right["trace_difference"] < 1e-5
-    assert right["advice"]
     short = found["runs short"]
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
@@ -84,7 +70,6 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         doctor = found["doctor"]
         assert doctor["a training uses"] == "mps, the Mac's GPU, by itself (acceleration.device: auto)"
         assert doctor["device mps"].startswith("usable; ")
-        assert "graphmill compare-devices SETTINGS says whether it is faster than the CPU" in doctor["device mps"]
         assert doctor["device cuda"] == "no CUDA device, as on any Mac"
         assert doctor["memory"].endswith("GiB available, as long as other programs leave it")
         assert (doctor["bf16 on mps"], doctor["fp16 on mps"]) == ("matrix products work", "matrix products work")

@@ -15,7 +15,7 @@ import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, Explanation
-from graphmill.explain.links import explain_links, explainer_of
+from graphmill.explain.links import explainer_of
 from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.explain.paths import strongest_paths
 from graphmill.runs.export import Restored, export_run, restore
@@ -92,8 +92,8 @@ def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explan
     def of(system: str) -> list[Explanation]:
         restored = planted(system)
         links = unknown_links(restored)
-        heads, tails = [h for h, _ in links], [t for _, t in links]
-        return explain_links(restored.system, restored.model, indication(restored), heads, tails)
+        explainer = explainer_of(restored.system, restored.model)
+        return explainer.named([explainer.explain(indication(restored), head, tail) for head, tail in links])
 
     return of
 
@@ -165,7 +165,7 @@ def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str],
         assert set(cut.pairs) <= set(all_of_it.pairs)
     head, tail = unknown_links(restored)[0]
     few = ExplainSettings(max_edges=10)
-    [why] = explain_links(system, restored.model, indication(restored), [head], [tail], few)
+    why = explainer_of(system, restored.model, few).explain(indication(restored), head, tail)
     assert not why.whole
 
 

@@ -94,26 +94,6 @@ def test_dot_products_of_labels_are_those_of_per_example_gradients(setup) -> Non
     torch.testing.assert_close(own, (left[:half] * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
 
 
-def test_preconditioned_products(setup) -> None:
-    system, model = setup
-    tracer = system.tracer(model, "fp32")
-    train, test = labels_of(system, "train"), labels_of(system, "test")
-    generator = torch.Generator().manual_seed(0)
-    weights = {
-        name: torch.rand(p.shape, generator=generator, dtype=torch.float64) for name, p in model.named_parameters()
-    }
-    flat = torch.cat([weights[name].flatten() for name, _ in model.named_parameters()])
-    scales = {name: tracer.scale_of(name, w) for name, w in weights.items()}
-    right = reference(system, model, test)
-    half = len(train) // 2
-    left = reference(system, model, train)
-    mine = pairwise(tracer.label_gradients(train), tracer.label_gradients(test), scales)
-    torch.testing.assert_close(mine, (left * flat) @ right.T, rtol=1e-8, atol=1e-10)
-    parts = [tracer.label_gradients(part) for part in (train[:half], train[half:])]
-    own = paired(*parts, scales)
-    torch.testing.assert_close(own, (left[:half] * flat * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
-
-
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_low_precision_stays_near(setup, precision) -> None:
     system, model = setup

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
+from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
 from graphmill.training.contract import StepSizes
 from tests.influence.test_dots import labels_of, reference
 from tests.systems.conve.graphs import random_graph, system_on
@@ -22,7 +22,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory):
     system = system_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
     models = [lively(system.build(StepSizes()), seed).double().eval() for seed in (1, 2)]
     checkpoints = [
-        TracedCheckpoint(epoch, rate, lambda model=model: (system.tracer(model, "fp32"), None))
+        TracedCheckpoint(epoch, rate, lambda model=model: system.tracer(model, "fp32"))
         for epoch, (rate, model) in enumerate(zip(RATES, models, strict=True))
     ]
     return system, models, checkpoints
@@ -105,30 +105,6 @@ class TestLayers:
         train, test = system.traced_triples("train"), system.traced_triples("test")
         with pytest.raises(SettingsError, match=r"no 'fc' \(known: entities, relations"):
             influence(system, checkpoints, train, test, Request(layers=("fc",)))
-
-
-class TestPreconditioning:
-    def test_it_divides_by_the_root_of_the_unbiased_second_moment(self, setup) -> None:
-        system, models, _ = setup
-        model = models[0]
-        tracer = system.tracer(model, "fp32")
-        generator = torch.Generator().manual_seed(0)
-        state = {}
-        for name, p in model.named_parameters():
-            state[f"{name}.exp_avg_sq"] = torch.rand(p.shape, generator=generator, dtype=torch.float64)
-            state[f"{name}.step"] = torch.tensor(10.0)
-        scales = adam_scales(state, tracer, beta2=0.999)
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        found = influence(system, [TracedCheckpoint(0, 1.0, lambda: (tracer, scales))], train, test, Request())
-        flat = torch.cat([state[f"{name}.exp_avg_sq"].flatten() for name, _ in model.named_parameters()])
-        weights = 1.0 / ((flat / (1 - 0.999**10)).sqrt() + 1e-8)
-        left, right = triple_gradients(system, model, "test"), triple_gradients(system, model, "train")
-        np.testing.assert_allclose(found, ((left * weights) @ right.T).numpy(), rtol=1e-8, atol=1e-9)
-
-    def test_a_run_without_adam_is_refused(self, setup) -> None:
-        system, models, _ = setup
-        with pytest.raises(SettingsError, match="adam or adamw"):
-            adam_scales({}, system.tracer(models[0], "fp32"), beta2=0.999)
 
 
 class TestTop:

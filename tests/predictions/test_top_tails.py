@@ -92,7 +92,7 @@ def test_a_tail_that_is_first_for_everybody_is_seen(graph: TypedGraph) -> None:
     scores[:, 7] = 1 << 21
     candidates = candidates_of(graph, relation, scores, 3)
     flyer = diversity(best_tails(candidates, np.arange(24), 3), candidates, 1)
-    assert (flyer["distinct_tails"], flyer["top_tail_share"], flyer["entropy"]) == (1, 1.0, 0.0)
-    assert varied["effective_tails"] > 20
+    assert (flyer["distinct_tails"], flyer["top_tail_share"]) == (1, 1.0)
+    assert varied["distinct_tails"] > 8
     assert varied["top_tail_share"] < 0.5
     assert median_ranks(candidates, 100, seed=0)[7] == 1.0

@@ -22,7 +22,7 @@ from graphmill.runs.resolve import merge
 from graphmill.runs.warm_start import read_warm_start
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_files import RUN_FORMAT
-from graphmill.usage.compare import compare_picture, compare_runs
+from graphmill.usage.compare import compare_runs
 from graphmill.verified_files import sealed
 from tests.runs.processes import in_own_mounts
 from tests.training.runs import assert_same, outcome, run
@@ -112,7 +112,6 @@ def test_a_damaged_trace_changes_nothing_of_what_is_trained(
     assert outcome(found).metrics == outcome(alone).metrics
     assert all((outcome(found).tensors[name] == tensor).all() for name, tensor in outcome(alone).tensors.items())
     assert compare_runs(found["run_dir"], alone["run_dir"])
-    assert compare_picture(found["run_dir"], alone["run_dir"])
 
 
 @pytest.mark.parametrize("version", [1, 7])
@@ -142,14 +141,13 @@ def uses(run_dir: Path, other: Path) -> dict[str, Use]:
     return {
         "weights": weights,
         "comparison": lambda: compare_runs(run_dir, other).to_dict(),
-        "picture": lambda: compare_picture(run_dir, other),
         "warm start": warm,
         "neighbours": lambda: load(run_dir).neighbors("n3").to_dict(),
-        "history": lambda: RunDirectory(run_dir).write_history(),
+        "history": lambda: load(run_dir).history.to_dict(),
     }
 
 
-DRAWN = ("picture", "history")
+DRAWN = ("history",)
 """Made of the trace (``metrics.jsonl``), which nothing decides by: a digit in it may be another one, and is drawn so."""
 
 

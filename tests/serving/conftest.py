@@ -94,7 +94,7 @@ DRIFT = {
     "against": "0001-aaaaaaaa",
     "name": "rotation_only",
     "status": "pass",
-    "multiple": 1.1,
+    "changed": 0.3,
     "overall": {
         "overlap_10": 0.7,
         "overlap_50": 0.8,

@@ -1,4 +1,4 @@
-"""The allocator's environment: chosen by room, silent where someone chose already, and recorded."""
+"""The allocator's environment: chosen by room, and silent where someone chose already."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from graphmill.training import allocator
-from graphmill.training.allocator import KEEP_HEAP, allocator_environment, describe_allocator, heaps
+from graphmill.training.allocator import KEEP_HEAP, allocator_environment, heaps
 
 GIB = 1 << 30
 
@@ -35,21 +35,12 @@ def test_a_small_machine_without_an_estimate_keeps_its_memory(monkeypatch: pytes
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TOP_PAD_", "THP_MEM_ALLOC_ENABLE"])
 def test_whoever_has_chosen_is_left_alone(name: str) -> None:
     assert allocator_environment(0, {name: "x"}) == {}
-    assert describe_allocator({name: "x"})["choice"] == "the user's own"
 
 
 @pytest.mark.parametrize("library", [("", ""), ("musl", "1.2")])
 def test_other_systems_need_nothing(monkeypatch: pytest.MonkeyPatch, library: tuple[str, str]) -> None:
     monkeypatch.setattr("platform.libc_ver", lambda: library)
     assert allocator_environment(0, {}) == {}
-
-
-def test_what_was_chosen_is_recorded() -> None:
-    assert describe_allocator({})["choice"] == "stock"
-    described = describe_allocator(allocator_environment(GIB, {}))
-    assert described["choice"] == "keep_heap"
-    assert described["library"] == "glibc 2.36"
-    assert described["MALLOC_MMAP_MAX_"] == "0"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's variables")
@@ -95,16 +86,15 @@ def test_large_blocks_are_handed_back_once_that_is_asked_for(environment: dict[s
         # Blocks of different sizes, of which every second one stays: holes in a heap.
         "blocks = [torch.ones((4 << 18) + 4096 * i) for i in range(48)]\n"
         "kept = blocks[::2]\nlive = sum(b.nbytes for b in kept)\ndel blocks\n"
-        "print(psutil.Process().memory_info().rss - before - live, allocator.describe_allocator()['choice'],\n"
-        "      ','.join(allocator.heaps()))\n"
+        "print(psutil.Process().memory_info().rss - before - live, ','.join(allocator.heaps()))\n"
     )
 
     def run(switched: str) -> list[str]:
         command = [sys.executable, "-c", script, switched]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
 
-    left, choice, possible = run("yes")
-    assert (choice, possible) == ("returned", "returned")
+    left, possible = run("yes")
+    assert possible == "returned"
     assert int(left) < 16 << 20
     assert int(run("no")[0]) > 48 << 20
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.diagnostics.compare_devices import compare
 from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
@@ -152,12 +151,3 @@ def test_memory_that_runs_out_is_met_by_smaller_chunks(
     assert failed
     assert result["shrunk"]
     np.testing.assert_allclose(losses(result), plain, rtol=1e-4)
-
-
-def test_two_devices_are_compared(graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    name = "hgt-full"
-    exact = {"acceleration": {"precision": "fp32"}}  # auto is bf16 on most cards
-    found = compare(settings_of(CASES[name], graphs[name], without_dropout("hgt"), exact), "test")
-    assert found.devices == ["cpu", "cuda"]
-    assert found.trace_difference <= 2e-3
-    assert found.agree, found.sentence

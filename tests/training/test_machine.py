@@ -61,6 +61,19 @@ def test_it_imports_no_torch() -> None:
     assert done.stdout.strip() == "False"
 
 
+@pytest.mark.parametrize(
+    ("printed", "size"), [("24564\n24564\n", 24564 << 20), ("No devices were found\n", 0), ("", 0)]
+)
+def test_what_the_driver_lists_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, size: int
+) -> None:
+    command = tmp_path / "nvidia-smi"
+    command.write_text(f"#!/bin/sh\nprintf '{printed}'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert machine.cuda_memory() == size
+
+
 @pytest.mark.gpu
 def test_the_driver_says_what_torch_says() -> None:
     if not torch.cuda.is_available():

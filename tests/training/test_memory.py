@@ -1,13 +1,10 @@
 """Sizes, limits, peaks, and what out of memory looks like."""
 
 import errno
-import itertools
 import mmap
 import os
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +26,6 @@ from graphmill.training.memory import (
     peak_memory,
     process_memory,
 )
-from graphmill.training.memory_sampler import MemorySampler
 
 MIB = 1 << 20
 
@@ -208,47 +204,8 @@ class TestDevice:
         assert is_out_of_memory(caught.value)
 
 
-class TestSampler:
-    def test_sees_a_peak_and_ends_with_its_block(self) -> None:
-        before = threading.active_count()
-        with MemorySampler(interval=0.005) as sampler:
-            block = np.ones(64 * MIB, dtype=np.uint8)
-            time.sleep(0.05)
-            del block
-        samples = sampler.samples()
-        assert threading.active_count() == before
-        assert sampler.peak() - samples[0].resident > 50 * MIB
-        assert [sample.seconds for sample in samples] == sorted(sample.seconds for sample in samples)
-        assert len(samples) >= 4
-
-    def test_a_long_run_is_seen_from_start_to_end_in_bounded_memory(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        sampler, now = MemorySampler(interval=1.0, capacity=16), 0.0
-        monkeypatch.setattr(
-            "graphmill.training.memory_sampler.process_memory", lambda: 9999 if now == 20.0 else int(now)
-        )
-        monkeypatch.setattr("graphmill.training.memory_sampler.time.monotonic", lambda: now)
-        while now < 1000:
-            sampler._take()
-            now += sampler.interval
-        seconds = [sample.seconds for sample in sampler.samples()]
-        gaps = [b - a for a, b in itertools.pairwise(seconds)]
-        assert len(seconds) <= 16
-        assert seconds[0] <= 128
-        assert seconds[-1] > 850
-        assert max(gaps) <= 2 * 128
-        assert sampler.peak() == 9999
-
-    def test_ends_after_an_error_too(self) -> None:
-        before = threading.active_count()
-        with pytest.raises(ZeroDivisionError), MemorySampler():
-            raise ZeroDivisionError
-        assert threading.active_count() == before
-
-
 def test_importing_it_does_not_import_torch() -> None:
-    script = (
-        "import sys, graphmill.training.memory_sampler, graphmill.training.signals; assert 'torch' not in sys.modules"
-    )
+    script = "import sys, graphmill.training.memory, graphmill.training.signals; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ.copy())
 
 

@@ -60,7 +60,7 @@ def test_items_are_ranked_with_rivals_and_protocols_apart(sasrec: Path, tmp_path
     assert run(tmp_path, mode="rank", run_dir=sasrec) == EXIT_OK
     report = json.loads((sasrec / "ranking.json").read_text())
     assert report["kind"] == "items"
-    assert {"model", "sampled", "popularity", "markov", "session_knn"} <= set(report["figures"])
+    assert {"model", "popularity", "markov", "session_knn"} <= set(report["figures"])
     assert all("ndcg@10" in figures for figures in report["figures"].values())
 
 

@@ -1,5 +1,6 @@
 """``graphmill card``, ``report`` and ``explain``: describe a run or version, and explain its predictions."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -16,20 +17,16 @@ What = Annotated[
 
 @app.command(rich_help_panel=JUDGE)
 def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
-    """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made.
-
-    --json prints the Croissant description of its files instead.
-    """
+    """Print the card of a run or version: data, figures beside baselines, health, limits, how it was made."""
     from graphmill.promotion.versions import folder_of
-    from graphmill.reports.card import CARD, card_text
+    from graphmill.reports.card import CARD, card_sections, card_text
     from graphmill.reports.card_files import read_card_files
-    from graphmill.reports.croissant import croissant
     from graphmill.verified_files import verified_file
 
     path = folder_of(what, folder)
     files = read_card_files(path)
     if as_json:
-        print_json(croissant(files, "" if files.export_folder == files.folder else f"{files.export_folder.name}/"))
+        print_json([asdict(section) for section in card_sections(files)])
         return
     # A version keeps its card from promotion; a run's card is made from its current files.
     kept = CARD in files.version.get("files", ())

@@ -45,22 +45,3 @@ def doctor(
         print_table(title, ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in result])
     if any(not f.ok and (f.required or project is not None) for f in result):
         raise typer.Exit(EXIT_CHECK_FAILED)
-
-
-@app.command("compare-devices", rich_help_panel=PROJECT)
-def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
-    """Run the same training on the CPU and the accelerator; compare time, memory, losses, metrics and neighbours."""
-    from graphmill.diagnostics.compare_devices import compare
-    from graphmill.runs.resolve import read_settings
-
-    result = compare(read_settings(settings), str(settings))
-    if as_json:
-        print_json(result.to_dict())
-    else:
-        if result.results:
-            print_table("Devices", ["", *result.devices, "agree"], result.rows())
-        print(result.sentence)
-        if result.advice:
-            print(f"So: {result.advice}")
-    if not result.agree:
-        raise typer.Exit(EXIT_CHECK_FAILED)

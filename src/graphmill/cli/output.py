@@ -54,7 +54,7 @@ def show_result(result: dict[str, Any]) -> None:
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
         *_of_the_device(result),
-        *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
+        *[[name, number(value)] for name, value in result["metrics"].items()],
         ["exported", ", ".join(result.get("exported", []))],
     ]
     print_table("Training", ["what", "value"], rows)
@@ -89,7 +89,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 
     figures = _figures(ranking)
-    names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
+    names = list(next(iter(figures.values())))
     rows = [[m, *(number(values.get(m)) for values in figures.values())] for m in names]
     if "against" in ranking:
         other = "micro" if ranking["against"]["average"] == "macro" else "macro"

@@ -183,30 +183,17 @@ def _departed(left: Mapping[str, Any]) -> str:
 def drift(
     before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
     after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
-    seeds: Annotated[
-        int,
-        typer.Option(
-            help="Train so many further seeds of the second run, once, as the unit; 0: as far as known", min=0
-        ),
-    ] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for drift.json and the pictures; RUN/drift: its card has them")
     ] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
-    """Measure how far an embedding moved, in multiples of another seed's effect, and why. Exit code 1 if it fails."""
-    from graphmill.evaluation.drift.verdicts import DriftThresholds
+    """Measure how far an embedding, or its lists of the ten best, moved, and why. Exit code 1 if it fails."""
     from graphmill.promotion.drift import compare_sides, side_of, write_report
-    from graphmill.runs.messages import Terminal
 
-    terminal = Terminal()
-    try:
-        first, second = side_of(before, folder), side_of(after, folder)
-        bounds = DriftThresholds(seeds=seeds)
-        report = on_its_device(lambda: compare_sides(first, second, bounds, outlets=[terminal]))
-    finally:
-        terminal.close()
+    first, second = side_of(before, folder), side_of(after, folder)
+    report = on_its_device(lambda: compare_sides(first, second))
     values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
         write_report(report, values, out)

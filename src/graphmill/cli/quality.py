@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from graphmill.atomic_files import write_atomically, writing
 from graphmill.cli.entry import JUDGE, Json, app
 from graphmill.cli.output import (
     number,
@@ -163,16 +162,12 @@ def probe(
 def compare(
     run_a: Annotated[Path, typer.Argument(help="Run directory A")],
     run_b: Annotated[Path, typer.Argument(help="Run directory B")],
-    picture: Annotated[Path | None, typer.Option(help="Write the loss curves of both as PNG here")] = None,
     as_json: Json = False,
 ) -> None:
-    """Compare two runs: settings that differ, metrics, time, memory, and loss curves."""
-    from graphmill.usage.compare import compare_picture, compare_runs
+    """Compare two runs: settings that differ, metrics, time and memory."""
+    from graphmill.usage.compare import compare_runs
 
     comparison = compare_runs(run_a, run_b)
-    if picture is not None:
-        with writing(picture):
-            write_atomically(picture, compare_picture(run_a, run_b))
     if as_json:
         print_json(comparison.to_dict())
         return

@@ -1,4 +1,4 @@
-"""``graphmill track``: sends runs, or their missing parts, to a tracker."""
+"""``graphmill track``: sends runs, or their missing parts, to MLflow."""
 
 import sys
 from pathlib import Path
@@ -20,9 +20,9 @@ def track(
         ),
     ] = None,
 ) -> None:
-    """Send runs to MLflow or another tracker: the parts that are missing there, or whole runs."""
+    """Send runs to MLflow: the parts that are missing there, or whole runs."""
     from graphmill.runs.tracking.mirror import send, tracker_of
-    from graphmill.runs.tracking.protocol import require_tracker
+    from graphmill.runs.tracking.mlflow_tracker import require_tracker
     from graphmill.settings import parse
     from graphmill.training.settings import TrackerSettings
 

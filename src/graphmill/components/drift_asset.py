@@ -30,11 +30,11 @@ class DriftCheck:
 
 STAYED = Check(
     "neighbours_stayed",
-    "Neighbours changed no more than with another seed. If they did: `findings` says why.",
+    "Neighbours changed no more than is usual with another seed. If they did: `findings` says why.",
 )
 LISTS_STAYED = Check(
     "lists_stayed",
-    "The ten best items or tails changed no more than is expected of another seed. If they did: `findings` says why.",
+    "The ten best items or tails changed no more than is usual with another seed. If they did: `findings` says why.",
 )
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
@@ -44,7 +44,7 @@ DRIFT_CHECKS = (
             "The graph and its nodes have not shrunk since the live version. If they have: look at the sources and "
             "their rejects.",
         ),
-        ("data_lost", "data_lost_hidden", "nodes_vanished"),
+        ("data_lost", "nodes_vanished"),
     ),
     DriftCheck(
         Check(
@@ -65,7 +65,7 @@ DRIFT_CHECKS = (
 )
 
 PICTURES = {"overlap": "what was kept", "moved": "the nodes that moved most"}
-PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
+PLOTTED = ("changed", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
 
@@ -83,8 +83,8 @@ def drift_asset(plan: ModelPlan) -> WorkerAsset:
         stage="validation",
         kinds={"numpy", "markdown"},
         description=(
-            f"How far the {moved} moved from those of the live version of {plan.name}, in multiples of the effect of "
-            "another seed. Look here before you promote a run; `graphmill drift` compares any two."
+            f"How far the {moved} moved from those of the live version of {plan.name}. Look here before you promote a "
+            "run; `graphmill drift` compares any two."
         ),
         settings=plan.drift,
         checks=[each.check for each in checks_of(plan)],
@@ -107,17 +107,16 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         promote = f"graphmill promote {shlex.quote(step.run_dir)}"
         text = f"{name} has no live version to compare with. `{promote}` makes this run live."
         return step.result(
-            {"run_dir": step.run_dir, "against": "", "multiple": None},
+            {"run_dir": step.run_dir, "against": "", "changed": None},
             step.page(text, {"finding": nothing}),
             [step.check(each.check, True, nothing) for each in checks_of(step.plan)],
         )
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
-    overall, noise = report["overall"], report["seed_noise"]
+    overall = report["overall"]
     kept = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
     names = (*kept, "shared", "new", "vanished")
-    figures = scalars({"multiple": report["multiple"], **{n: overall.get(n) for n in names}})
-    unit = {"another seed": {name: noise[name] for name in ("overlap_10", "overlap_50", "cka", "cosine_aligned")}}
+    figures = scalars({"changed": report["changed"], **{n: overall.get(n) for n in names}})
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
     moved = [
         {
@@ -132,7 +131,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "against": report["against"],
         "finding": report["name"],
         "status": report["status"],
-        "seed_effect": f"measured on {noise['pairs']} pairs of runs" if noise["pairs"] else "assumed, not measured",
         "findings": dg.MetadataValue.md(markdown_table(findings)),
         "by_type": records(
             [{"type": t["name"], **{name: t[name] for name in names if name in t}} for t in report["types"]]
@@ -147,9 +145,9 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         if step.path(f"{folder}/{name}.png").is_file() and (name == "overlap" or step.plan.abilities.vectors)
     }
     pages = describe(step)  # the summary links the report that this writes
-    page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, baselines=unit, pictures=pictures)
+    page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, pictures=pictures)
     return step.result(
-        {"run_dir": step.run_dir, "against": report["against"], "multiple": report["multiple"]},
+        {"run_dir": step.run_dir, "against": report["against"], "changed": report["changed"]},
         page | pages,
         [_check_result(step, each, report) for each in checks_of(step.plan)],
     )

@@ -27,7 +27,6 @@ DESCRIPTION = (
     "predictors. If one of them is better, the summary says which to use."
 )
 PROTOCOLS = {
-    "sampled": "sampled negatives (the papers' protocol)",
     "untied": "full ranking, without targets in the same second as the view before",
     "cold": "full ranking, cold items",
     "repeated": "full ranking, only targets that their user had taken before, among all items",

@@ -1,6 +1,5 @@
 """Shows a ranking of links by relation, beside degree, random and the baselines."""
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -50,20 +49,15 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     against, average = comparison["against"], comparison["against"]["average"]
     other = "micro" if average == "macro" else "macro"
     figures, others = comparison[average], comparison[other]
-    rows = tuple(
-        ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
-        for row in comparison["relations"]
-    )
+    rows = tuple(ComparedRelation(**row) for row in comparison["relations"])
     labels = {name: label for name, label in BASELINES.items() if name in figures}
     ratio, values = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
-    values = {name: value for name, value in values.items() if not name.startswith(("optimistic_", "pessimistic_"))}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
     by_relation = records([_relation_row(relation) for relation in comparison["relations"]])
     metadata = step.page(
         run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
-        # The bounds for ties are in the report: the UI would plot each of them.
         others=scalars(values | comparison["ratios"] | interval),
         pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
@@ -71,10 +65,6 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     )
     checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
     return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks
-
-
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
 def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of the report. Means are over relations, so that a large relation does not dominate."""
     relations = report["relations"]
-    first, last = ([each["diversity"][at] for each in relations] for at in (0, -1))
+    first = [each["diversity"][0] for each in relations]
     calibrated = [each["calibration"] for each in relations if "ece" in each["calibration"]]
     searched = sum(each["looked_for_paths"] for each in relations)
     return scalars(
@@ -82,8 +82,6 @@ def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
             "base_rate": _mean(calibrated, "base_rate"),
             "supported_share": sum(each["supported_rows"] for each in relations) / searched if searched else None,
             "top_tail_share": _mean(first, "top_tail_share"),
-            "entropy": _mean(last, "entropy"),
-            "coverage": _mean(last, "coverage"),
         }
     )
 

@@ -206,14 +206,12 @@ def _pictures(plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapp
     folder, pictures = str(result["run_dir"]), {}
     if len(epochs) >= FEWEST_DRAWN:
         pictures["loss_curve"] = Picture(loss_curve(epochs), f"{folder}/losses.png", "loss")
+        pictures["memory_curve"] = Picture(memory_curve(epochs), f"{folder}/memory.png", "memory")
     if sum(bool(record.get("valid")) for record in epochs) >= FEWEST_DRAWN:
         png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         pictures["metric_curve"] = Picture(png, f"{folder}/metrics.png", about)
-    if memory := result.get("memory"):
-        samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        pictures["memory_curve"] = Picture(memory_curve(samples), f"{folder}/memory.png", "memory")
     return pictures
 
 

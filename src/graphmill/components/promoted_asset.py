@@ -77,7 +77,7 @@ def _job(step: Step) -> Job | None:
         "folder": step.plan.versions_folder,
         "promote": policy.model_dump(),
         "failed_checks": failed,
-        "drift": drift["multiple"] if drift["against"] == compared_with else None,
+        "drift": drift["changed"] if drift["against"] == compared_with else None,
         "by": _by(step),
         "snapshot": step.snapshot,
     }
@@ -119,7 +119,7 @@ def judging_parts(plan: ModelPlan) -> tuple[str, ...]:
 def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     """The checks that must pass for a promotion: those of the export, the validation, the ranking and the drift.
 
-    ``promote.max_drift`` limits how far neighbours may move.
+    ``promote.max_drift`` limits how many neighbours may change.
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,

@@ -98,7 +98,7 @@ def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | No
         queries = link_queries(graph, "test", max_per_relation=SIGNAL_QUERIES)
     except InputError:
         return None
-    return rank_links(SimilarityScorer(vectors, graph), queries, auc_negatives=0)
+    return rank_links(SimilarityScorer(vectors, graph), queries)
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:

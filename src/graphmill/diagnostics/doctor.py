@@ -62,10 +62,7 @@ def _usable(name: str) -> str:
     if name == "cpu":
         return "usable"
     memory = device_memory(torch.device(name))
-    return (
-        f"usable; {memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free; graphmill compare-devices SETTINGS "
-        "says whether it is faster than the CPU"
-    )
+    return f"usable; {memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free"
 
 
 def _matmul(name: str, dtype: torch.dtype, device: str) -> Finding:

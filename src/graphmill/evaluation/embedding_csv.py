@@ -4,67 +4,53 @@ import csv
 import gzip
 import json
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError, listed
 
-#: Bytes of text parsed at a time. A row must fit (a 512-dimensional one has about 6 kB).
-BLOCK_BYTES = 32 * 2**20
-TEXT = ("node_id", "node_name", "node_type", "embedding")
 REQUIRED = ("node_id", "node_type", "embedding")
 
 
-def read_csv_blocks(path: Path) -> Iterator[pa.Table]:
-    """Yield tables of consecutive rows, with ``embedding`` as a fixed-size list of float32. NaN, null and Infinity are
-    valid.
+def read_csv(path: Path) -> pa.Table:
+    """The rows as a table, with ``embedding`` as a fixed-size list of float32. NaN, null and Infinity are valid.
 
     Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
     """
-    names = _header(path)
-    require_columns(path, names)
-    columns = [name for name in ("node_index", *TEXT) if name in names]
+    opened = gzip.open if path.name.lower().endswith(".gz") else open
+    columns: dict[str, list[Any]] = {}
+    row = 0
     try:
-        reader = pacsv.open_csv(
-            path,
-            read_options=pacsv.ReadOptions(block_size=BLOCK_BYTES),
-            parse_options=pacsv.ParseOptions(newlines_in_values=True),
-            convert_options=pacsv.ConvertOptions(
-                column_types={"node_index": pa.int64()} | {name: pa.string() for name in TEXT},
-                include_columns=columns,
-                strings_can_be_null=False,
-            ),
-        )
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{path.name} is not a readable CSV file ({_reason(error)})") from None
-    row, width = 0, 0
-    while True:
-        try:
-            batch = reader.read_next_batch()
-        except StopIteration:
-            return
-        except (pa.ArrowInvalid, OSError) as error:
-            raise InputError(f"{path.name}: a row after row {row} cannot be read ({_reason(error)})") from None
-        if not batch.num_rows:
-            continue
-        block = pa.Table.from_batches([batch])
-        for name in ("node_id", "node_type"):
-            blank = pc.equal(block.column(name), "").to_numpy()
-            if blank.any():
-                raise InputError(f"{path.name}: {name} is blank in row {row + int(np.argmax(blank)) + 1}")
-        vectors = _numbers(path, block.column("embedding").combine_chunks(), row, width)
-        width = vectors.shape[1]
-        lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), width)
-        yield block.set_column(block.column_names.index("embedding"), "embedding", lists)
-        row += block.num_rows
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            names = next(reader, [])
+            require_columns(path, names)
+            columns = {name: [] for name in ("node_index", "node_name", *REQUIRED) if name in names}
+            places = [names.index(name) for name in columns]
+            for row, cells in enumerate(reader, start=1):
+                if len(cells) != len(names):
+                    raise InputError(f"{path.name}: row {row} has {len(cells)} cells, the header has {len(names)}")
+                for (name, values), place in zip(columns.items(), places, strict=True):
+                    values.append(_value(f"{path.name}: {name}", cells[place], name, row))
+                if len(columns["embedding"][-1]) != len(columns["embedding"][0]) or not columns["embedding"][0].size:
+                    have, others = len(columns["embedding"][-1]), len(columns["embedding"][0])
+                    raise InputError(
+                        f"{path.name}: the embedding in row {row} has {have} numbers, others have {others}"
+                    )
+    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise InputError(f"{path.name} is not a readable CSV file (after row {row}: {reason})") from None
+    if not row:
+        raise InputError(f"{path.name} holds no rows")
+    vectors = np.stack(columns["embedding"])
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    return pa.table({**columns, "embedding": lists})
 
 
 def require_columns(path: Path, names: Sequence[str]) -> None:
@@ -73,37 +59,29 @@ def require_columns(path: Path, names: Sequence[str]) -> None:
         raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
 
 
-def _header(path: Path) -> list[str]:
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            return next(csv.reader(file), [])
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
-        raise InputError(f"{path.name} is not a readable CSV file ({_reason(error)})") from None
-
-
-def _numbers(path: Path, texts: Any, row: int, width: int) -> NDArray[np.float32]:
-    """JSON lists as float32 (rows × d). ``width``: the width of earlier rows, 0 for the first block."""
-    rows = []
-    for number, text in enumerate(texts.to_pylist(), start=row + 1):
-        where = f"{path.name}: the embedding in row {number}"
+def _value(where: str, text: str, name: str, row: int) -> Any:
+    """A cell: a vector (float32), a whole number, or a text that is not blank where it is required."""
+    if name == "embedding":
+        return _vector(f"{where} in row {row}", text)
+    if name == "node_index":
         try:
-            vector = np.array([np.nan if value is None else value for value in _parsed(text)], dtype=np.float32)
-        except (ValueError, TypeError, RecursionError):
-            raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}") from None
-        width = width or len(vector)
-        if vector.ndim != 1 or len(vector) != width or not width:
-            raise InputError(f"{where} has {len(vector)} numbers, others have {width}")
-        rows.append(vector)
-    return np.stack(rows)
+            return int(text)
+        except ValueError:
+            raise InputError(f"{where} in row {row} must be a whole number, it is {text[:60]!r}") from None
+    if name in REQUIRED and not text:
+        raise InputError(f"{where} is blank in row {row}")
+    return text
 
 
-def _parsed(text: str) -> Any:
+def _vector(where: str, text: str) -> NDArray[np.float32]:
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:  # NaN and Infinity, which strict JSON does not have
-        return json.loads(text)
-
-
-def _reason(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]
+        try:
+            values = orjson.loads(text)
+        except orjson.JSONDecodeError:  # NaN and Infinity, which strict JSON does not have
+            values = json.loads(text)
+        vector = np.array([np.nan if value is None else value for value in values], dtype=np.float32)
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}") from None
+    if vector.ndim != 1:
+        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}")
+    return vector

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_csv import REQUIRED, read_csv_blocks, require_columns
+from graphmill.evaluation.embedding_csv import REQUIRED, read_csv, require_columns
 from graphmill.parquet import ParquetTable
 from graphmill.verified_files import damaged, damaged_file, listed_files
 
@@ -83,7 +83,7 @@ def read_embeddings(path: str | Path) -> Embeddings:
     if suffixes.endswith((".parquet", ".pq")):
         return _read_parquet(path)
     if suffixes.endswith((".csv", ".csv.gz")):
-        return _assembled(path, read_csv_blocks(path))
+        return _assembled(path, [read_csv(path)])
     if suffixes.endswith(".npy"):
         return _read_npy(path)
     raise InputError(f"{path.name} is not an embedding file: those end in .parquet, .csv, .csv.gz or .npy")

@@ -102,10 +102,10 @@ class Probe:
         what = "a number" if self.kind == "number" else f"{self.classes} classes"
         others = [name for name in self.over if name != CHANCE]
         best = max(others, key=lambda name: self.scores[name].value, default=CHANCE)
-        gap, own = self.over[best], self.scores[VECTORS]
+        gap, vectors = self.over[best], self.scores[VECTORS]
         return (
-            f"A linear probe of the vectors for {what} of {self.nodes:,} nodes has {self.metric} {own.value:.3f} "
-            f"({own.low:.3f} to {own.high:.3f}); {best} has {self.scores[best].value:.3f}, the difference is "
+            f"A linear probe of the vectors for {what} of {self.nodes:,} nodes has {self.metric} {vectors.value:.3f} "
+            f"({vectors.low:.3f} to {vectors.high:.3f}); {best} has {self.scores[best].value:.3f}, the difference is "
             f"{gap.value:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
         )
 

@@ -48,8 +48,8 @@ class BlendExplainer(LinkExplainer):
             if not amount:
                 continue
             if name in self.shares:
-                own, result = self.shares[name].of_link(relation, head, tail, amount)
-                parts, shares = parts | own, shares + result
+                share, result = self.shares[name].of_link(relation, head, tail, amount)
+                parts, shares = parts | share, shares + result
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
             if name == NBFNET:

@@ -122,16 +122,16 @@ class LinkExplainer(ABC):
 
     def local(self, relation: int, head: int, tail: int) -> tuple[int, int]:
         """Rows of the node table as numbers within the relation's source and target type."""
-        own = self.graph.relations[relation]
-        return head - self.graph.node_type(own.source).offset, tail - self.graph.node_type(own.target).offset
+        kind = self.graph.relations[relation]
+        return head - self.graph.node_type(kind.source).offset, tail - self.graph.node_type(kind.target).offset
 
-    def named(self, found: Sequence[Explanation]) -> list[Explanation]:
+    def named(self, explanations: Sequence[Explanation]) -> list[Explanation]:
         """Add the names of the relations that join the nodes of each edge, in one pass over the graph for all
         explanations."""
-        wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
-        wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
+        wanted = {e.pair for each in explanations for e in (*each.evidence, *each.against)}
+        wanted |= {pair for each in explanations for path, _ in each.paths for pair in path.pairs}
         names = _relations_of_pairs(self.graph, wanted)
-        every = ((e.source, e.target) for each in found for e in (*each.evidence, *each.against))
+        every = ((e.source, e.target) for each in explanations for e in (*each.evidence, *each.against))
         known = known_of_edges(self.graph, every)
         return [
             replace(
@@ -144,7 +144,7 @@ class LinkExplainer(ABC):
                 ),
                 paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
             )
-            for each in found
+            for each in explanations
         ]
 
     def _explanation(

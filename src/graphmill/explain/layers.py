@@ -67,7 +67,7 @@ class LayersExplainer(LinkExplainer):
             self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
         )
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
-        own = self.model.decoder.weights()[relation].detach()
+        weights = self.model.decoder.weights()[relation].detach()
         offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
         known = [
             None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)
@@ -76,7 +76,7 @@ class LayersExplainer(LinkExplainer):
         def score(z: list[Tensor]) -> Tensor:
             rows = z[source][left], z[target][right]
             first, second = (r if k is None else torch.cat([k, r]) for k, r in zip(known, rows, strict=True))
-            return (turned(first * own) * second).sum()
+            return (turned(first * weights) * second).sum()
 
         return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
 

@@ -105,8 +105,8 @@ def _messages(
     result: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
     queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
     for r, (source_type, target_type) in enumerate(relations):
-        own = hood.layer_edges(number, r, target_type)
-        src, dst, pair = (part[own] for part in graph[r])
+        edges = hood.layer_edges(number, r, target_type)
+        src, dst, pair = (part[edges] for part in graph[r])
         kv, q = both[source_type], queries[target_type]
         if kv is None or q is None or not len(src):
             continue

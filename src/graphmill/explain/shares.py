@@ -48,13 +48,13 @@ class NeighbourhoodShares:
         others = links.indices + (second, first)[side]
         end = (tail + second, head + first)[side]
         factor = weight * (1.0 + len(others)) ** -self.setting.damping
-        own = slice(self.rows.indptr[end], self.rows.indptr[end + 1])
+        span = slice(self.rows.indptr[end], self.rows.indptr[end + 1])
         result: list[Shares] = []
         for other, pair in zip(others, links.data - 1, strict=True):
             theirs = slice(self.rows.indptr[other], self.rows.indptr[other + 1])
-            _, mine, its = np.intersect1d(self.rows.indices[own], self.rows.indices[theirs], return_indices=True)
-            value = self.rows.data[own][mine].astype(np.float64) * self.rows.data[theirs][its] * factor / 3
-            pairs = self.entries.pair[own][mine], self.entries.pair[theirs][its]
+            _, mine, its = np.intersect1d(self.rows.indices[span], self.rows.indices[theirs], return_indices=True)
+            value = self.rows.data[span][mine].astype(np.float64) * self.rows.data[theirs][its] * factor / 3
+            pairs = self.entries.pair[span][mine], self.entries.pair[theirs][its]
             result += [(np.array([pair]), np.array([value.sum()])), *((p.astype(np.int64), value) for p in pairs)]
         return result
 
@@ -118,8 +118,8 @@ class SpectralShares:
             if self.setting.side not in (side, "both"):
                 continue
             matrix = matrices[relation]
-            own = slice(matrix.indptr[row], matrix.indptr[row + 1])
-            others, pairs = matrix.indices[own] + offset, matrix.data[own].astype(np.int64) - 1
+            span = slice(matrix.indptr[row], matrix.indptr[row + 1])
+            others, pairs = matrix.indices[span] + offset, matrix.data[span].astype(np.int64) - 1
             value, result = self._sum(amount * (1.0 + len(others)) ** -self.setting.damping, others, pairs, end)
             parts[name] = value
             shares += result
@@ -144,10 +144,10 @@ class SpectralShares:
     def _entries(self, node: int, direction: np.ndarray) -> Shares:
         """The contribution of each of the node's entries to ⟨s of ``node``, ``direction``⟩."""
         matrix = self.spectral.entries.matrix
-        own = slice(matrix.indptr[node], matrix.indptr[node + 1])
-        columns = self.spectral.columns[matrix.indices[own]].astype(np.float64)
-        weighted = columns * matrix.data[own].astype(np.float64)[:, None]
+        span = slice(matrix.indptr[node], matrix.indptr[node + 1])
+        columns = self.spectral.columns[matrix.indices[span]].astype(np.float64)
+        weighted = columns * matrix.data[span].astype(np.float64)[:, None]
         raw = weighted.sum(0)
         length = float(raw @ raw)
         scale = float(raw @ self.vectors[node]) / length if length > 0 else 0.0
-        return self.spectral.entries.pair[own].astype(np.int64), scale * (weighted @ direction.astype(np.float64))
+        return self.spectral.entries.pair[span].astype(np.int64), scale * (weighted @ direction.astype(np.float64))

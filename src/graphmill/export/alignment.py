@@ -80,9 +80,9 @@ def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes:
 
     def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in blocks:
-            own = rows[block.start : block.start + len(block.vectors)]
-            existing = own >= 0
-            yield block.vectors[existing], np.asarray(known.vectors)[own[existing]]
+            places = rows[block.start : block.start + len(block.vectors)]
+            existing = places >= 0
+            yield block.vectors[existing], np.asarray(known.vectors)[places[existing]]
 
     return Alignment(reference.space, shared, fit_rotation(pairs(), dim))
 

@@ -74,8 +74,8 @@ def _export(
         # Files of an earlier export would belong to another model.
         (directory / SCORING).unlink(missing_ok=True)
         for name, arrays in extra.items():
-            own = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-            save_safetensors(directory / name, own, "numpy")
+            contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+            save_safetensors(directory / name, contiguous, "numpy")
         for writer in writers:
             writer.commit()
     except BaseException:

@@ -19,11 +19,6 @@ class InfluenceSettings(Settings):
     max_test_triples: int = setting(100, "test: explain at most this many triples, drawn by the seed; 0 = all", ge=0)
     triple: list[str] = setting([], "single: head, relation and tail, each by id or name")
     layers: list[str] = setting([], "Use only these layers, such as [projection, convolution]; empty = all")
-    precondition: Literal["none", "adam"] = setting(
-        "none",
-        "adam: divide gradients by √v + ε from the checkpoint's Adam state, as the training steps did; exact, but it "
-        "needs one matrix for each explained triple",
-    )
     checkpoints: int = setting(
         5, "Use at most this many checkpoints, spread over the falling loss; 0 = all that the run keeps", ge=0
     )

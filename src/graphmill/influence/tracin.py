@@ -7,7 +7,7 @@ loss of a label (``training.gradients``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,14 +20,14 @@ from graphmill.training.gradients import Factor, Traceable, Tracer
 
 @dataclass(frozen=True)
 class TracedCheckpoint:
-    """One checkpoint of a training: ``open`` gives the tracer of its weights, and the preconditioner if requested.
+    """One checkpoint of a training: ``open`` gives the tracer of its weights.
 
     ``learning_rate`` is that of the next step.
     """
 
     epoch: int
     learning_rate: float
-    open: Callable[[], tuple[Tracer, Mapping[str, Tensor] | None]]
+    open: Callable[[], Tracer]
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,16 @@ def influence(
     *,
     poll: Callable[[], None] = lambda: None,
     start: tuple[int, np.ndarray] | None = None,
-    after: Callable[[int, np.ndarray], None] = lambda done, total: None,
+    after: Callable[[int, np.ndarray], None] = lambda completed, total: None,
 ) -> np.ndarray:
     """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
 
     ``start`` is (number of checkpoints already summed, their sum), and ``after`` is called with both after every
     checkpoint, so that an interrupted analysis can continue from there. Sums are in the model's dtype.
     """
-    done, total = start if start is not None else (0, None)
-    for number, checkpoint in enumerate(checkpoints[done:], done + 1):
-        tracer, scales = checkpoint.open()
-        result = _one_checkpoint(system, tracer, scales, train, explained, request, poll)
+    completed, total = start if start is not None else (0, None)
+    for number, checkpoint in enumerate(checkpoints[completed:], completed + 1):
+        result = _one_checkpoint(system, checkpoint.open(), train, explained, request, poll)
         result *= checkpoint.learning_rate
         total = result if total is None else total + result
         after(number, total)
@@ -85,12 +84,12 @@ def self_influence(
     total = np.zeros(len(train))
     labels = system.traced_labels(train)
     for checkpoint in checkpoints:
-        tracer, scales = checkpoint.open()
+        tracer = checkpoint.open()
         for part in _blocks(len(train), max(1, request.batch_size // len(labels)), poll):
             sides = [request.choose(tracer.label_gradients(side[part]), tracer) for side in labels]
             # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
             products = (
-                paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
+                paired(left, sides[j]) * (1.0 if i == j else 2.0)
                 for i, left in enumerate(sides)
                 for j in range(i, len(sides))
             )
@@ -101,7 +100,6 @@ def self_influence(
 def _one_checkpoint(
     system: Traceable,
     tracer: Tracer,
-    scales: Mapping[str, Tensor] | None,
     train: np.ndarray,
     explained: np.ndarray,
     request: Request,
@@ -118,7 +116,7 @@ def _one_checkpoint(
     for part in _blocks(len(order), request.batch_size, poll):
         chosen = order[part]
         left = request.choose(tracer.label_gradients(mine[chosen]), tracer)
-        block = _both(pairwise(left, right, scales), directions)
+        block = _both(pairwise(left, right), directions)
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)
         owner = chosen % len(train)
@@ -149,18 +147,3 @@ def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(-influences, kind="stable")
     first, last = order[:k], np.argsort(influences, kind="stable")[:k]
     return first[influences[first] > 0], last[influences[last] < 0]
-
-
-def adam_scales(tensors: Mapping[str, Tensor], tracer: Tracer, *, beta2: float, eps: float = 1e-8) -> dict[str, Tensor]:
-    """1 / (√v̂ + ε) per parameter, in the tracer's order, from an Adam state of ``name.exp_avg_sq`` and ``name.step``.
-
-    Raises :class:`SettingsError` if the state is not Adam's.
-    """
-    moments = {name.removesuffix(".exp_avg_sq"): t for name, t in tensors.items() if name.endswith(".exp_avg_sq")}
-    if not moments:
-        raise SettingsError("precondition: adam needs checkpoints of a run that was trained with adam or adamw")
-    out = {}
-    for name, second in moments.items():
-        unbiased = second / (1.0 - beta2 ** float(tensors[f"{name}.step"]))
-        out[name] = tracer.scale_of(name, 1.0 / (unbiased.sqrt() + eps))
-    return out

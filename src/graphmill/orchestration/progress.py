@@ -29,8 +29,7 @@ def progress_metadata(message: Message) -> dict[str, Any]:
     losses, metrics = message.get("losses") or {}, message.get("valid") or {}
     whole = losses if not message.get("step") or message.get("phases", 1) == 1 else {}
     loss = total_loss(whole) if any(is_total(name) for name in whole) else None
-    displayed = {name: value for name, value in metrics.items() if "mistic" not in name}
-    figures = scalars({"epoch": message.get("epoch"), "loss": loss, str(message.get("split", "valid")): displayed})
+    figures = scalars({"epoch": message.get("epoch"), "loss": loss, str(message.get("split", "valid")): metrics})
     return {"progress": epoch_line(message)} | {name: rounded(value) for name, value in figures.items()}
 
 

@@ -100,8 +100,8 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
     parts = []
     for block, scores in open_ones.blocks(heads):
         best, _ = top_of_rows(scores, TOP)
-        for head, own, top in zip(block.tolist(), scores, best, strict=True):
-            parts.append(_of_head(head, own.numpy(), top, positives[head], rng))
+        for head, row, top in zip(block.tolist(), scores, best, strict=True):
+            parts.append(_of_head(head, row.numpy(), top, positives[head], rng))
     columns = zip(*parts, strict=True)
     return Pairs(*map(np.concatenate, columns))
 
@@ -113,9 +113,9 @@ def _of_head(
     positive: NDArray[np.int64],
     rng: np.random.Generator,
 ) -> tuple[Float, NDArray[np.bool_], Float, NDArray[np.int64], NDArray[np.int64]]:
-    there = np.isfinite(scores)
-    top, positive = top[there[top]], positive[there[positive]]
-    rest = there.copy()
+    candidates = np.isfinite(scores)
+    top, positive = top[candidates[top]], positive[candidates[positive]]
+    rest = candidates.copy()
     rest[top] = rest[positive] = False
     others = np.flatnonzero(rest)
     drawn = rng.choice(others, DRAWN, replace=False) if len(others) > DRAWN else others
@@ -178,11 +178,11 @@ def expected_calibration_error(
     bin_of = np.minimum((middle / weight.sum() * BINS).astype(int), BINS - 1)[place]
     error, bins = 0.0, []
     for number in np.unique(bin_of):
-        own = bin_of == number
-        total = weights[own].sum()
-        mean, part = (float((column[own] * weights[own]).sum() / total) for column in (probabilities, positive))
+        inside = bin_of == number
+        total = weights[inside].sum()
+        mean, part = (float((column[inside] * weights[inside]).sum() / total) for column in (probabilities, positive))
         error += total * abs(mean - part)
-        bins.append((mean, part, int(own.sum())))
+        bins.append((mean, part, int(inside.sum())))
     return float(error / weights.sum()), tuple(bins)
 
 

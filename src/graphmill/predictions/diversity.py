@@ -12,22 +12,17 @@ from graphmill.predictions.top_tails import BestTails, Candidates
 def diversity(best: BestTails, candidates: Candidates, n: int) -> dict[str, Any]:
     """Figures of the tails with rank 1 to ``n``.
 
-    They are the number of distinct tails, their fraction of all candidates (``coverage``), the ``entropy`` of their
-    frequencies in bits, ``effective_tails`` = 2^entropy, the fraction of heads that have the most frequent tail
-    (``top_tail_share``), and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
+    They are the number of distinct tails, the fraction of heads that have the most frequent tail (``top_tail_share``),
+    and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
     """
     counts = tail_counts(best, candidates.count, n)
-    there = counts[counts > 0]
-    share = there / max(int(there.sum()), 1)
-    entropy = float(-(share * np.log2(share)).sum())
+    present = counts[counts > 0]
+    share = present / max(int(present.sum()), 1)
     heads = len(np.unique(best.heads))
     return {
         "n": n,
-        "distinct_tails": len(there),
-        "coverage": len(there) / max(candidates.options, 1),
-        "entropy": abs(entropy),
-        "effective_tails": float(2**entropy) if len(there) else 0.0,
-        "top_tail_share": float(there.max(initial=0) / max(heads, 1)),
+        "distinct_tails": len(present),
+        "top_tail_share": float(present.max(initial=0) / max(heads, 1)),
         "top_10_share": float(np.sort(share)[-10:].sum()),
     }
 

@@ -34,17 +34,17 @@ def matrix_figures(candidates: Candidates, heads: Int64, split: int, seed: int =
     def keep(block: Int64, places: torch.Tensor) -> None:
         nonlocal pairs, scores
         values, place = places.flatten().topk(min(PAIRS[-1], places.numel()))
-        own = block[place.numpy() // candidates.count] * candidates.count + place.numpy() % candidates.count
-        pairs, scores = np.concatenate([pairs, own]), np.concatenate([scores, values.numpy()])
+        kept = block[place.numpy() // candidates.count] * candidates.count + place.numpy() % candidates.count
+        pairs, scores = np.concatenate([pairs, kept]), np.concatenate([scores, values.numpy()])
         order = np.lexsort((pairs, -scores))[: PAIRS[-1]]
         pairs, scores = pairs[order], scores[order]
 
     best = best_tails(candidates, heads, K, keep)
     of, tails = candidates.links_of(split)
-    own = in_sorted(of, heads) & ~in_sorted(of * candidates.count + tails, candidates.judged.all)
+    kept = in_sorted(of, heads) & ~in_sorted(of * candidates.count + tails, candidates.judged.all)
     if candidates.chosen is not None:
-        own &= in_sorted(tails, candidates.chosen)
-    of, tails = of[own], tails[own]
+        kept &= in_sorted(tails, candidates.chosen)
+    of, tails = of[kept], tails[kept]
     linked = sorted_unique(of)
     hit = in_sorted(linked, sorted_unique(best.heads[best.known == split]))
     recall = {
@@ -75,13 +75,13 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
         heads, relative, hit = pairs // candidates.count, np.full(len(pairs), np.nan), np.zeros(len(pairs), bool)
         for block, scores in candidates.blocks(sorted_unique(heads)):
             rows = np.flatnonzero(in_sorted(heads, block))
-            own = scores[torch.from_numpy(np.searchsorted(block, heads[rows]))]
-            score = own.gather(1, torch.from_numpy(pairs[rows] % candidates.count)[:, None])
-            above, tied = (own > score).sum(1).numpy(), (own == score).sum(1).numpy() - 1
-            last = np.maximum(torch.isfinite(own).sum(1).numpy() - 1, 1)
-            there = torch.isfinite(score[:, 0]).numpy()
+            head_scores = scores[torch.from_numpy(np.searchsorted(block, heads[rows]))]
+            score = head_scores.gather(1, torch.from_numpy(pairs[rows] % candidates.count)[:, None])
+            above, tied = (head_scores > score).sum(1).numpy(), (head_scores == score).sum(1).numpy() - 1
+            last = np.maximum(torch.isfinite(head_scores).sum(1).numpy() - 1, 1)
+            finite = torch.isfinite(score[:, 0]).numpy()
             rank = above + tied / 2
-            relative[rows], hit[rows] = np.where(there, rank / last, np.nan), rank < K
+            relative[rows], hit[rows] = np.where(finite, rank / last, np.nan), rank < K
         kept = ~np.isnan(relative)
         trained += int((~kept).sum())
         for word, own_pairs in ((True, judged.yes), (False, judged.no)):
@@ -99,8 +99,12 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
         auc = _share((worse + tied / 2) / len(ordered), yes[0], seed)
     return {
         **{
-            word: {"links": len(own[1]), "hits": _share(own[2], own[0], seed), "rank": _share(own[1], own[0], seed)}
-            for word, own in (("yes", yes), ("no", no))
+            word: {
+                "links": len(head_scores[1]),
+                "hits": _share(head_scores[2], head_scores[0], seed),
+                "rank": _share(head_scores[1], head_scores[0], seed),
+            }
+            for word, head_scores in (("yes", yes), ("no", no))
         },
         "auc": auc,
         "trained": trained,

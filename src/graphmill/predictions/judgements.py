@@ -113,5 +113,6 @@ def _by_relation(judged: dict[tuple[int, int], bool]) -> dict[int, Judged]:
     for (relation, pair), yes in sorted(judged.items()):
         pairs.setdefault(relation, {True: [], False: []})[yes].append(pair)
     return {
-        number: Judged(np.array(own[True], np.int64), np.array(own[False], np.int64)) for number, own in pairs.items()
+        number: Judged(np.array(by_word[True], np.int64), np.array(by_word[False], np.int64))
+        for number, by_word in pairs.items()
     }

@@ -86,9 +86,12 @@ class TrainingPaths:
 
         def edges() -> Iterator[tuple[int, Int64, Int64]]:
             for relation in graph.relations:
-                found = graph.edges(relation.index)
-                train = np.asarray(found.split) == TRAIN
-                ends = np.asarray(found.src)[train].astype(np.int64), np.asarray(found.dst)[train].astype(np.int64)
+                links = graph.edges(relation.index)
+                train = np.asarray(links.split) == TRAIN
+                ends = (
+                    np.asarray(links.src)[train].astype(np.int64),
+                    np.asarray(links.dst)[train].astype(np.int64),
+                )
                 yield relation.index, ends[0] + offset[relation.source], ends[1] + offset[relation.target]
 
         return cls(graph.num_nodes, edges())

@@ -54,7 +54,7 @@ def read_question(path: str | Path) -> Question:
     question = parse(Question, values, str(path))
     parse_metric(question.metric, LINK_METRICS)
     files = {name: getattr(question, name) for name in ("heads_file", "candidates_file") if getattr(question, name)}
-    return question.model_copy(update={name: str((path.parent / own).resolve()) for name, own in files.items()})
+    return question.model_copy(update={name: str((path.parent / file).resolve()) for name, file in files.items()})
 
 
 def words_of(settings: LinkSelection, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:

@@ -66,12 +66,12 @@ class Nodes:
         Raises:
             InputError: there is none, it is of another type, or there are several.
         """
-        own = self.rows(text, types)
-        if len(own) == 1:
-            return own[0]
-        if own:
-            which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
-            raise InputError(f"{len(own)} nodes are called '{text}': {which}; choose one by its id and head_type")
+        rows = self.rows(text, types)
+        if len(rows) == 1:
+            return rows[0]
+        if rows:
+            which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in rows[:_SHOWN])
+            raise InputError(f"{len(rows)} nodes are called '{text}': {which}; choose one by its id and head_type")
         if elsewhere := sorted({self.type_of(row) for row in self._known.find(text)}):
             raise InputError(
                 f"the relation needs {end} of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
@@ -126,12 +126,12 @@ def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> 
     tail_rows = np.array(sorted({nodes.find(word, ends, "tails") for word in candidates}), np.int64)
     selected = []
     for relation in chosen:
-        own = _local(graph, relation.source, head_rows)
+        rows = _local(graph, relation.source, head_rows)
         if not heads:
-            own = np.arange(graph.node_type(relation.source).count, dtype=np.int64)
+            rows = np.arange(graph.node_type(relation.source).count, dtype=np.int64)
         tails = _local(graph, relation.target, tail_rows) if candidates else None
-        if len(own) and (tails is None or len(tails)):
-            selected.append(SelectedLinks(relation, own, tails))
+        if len(rows) and (tails is None or len(tails)):
+            selected.append(SelectedLinks(relation, rows, tails))
     if not selected:
         raise InputError("nothing is asked for: the chosen relations have no heads")
     return selected

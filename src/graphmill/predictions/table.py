@@ -67,24 +67,24 @@ class LinkRows:
 
     def table(self, rows: NDArray[np.int64]) -> pa.Table:
         """Some rows."""
-        own = self.best.take(rows)
+        best = self.best.take(rows)
         medians = self.median_ranks[rows]
         splits = np.array([*SPLIT_NAMES, ""], dtype=object)
         columns: dict[str, Any] = {
-            **self._about("head", self.relation.source, own.heads),
+            **self._about("head", self.relation.source, best.heads),
             "relation": [self.relation.name] * len(rows),
-            **self._about("tail", self.relation.target, own.tails),
-            "score": own.scores,
-            "rank": own.ranks,
+            **self._about("tail", self.relation.target, best.tails),
+            "score": best.scores,
+            "rank": best.ranks,
             "median_rank": _with_nulls(medians),
-            "relative_rank": _with_nulls((own.ranks / medians).astype(np.float32)),
+            "relative_rank": _with_nulls((best.ranks / medians).astype(np.float32)),
             "probability": _with_nulls(self.probabilities[rows]),
-            "known": splits[own.known],
+            "known": splits[best.known],
         }
         rows_of_evidence = [self.evidence.get(row, {}) for row in rows.tolist()]
         columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self._evidence_schema.names}
         if JUDGED.name in columns:
-            pairs = own.heads * self.graph.node_type(self.relation.target).count + own.tails
+            pairs = best.heads * self.graph.node_type(self.relation.target).count + best.tails
             words = np.where(in_sorted(pairs, self._judged.no), "no", "")
             columns[JUDGED.name] = np.where(in_sorted(pairs, self._judged.yes), "yes", words)
         kinds = schema(self._evidence_schema)

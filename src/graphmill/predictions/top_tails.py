@@ -103,14 +103,14 @@ class Candidates:
         """int8 [N]: number of the split that has the link, or :data:`UNKNOWN`."""
         wanted, links = heads * self.count + tails, self.keys >> 2
         state = np.full(len(wanted), UNKNOWN, np.int8)
-        there = in_sorted(wanted, links)
-        state[there] = (self.keys[np.searchsorted(links, wanted[there])] & 3).astype(np.int8)
+        linked = in_sorted(wanted, links)
+        state[linked] = (self.keys[np.searchsorted(links, wanted[linked])] & 3).astype(np.int8)
         return state
 
     def links_of(self, split: int) -> tuple[Int64, Int64]:
         """Heads and tails int64 [L] of a split's links, sorted by (head, tail)."""
-        own = self.keys[(self.keys & 3) == split] >> 2
-        return own // self.count, own % self.count
+        chosen = self.keys[(self.keys & 3) == split] >> 2
+        return chosen // self.count, chosen % self.count
 
     def true_tails(self, heads: Int64, split: int) -> list[Int64]:
         """For each of the ascending ``heads``, the tails of a split's links, with those judged yes and without those judged
@@ -189,9 +189,9 @@ def top_of_rows(scores: torch.Tensor, k: int) -> tuple[Int64, Float32]:
     # topk does not define which of equal scores it takes. If more columns have the last score than it took, take the
     # lowest columns.
     for row in torch.nonzero((scores >= values[:, -1:]).sum(1) > k)[:, 0].tolist():
-        own = torch.nonzero(scores[row] >= values[row, -1])[:, 0]
-        own = own[torch.argsort(scores[row, own], descending=True, stable=True)][:k]
-        places[row], values[row] = own, scores[row, own]
-    found, best = places.numpy(), values.numpy()
-    order = np.lexsort((found, -best))
-    return np.take_along_axis(found, order, 1), np.take_along_axis(best, order, 1)
+        chosen = torch.nonzero(scores[row] >= values[row, -1])[:, 0]
+        chosen = chosen[torch.argsort(scores[row, chosen], descending=True, stable=True)][:k]
+        places[row], values[row] = chosen, scores[row, chosen]
+    tails, best = places.numpy(), values.numpy()
+    order = np.lexsort((tails, -best))
+    return np.take_along_axis(tails, order, 1), np.take_along_axis(best, order, 1)

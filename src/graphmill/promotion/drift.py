@@ -4,16 +4,15 @@ summaries of their graphs, and writes the report."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from graphmill.atomic_files import write_atomically, writing
-from graphmill.errors import GraphmillError, InputError
+from graphmill.errors import InputError
 from graphmill.evaluation.drift.figures import DriftFigures, drift_figures
 from graphmill.evaluation.drift.lists import Lists, list_report
-from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, SeedNoise, drift_report
+from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
@@ -21,12 +20,9 @@ from graphmill.export.manifests import export_folder, read_manifest, read_versio
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
 from graphmill.promotion.lists import best_lists, read_lists
-from graphmill.promotion.seed_noise import known_noise, measured_noise
 from graphmill.promotion.versions import Versions, folder_of
 from graphmill.runs.export import restore
-from graphmill.runs.messages import Outlet
 from graphmill.training.run_directory import RunDirectory
-from graphmill.training.signals import StopRequest
 from graphmill.verified_files import VERSION
 
 FOLDER = "drift"
@@ -79,36 +75,18 @@ def _graph_of(run: Path) -> GraphSummary | None:
         return None
 
 
-def compare_sides(
-    before: Side,
-    after: Side,
-    thresholds: DriftThresholds | None = None,
-    *,
-    outlets: Sequence[Outlet] = (),
-    stop: StopRequest | None = None,
-) -> DriftReport[Any]:
+def compare_sides(before: Side, after: Side, thresholds: DriftThresholds | None = None) -> DriftReport[Any]:
     """The drift report of ``after`` against ``before``: of their vectors, or of the best lists where one has none or they
-    are of two systems. The effect of a seed is that of the run of ``after``, else of ``before``.
-
-    If it has not been measured, it is measured now, provided that ``thresholds.seeds`` is above 0 and there is a run to
-    repeat.
-    """
-    bounds = thresholds or DriftThresholds(seeds=0)
+    are of two systems."""
     changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
     two_systems = before.system and after.system and before.system != after.system
     if two_systems or before.vectors is None or after.vectors is None:
         if not (before.system and after.system):
             raise InputError(f"of {before.name} and {after.name}, one has vectors and the other has none: no drift")
         lists = _lists(before)
-        return list_report(lists, _lists(after, lists), changed, bounds)
+        return list_report(lists, _lists(after, lists), changed, thresholds)
     figures = drift_figures(read_embeddings(before.vectors), read_embeddings(after.vectors))
-    noise: SeedNoise | None = None
-    for run in (after.run, before.run):
-        if run is not None and noise is None:
-            noise = _known(run)
-    if noise is None and bounds.seeds and after.run is not None:
-        noise = measured_noise(after.run, bounds.seeds, outlets=outlets, stop=stop)
-    return drift_report(figures, noise, changed, bounds)
+    return drift_report(figures, changed, thresholds)
 
 
 def _lists(side: Side, like: Lists | None = None) -> Lists:
@@ -118,21 +96,7 @@ def _lists(side: Side, like: Lists | None = None) -> Lists:
     return best_lists(restore(side.path), like or ())
 
 
-def _known(run: Path) -> SeedNoise | None:
-    try:
-        return known_noise(run)
-    except GraphmillError:  # a run that cannot be read, such as one of another format
-        return None
-
-
-def drift_of_run(
-    run_dir: str | Path,
-    store: Versions,
-    thresholds: DriftThresholds | None = None,
-    *,
-    outlets: Sequence[Outlet] = (),
-    stop: StopRequest | None = None,
-) -> dict[str, Any]:
+def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThresholds | None = None) -> dict[str, Any]:
     """Compare a run's export with the live version; writes ``drift/drift.json`` and its pictures into the run.
 
     Returns the report's values, with the version's name as ``against``. Raises :class:`InputError` if nothing is live.
@@ -141,7 +105,7 @@ def drift_of_run(
     if live is None:
         raise InputError(f"{store.label} has no live version to compare with")
     run = Path(run_dir)
-    report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds, outlets=outlets, stop=stop)
+    report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds)
     values = {"against": live.name, **report.to_dict()}
     write_report(report, values, run / FOLDER)
     return values
@@ -152,6 +116,6 @@ def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path)
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):
         write_atomically(folder / REPORT, f"{text}\n".encode())
-        write_atomically(folder / "overlap.png", overlap_histogram(report.figures, report.noise.overlap_10))
+        write_atomically(folder / "overlap.png", overlap_histogram(report.figures))
         if isinstance(report.figures, DriftFigures):
             write_atomically(folder / "moved.png", moved_arrows(report.figures))

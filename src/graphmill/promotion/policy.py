@@ -38,9 +38,9 @@ class PromotionSettings(Settings):
     )
     max_drift: float = setting(
         0.0,
-        "Keep the live version if neighbours moved more than this many times as far as another seed moves them; 0: "
-        "no limit",
+        "Keep the live version if more than this share of the ten nearest neighbours (or ten best) changed; 0: no limit",
         ge=0,
+        le=1,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail without preventing a promotion")
     recommendations: int = setting(
@@ -61,10 +61,9 @@ class PromotionSettings(Settings):
 @dataclass(frozen=True)
 class Facts:
     """The inputs of a decision. ``run``: the candidate, as a command names it. ``champion`` "": nothing is live.
-    ``problem``: why there is no ``comparison``.
-    ``rolled_back``: when and by whom the candidate was rolled back, else "". ``drift``: in multiples of the effect of
-    another seed; None if not known. ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is
-    newer.
+    ``problem``: why there is no ``comparison``. ``rolled_back``: when and by whom the candidate was rolled back, else "".
+    ``drift``: the share of the ten nearest neighbours, or of the ten best, that changed; None if not known.
+    ``snapshot``: of the candidate's graph; ``newer``: of the live version's, if it is newer.
     """
 
     run: str = "RUN"
@@ -110,7 +109,7 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
         if facts.drift is None:
             return Decision("kept", "the drift is not known, and promote.max_drift needs it")
         if facts.drift > settings.max_drift:
-            moved = f"neighbours moved {facts.drift:.2g} times as far as by another seed"
+            moved = f"{facts.drift:.0%} of the nearest neighbours or best items changed"
             return Decision("kept", f"{moved}, more than promote.max_drift = {settings.max_drift:g}")
     if settings.when == "checks_pass":
         return Decision("promoted", "every check passed")

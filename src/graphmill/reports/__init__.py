@@ -1,1 +1,1 @@
-"""Describes a run from its files: card, page, Croissant, health report."""
+"""Describes a run from its files: card, page, health report."""

@@ -17,14 +17,12 @@ from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.reports.croissant import croissant
 from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
 from graphmill.training.memory import device_memory_row
 
 CARD = "card.md"
-CROISSANT = "croissant.json"
 NOT_KNOWN = "not known"
 _SHOWN_RELATIONS = 60
 _GIB = 2**30
@@ -80,7 +78,7 @@ def card_of(folder: str | Path, change: Callable[[CardFiles], CardFiles] = lambd
 
 
 def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
-    """Write ``card.md`` and ``croissant.json`` of a run into its directory (or ``into``); returns the card's path.
+    """Write ``card.md`` of a run into its directory (or ``into``); returns its path.
 
     ``health``: a health report of the exported vectors, for a run that has none.
 
@@ -91,12 +89,8 @@ def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, A
     if health and not (files.health and files.health_is_of_export):
         files = replace(files, health=health)
     target = Path(into) if into else files.folder
-    beside = not into and files.export_folder != files.folder
-    described = croissant(files, f"{files.export_folder.name}/" if beside else "")
-    text = json.dumps(described, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
         write_atomically(target / CARD, card_text(files).encode())
-        write_atomically(target / CROISSANT, text.encode())
     except OSError as error:
         raise ResourceError(f"{target / CARD} cannot be written: {error.strerror}") from None
     return target / CARD
@@ -147,22 +141,21 @@ def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
 
 def _figures(files: CardFiles) -> Section:
     text, tables = [], []
-    beside = beside_baselines(files)
-    if beside:
+    by_scorer = beside_baselines(files)
+    if by_scorer:
         split = files.ranking.get("split") or "test"
-        names = [m for m in beside["model"] if not m.startswith(("optimistic_", "pessimistic_"))]
         text.append(f"Ranking of the {split} split at epoch {files.ranking['epoch']}; each column is a scorer.")
-        rows = [[m, *(number(own.get(m)) for own in beside.values())] for m in names]
-        tables.append(Table(["metric", *beside], rows))
+        rows = [[m, *(number(by_split.get(m)) for by_split in by_scorer.values())] for m in by_scorer["model"]]
+        tables.append(Table(["metric", *by_scorer], rows))
         if sentence := _against(files):
             text.append(sentence)
     elif files.ranking:
         text.append("It was ranked at another epoch; `graphmill rank RUN` ranks it again.")
     else:
         text.append("Not compared with baselines yet; `graphmill rank RUN` does it.")
-    own = _by_split(files)
-    tables.append(Table(["metric", "validation", "test"], own))
-    if not own:
+    by_split = _by_split(files)
+    tables.append(Table(["metric", "validation", "test"], by_split))
+    if not by_split:
         text.append("Held-out figures are not known: the report of the training is missing.")
     elif files.report.get("selected_on") == "test":
         text.append("**The epoch was chosen on the test split, so its figures are optimistic.**")
@@ -183,9 +176,9 @@ def _parts(files: CardFiles) -> list[Section]:
 def _by_split(files: CardFiles) -> list[list[str]]:
     by_split = {}
     for split in ("valid", "test"):
-        own = {n.removeprefix(f"{split}_"): v for n, v in files.metrics.items() if n.startswith(f"{split}_")}
+        figures = {n.removeprefix(f"{split}_"): v for n, v in files.metrics.items() if n.startswith(f"{split}_")}
         # A recommender's metrics include those of simpler models.
-        by_split[split] = grouped(own)["model"] if _ranks(files) == "items" else own
+        by_split[split] = grouped(figures)["model"] if _ranks(files) == "items" else figures
     names = dict.fromkeys([*by_split["valid"], *by_split["test"]])
     return [[n, *(number(_float(by_split[s].get(n))) for s in ("valid", "test"))] for n in names]
 
@@ -285,7 +278,7 @@ def _settings(files: CardFiles) -> Section:
         text.append("The settings are not known.")
     elif not files.differences:
         text.append("All settings are the defaults.")
-    rows = [[f"`{name}`", _value(own), _value(default)] for name, (own, default) in files.differences.items()]
+    rows = [[f"`{name}`", _value(value), _value(default)] for name, (value, default) in files.differences.items()]
     title = "Settings that differ from the defaults"
     return Section("settings", title, text, [Table(["setting", "this run", "default"], rows)])
 
@@ -344,17 +337,16 @@ def _made(files: CardFiles) -> Section:
         ]
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
-    shown = Table(["what", "value"], rows)
+    table = Table(["what", "value"], rows)
     if not files.settings:
-        return Section("made", "How it was made", ["It is not known how to reproduce it."], [shown])
+        return Section("made", "How it was made", ["It is not known how to reproduce it."], [table])
     again = "# settings.yaml, in the project's folder; then: graphmill train settings.yaml"
-    return Section("made", "How it was made", (), [shown], [f"{again}\n{files.settings_file()}"])
+    return Section("made", "How it was made", (), [table], [f"{again}\n{files.settings_file()}"])
 
 
 def _where(files: CardFiles) -> Section:
     rows = [[f"`{name}`", number(entry["bytes"]), entry["sha256"]] for name, entry in files.export["files"].items()]
-    text = ["`croissant.json` describes them for programs."]
-    return Section("files", "Files", text, [Table(["file", "bytes", "SHA-256"], rows)])
+    return Section("files", "Files", (), [Table(["file", "bytes", "SHA-256"], rows)])
 
 
 def _value(value: Any) -> str:

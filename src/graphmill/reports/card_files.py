@@ -65,8 +65,8 @@ class CardFiles:
     @property
     def settings(self) -> Mapping[str, Any]:
         """All settings, defaults included, as they were exported."""
-        found = self.export.get("settings")
-        return found if isinstance(found, Mapping) else {}
+        values = self.export.get("settings")
+        return values if isinstance(values, Mapping) else {}
 
     @property
     def data(self) -> Mapping[str, Any]:
@@ -90,14 +90,14 @@ class CardFiles:
     @property
     def metrics(self) -> Mapping[str, Any]:
         """``valid_mrr``, ``test_mrr``, …; empty if no file has them."""
-        found = self.report.get("metrics") or self.version.get("metrics") or {}
-        return found if isinstance(found, Mapping) else {}
+        values = self.report.get("metrics") or self.version.get("metrics") or {}
+        return values if isinstance(values, Mapping) else {}
 
     @cached_property
     def graph(self) -> Mapping[str, Any]:
         """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
-        if found := self.export.get("graph"):
-            return dict(found)
+        if counts := self.export.get("graph"):
+            return dict(counts)
         from graphmill.graph.graph_location import open_graph_of
 
         try:
@@ -111,16 +111,18 @@ class CardFiles:
         not read are left out."""
         if self.system not in SYSTEMS:
             return {}
-        model, own = settings_model(self.system), self._understood
+        model, settings = settings_model(self.system), self._understood
         default = model.model_validate({}).model_dump(mode="json")
-        if loss := getattr(getattr(own, "objective", None), "loss", None):  # other defaults may depend on it
+        if loss := getattr(getattr(settings, "objective", None), "loss", None):  # other defaults may depend on it
             usual = default["objective"]["loss"]
             default = model.model_validate({"objective": {"loss": loss}}).model_dump(mode="json")
             default["objective"]["loss"] = usual
         batching = self.run.get("resolved", {}).get("batching", "")
-        unread = own.unread(batching) if isinstance(own, SystemSettings) else {}
-        found: Differences = {}
-        for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():
+        unread = settings.unread(batching) if isinstance(settings, SystemSettings) else {}
+        changed: Differences = {}
+        for section, values in (
+            settings.model_dump(mode="json") if isinstance(settings, Settings) else settings
+        ).items():
             if section in _NOT_COMPARED or section not in default:
                 continue
             standard = default[section]
@@ -128,8 +130,8 @@ class CardFiles:
                 values, standard = {"": values}, {"": standard}
             for name, value in values.items():
                 if name in standard and value != standard[name] and name not in unread.get(section, ()):
-                    found[f"{section}.{name}".rstrip(".")] = (value, standard[name])
-        return found
+                    changed[f"{section}.{name}".rstrip(".")] = (value, standard[name])
+        return changed
 
     @cached_property
     def _understood(self) -> Settings | Mapping[str, Any]:

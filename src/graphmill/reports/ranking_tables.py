@@ -57,13 +57,13 @@ def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
 def answer_sentence(report: Mapping[str, Any]) -> str:
     """One sentence: the figure that a question names, of the model with its interval and of the other scorers."""
     answer, question = report["answer"], report["question"]
-    asked = "; ".join(
+    described = "; ".join(
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in question.items()
         if name not in ("metric", "judged")
     )
     others = ", ".join(f"{who} {number(value)}" for who, value in answer["by_scorer"].items() if who != "model")
-    return f"For the question ({asked}), {answer['metric']} of the model is {_interval(answer)}; {others}."
+    return f"For the question ({described}), {answer['metric']} of the model is {_interval(answer)}; {others}."
 
 
 def _agreement(name: str, agreement: Mapping[str, Any]) -> RankingTable:

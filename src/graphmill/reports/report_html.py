@@ -49,7 +49,7 @@ _SAVED = (
 
 
 def describe_run(folder: str | Path) -> Path:
-    """Write the run's card, Croissant description and report again from its files; returns the report's path.
+    """Write the run's card and report again from its files; returns the report's path.
 
     Raises:
         InputError: nothing was exported. ResourceError: a file cannot be written.

@@ -68,7 +68,7 @@ def validate(
                 f"{int((order < 0).sum())} nodes of {graph.path} have no embedding; they are of different data"
             )
         scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
-        ranking = rank_links(scorer, link_queries(graph, "test"), auc_negatives=0)
+        ranking = rank_links(scorer, link_queries(graph, "test"))
     types, names = embeddings.types, list(embeddings.type_names)
     return health_report(embeddings.vectors, types, names, ranking=ranking, settings=settings)
 

@@ -114,8 +114,12 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     graph = open_graph_of(run.path, manifest["data"], verify or values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
-    own = {"batching": resolved["batching"], "compile": "none", "device": here(values["acceleration"]["device"])}
-    taken = {"preset": resolved["preset"], "acceleration": own, "data": str(graph.path)}
+    acceleration = {
+        "batching": resolved["batching"],
+        "compile": "none",
+        "device": here(values["acceleration"]["device"]),
+    }
+    taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
     job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
     system = registry.create(job.settings.system, graph, job.settings, job.batching)
     configure_torch(job.device, 1)

@@ -100,7 +100,7 @@ def retry_on_cpu(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatena
     """
 
     @wraps(method)
-    def done(kept: Any, *arguments: P.args, **options: P.kwargs) -> T:
+    def wrapped(kept: Any, *arguments: P.args, **options: P.kwargs) -> T:
         def left(text: str) -> None:
             for name in ("_restored", "_link_model"):
                 vars(kept).pop(name, None)
@@ -109,7 +109,7 @@ def retry_on_cpu(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatena
         state = vars(kept).setdefault("_work", _Work())
         return with_cpu_fallback(lambda: method(kept, *arguments, **options), left, state)
 
-    return done
+    return wrapped
 
 
 def on_this_device(job: Job) -> Job:

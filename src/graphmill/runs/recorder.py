@@ -1,4 +1,4 @@
-"""Turns what the engine does into files (metrics.jsonl, history.json, logs, TensorBoard) and messages."""
+"""Turns what the engine does into files (metrics.jsonl, logs, TensorBoard) and messages."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def _is_done(
 
 def _clear(run: RunDirectory, store: CheckpointStore) -> None:
     store.discard_after(-1)
-    for name in ("report.json", "history.json", "metrics.jsonl", "tracker.json"):
+    for name in ("report.json", "metrics.jsonl", "tracker.json"):
         run.remove(name)
     for folder in (run.embeddings, run.path / SCORER, run.tensorboard, run.path / "nonfinite"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -26,17 +26,16 @@ from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
 from graphmill.runs.tracking.mirror import mirrored
-from graphmill.runs.tracking.protocol import require_tracker
+from graphmill.runs.tracking.mlflow_tracker import require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
-from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
+from graphmill.training.allocator import heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import StepSizes, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
-from graphmill.training.memory import peak_memory
-from graphmill.training.memory_sampler import MemorySampler
+from graphmill.training.memory import device_memory, peak_memory
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.run_files import RUN_FORMAT
@@ -249,10 +248,9 @@ def _fit_to_the_end(
 ) -> Message:
     """Train, evaluate, and write the report in the first process, while the tracker is kept up to date."""
     run, device, ranks = prepared.run, prepared.job.device, engine.ranks
-    sampler = MemorySampler(device=device if device.type != "cpu" else None)
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
         try:
-            with sampler, watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
+            with watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
                 fit = engine.fit()
                 metrics, epoch = _final_figures(engine, listener, run, splits)
         finally:
@@ -282,9 +280,8 @@ def _fit_to_the_end(
             "seconds_per_step": estimate.get("seconds_per_step", 0.0),
             "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
             "peak_memory_bytes": peak_memory(),
-            "peak_device_memory_bytes": sampler.device_peak,
+            "peak_device_memory_bytes": device_memory(device).peak,
             "planned_memory_bytes": prepared.plan.option.estimate.peak,
-            "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
             "bytes_reduced": engine.ranks.bytes_reduced,
             "bytes_exchanged": engine.ranks.bytes_exchanged,
             "compile": fit.compile.to_json() if fit.compile else {},
@@ -295,7 +292,6 @@ def _fit_to_the_end(
             "reused": False,
             "wall_seconds": time.time() - began,
         }
-        run.write_history()
         run.write_json("report.json", report)
         if tuple(splits) == SPLITS:  # a search keeps the runs of all its trials, because its leaderboard names them
             prune_runs(run.path.parent, KEEP_RUNS, {run.path.name})
@@ -334,7 +330,6 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "processes": ranks.world,
             },
             "plan": prepared.plan.to_json(),
-            "allocator": describe_allocator(),
             "versions": {
                 "graphmill": __version__,
                 "torch": torch.__version__,

@@ -58,7 +58,7 @@ def _row(root: Path, run: Path, made: float) -> dict[str, Any]:
         "system": files.system,
         "when": datetime.fromtimestamp(made, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "verdict": verdict.to_dict(),
-        "metrics": {name: value for name, value in files.metrics.items() if "mistic" not in name},
+        "metrics": dict(files.metrics),
         "settings": {name: each for name, (each, _) in files.differences.items()},
     }
 

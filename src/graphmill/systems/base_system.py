@@ -193,7 +193,7 @@ class BaseSystem(Generic[M]):
         evaluation, scorer = self.settings.evaluation, cast(Any, self).scorer(model)
         scorer.poll = poll
         queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
-        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
+        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k))
         return self.measured(getattr(ranking, self.average), final=final)
 
     def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:

@@ -19,7 +19,6 @@ import os
 import platform
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Literal
 
 from graphmill.training.memory import available_memory, process_memory
@@ -52,7 +51,6 @@ _TIMES_APART = 20.0
 VARIABLES = (
     *KEEP_HEAP, "THP_MEM_ALLOC_ENABLE", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_",
 )  # fmt: skip
-_HUGE_PAGE_STATE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -126,17 +124,3 @@ class HeapWatch:
         # What is left is in use.
         self._first = max(self._first, process_memory())
         return True
-
-
-def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The allocator of this process, for the manifest: C library, mode, variables, and the system's huge pages."""
-    result = {name: environment[name] for name in VARIABLES if name in environment}
-    choice = (
-        "returned" if _returned else "stock" if not result else "keep_heap" if result == KEEP_HEAP else "the user's own"
-    )
-    try:
-        state = _HUGE_PAGE_STATE.read_text().partition("[")[2].partition("]")[0]
-    except OSError:
-        state = "unknown"
-    library = " ".join(platform.libc_ver()) or platform.system()
-    return {"library": library.strip(), "choice": choice, "huge_pages": state} | result

@@ -13,8 +13,6 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.training.contract import Compilable
 
-MAX_RECOMPILES = 4
-
 
 @dataclass(frozen=True)
 class CompileReport:
@@ -30,15 +28,6 @@ class CompileReport:
     def at_the_end(self) -> CompileReport:
         """The same report with the recompilations of the whole run so far."""
         return replace(self, recompiles=graphs_compiled() - self.graphs_before - self.graphs)
-
-    def limit_note(self) -> str | None:
-        """A note once the run has used all its recompilations; None before."""
-        if self.at_the_end().recompiles < MAX_RECOMPILES:
-            return None
-        return (
-            f"compile: {MAX_RECOMPILES} recompilations, the most that a run may have; shapes that would need another run "
-            "uncompiled from here on"
-        )
 
     def to_json(self) -> dict[str, Any]:
         """The report as plain values."""
@@ -71,30 +60,14 @@ def graphs_compiled() -> int:
 def compile_functions(compilables: list[Compilable], mode: str, trial: Callable[[], None]) -> CompileReport:
     """Compile in place, by one run of ``trial``, which computes one step's gradient and applies nothing.
 
-    ``recompiles`` counts those of the trial; at the end the engine replaces it by the count of the whole run.
+    ``recompiles`` counts those of the trial; at the end the engine replaces it by the count of the whole run. Beyond
+    torch's own limit of recompilations, a function runs uncompiled.
     """
-    originals = [getattr(c.owner, c.attribute) for c in compilables]
     torch._dynamo.reset()
-    most: int | None = None  # graphs of all functions together in this process; not known yet
-
-    def limited(function: Callable[..., Any]) -> Callable[..., Any]:
-        """Dynamo's own limit holds for each function alone. Beyond ``most``, a shape that has a graph still uses it, and
-        any other shape runs uncompiled. Each call decides this once, so the recomputation in a backward pass does the
-        same as its forward pass."""
-
-        def call(*arguments: Any, **options: Any) -> Any:
-            if most is None or graphs_compiled() < most:
-                return function(*arguments, **options)
-            with torch.compiler.set_stance("eager_on_recompile"):
-                return function(*arguments, **options)
-
-        return call
-
     before, started = graphs_compiled(), time.perf_counter()
-    for compilable, function in zip(compilables, originals, strict=True):
-        compiled = torch.compile(function, mode=None if mode == "default" else mode)
-        setattr(compilable.owner, compilable.attribute, limited(compiled))
+    for each in compilables:
+        compiled = torch.compile(getattr(each.owner, each.attribute), mode=None if mode == "default" else mode)
+        setattr(each.owner, each.attribute, compiled)
     trial()
     graphs = graphs_compiled() - before
-    most = before + graphs + MAX_RECOMPILES
     return CompileReport(mode, len(compilables), graphs, 0, time.perf_counter() - started, before)

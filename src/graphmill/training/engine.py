@@ -73,9 +73,8 @@ class Engine(Trainee):
         self._heap = HeapWatch()
         try:
             self._say_what_chooses_the_epoch()
-            compile_report = self._compiled = self._compile()
+            compile_report = self._compile()
             reason = self._epochs()
-            self._say_compile_limit()  # an evaluation may have reached the limit, too
             now = self.state.last_metrics if self.state.evaluated_epoch == self.state.epoch else {}
             self.save(final=True, metric=now.get(self.evaluation.selection_metric))
             self.wait_for_saves()
@@ -129,7 +128,6 @@ class Engine(Trainee):
         state.epoch, state.phase, state.index = epoch + 1, 0, 0
         state.epoch_seconds = time.monotonic() - started
         state.seconds += state.epoch_seconds
-        self._say_compile_limit()
         self._clear_cache()
         # Saved before the evaluation, so that a stop inside it loses nothing; a new best is saved again after it.
         if self._epoch_save_is_due():
@@ -352,8 +350,3 @@ class Engine(Trainee):
         report = compile_functions(compilables, mode, trial)
         self._note(report.sentence())
         return report
-
-    def _say_compile_limit(self) -> None:
-        if self._compiled is not None and (note := self._compiled.limit_note()):
-            self._compiled = None  # report it once
-            self._note(note)

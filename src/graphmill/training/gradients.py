@@ -61,9 +61,6 @@ class Tracer(Protocol):
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
         """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of each label's term of its row's loss."""
 
-    def scale_of(self, parameter: str, values: Tensor) -> Tensor:
-        """``values``, of the parameter's shape [k1, ...], reordered as the entries of the factors are."""
-
 
 class Traceable(Protocol):
     """A system whose training examples are triples and which provides factored gradients."""

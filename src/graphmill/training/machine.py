@@ -7,18 +7,16 @@ This serves decisions before a worker starts, such as the defaults of the Launch
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import platform
 import re
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from graphmill.errors import SettingsError
 from graphmill.training.memory import memory_limit
-
-_NVML = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def require_processes(count: int, where: str) -> None:
 
 
 def require_count(name: str, requested: int, most: int, where: str) -> None:
-    """Raise :class:`SettingsError` if ``asked`` is more than ``most``."""
+    """Raise :class:`SettingsError` if ``requested`` is more than ``most``."""
     if requested > most:
         cores = allowed_cores()
         raise SettingsError(f"{where}: {name} = {requested}, and this machine has {cores} cores: write {most} at most")
@@ -68,26 +66,10 @@ def torch_is_built_for_cuda() -> bool:
     return re.search(r"^cuda\b[^=]*=\s*['\"]", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-
-
 def cuda_memory() -> int:
-    """Memory in bytes of the first CUDA device that the driver's management library shows; 0 if there is none."""
-    library = _load(_NVML)
-    if library is None or library.nvmlInit_v2() != 0:
-        return 0
-    try:
-        handle, memory = ctypes.c_void_p(), _Memory()
-        if library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) != 0:
-            return 0
-        return int(memory.total) if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0 else 0
-    finally:
-        library.nvmlShutdown()
-
-
-def _load(names: tuple[str, ...]) -> ctypes.CDLL | None:
-    for name in names:
-        with contextlib.suppress(OSError):
-            return ctypes.CDLL(name)
-    return None
+    """Memory in bytes of the first CUDA device that the driver's ``nvidia-smi`` lists; 0 if there is none."""
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError, IndexError):
+        listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout
+        return int(listed.split()[0]) << 20
+    return 0

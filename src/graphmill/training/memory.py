@@ -1,7 +1,6 @@
 """Measures available and used memory, and recognises errors of running out of memory.
 
-Importing this module is fast: torch is imported only when a device is asked for. ``memory_sampler.py`` samples memory
-for the plot.
+Importing this module is fast: torch is imported only when a device is asked for.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Literal
 
 from graphmill.atomic_files import os_error_in_a_sentence, write_all, write_atomically
 from graphmill.errors import InputError
-from graphmill.evaluation.json_values import flat, readable
+from graphmill.evaluation.json_values import readable
 
 Kind = Literal["step", "epoch"]
 WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
@@ -77,12 +77,6 @@ class MetricsLog:
         if len(kept) < len(lines) or _whole_lines(self.path) < _size(self.path):
             write_atomically(self.path, b"".join(line + b"\n" for line in kept))
         return len(lines) - len(kept)
-
-    def history(self) -> dict[str, list[Any]]:
-        """The epochs as columns of equal length. Nested names are joined by "/"; an epoch without a value has None."""
-        rows = [flat(record, "/") for record in self.read("epoch")]
-        names = dict.fromkeys(name for row in rows for name in row if name != "kind")
-        return {name: [row.get(name) for row in rows] for name in names}
 
     def close(self) -> None:
         """Close the file; appending opens it again."""

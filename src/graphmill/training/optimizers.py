@@ -85,9 +85,9 @@ class PhaseOptimizer:
             self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
-            own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+            own_state = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
             state: dict[str, Any] = {}
-            for key, value in own.items():
+            for key, value in own_state.items():
                 if "." not in key:
                     # The step counter goes to the device where the optimizer keeps it; moments go to their parameter's
                     # device.

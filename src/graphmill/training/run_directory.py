@@ -1,6 +1,6 @@
 """The directory of a run: its layout, lock, atomic JSON files and logs, and the removal of old runs.
 
-``settings.json``, ``manifest.json``, ``report.json``, ``history.json``, ``metrics.jsonl``, ``train.log``, ``val.log``,
+``settings.json``, ``manifest.json``, ``report.json``, ``metrics.jsonl``, ``train.log``, ``val.log``,
 ``checkpoints/``, ``embeddings/``, ``tensorboard/``. It must be on a local disk, and has one writer at a time. The
 modules that write the JSON files define their content.
 """
@@ -99,10 +99,6 @@ class RunDirectory:
         path = self.path / name
         with os_error_in_a_sentence(f"cannot replace {path}", "remove it, and run the same command again"):
             path.unlink(missing_ok=True)
-
-    def write_history(self) -> Path:
-        """Write ``history.json``: the epochs of ``metrics.jsonl`` as columns."""
-        return self.write_json("history.json", self.metrics.history())
 
     def log(self, name: str) -> logging.Logger:
         """A logger that writes to ``<name>.log`` ("train", "val"), each line with its time. It has no parent logger."""

@@ -83,10 +83,10 @@ def unpack(tensors: dict[str, Tensor], model: nn.Module, optimizers: dict[str, P
 
 def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
     """Restore only the weights and buffers, for export and evaluation."""
-    own = model.state_dict()
+    current = model.state_dict()
     stored = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
-    if set(own) != set(stored):
-        odd = sorted(set(own) ^ set(stored))[:3]
+    if set(current) != set(stored):
+        odd = sorted(set(current) ^ set(stored))[:3]
         raise InputError(
             f"{path} does not fit this model: {', '.join(odd)} on one side only; train with acceleration.resume: never"
         )
@@ -94,7 +94,7 @@ def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
         model.put(stored)
         return
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in current.items():
             if tensor.shape != stored[name].shape:
                 raise InputError(
                     f"{path} does not fit this model: '{name}' is {tuple(stored[name].shape)} there and "

@@ -74,9 +74,9 @@ class Shards:
     def gathered(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Streamed]]:
         """Split a rank's tensors into those that are equal on all ranks, and divided ones, which rank 0 streams from
         all ranks."""
-        own = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
-        streams = {n: self._stream(n, t) for n, t in own.items()}
-        return {n: t for n, t in tensors.items() if n not in own}, streams
+        divided = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
+        streams = {n: self._stream(n, t) for n, t in divided.items()}
+        return {n: t for n, t in tensors.items() if n not in divided}, streams
 
     def hand_over(self, streams: Mapping[str, Streamed]) -> None:
         """Call on the other ranks while rank 0 writes: send it the rows that it needs, in the order of the file."""

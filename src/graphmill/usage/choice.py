@@ -103,9 +103,9 @@ class Choice:
             return None
 
 
-def chosen_of(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
+def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
     """The cheapest of the systems that are level with the best within chance."""
-    finished = sorted((each for each in done if each.figure is not None), key=lambda each: -(each.figure or 0.0))
+    finished = sorted((each for each in candidates if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
         mine = measured[each.run]
@@ -118,7 +118,7 @@ def chosen_of(done: list[Candidate], measured: Mapping[str, QueryValues]) -> Cho
     text = _sentence(chosen, level, ranked, first.metric)
     if len(first.values) < FEWEST:
         text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
-    rest = [each for each in done if each.figure is None]
+    rest = [each for each in candidates if each.figure is None]
     about = chosen.system, chosen.run, text, first.metric, len(first.values)
     return Choice(*about, (*ranked, *rest))
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.evaluation.json_values import flat
-from graphmill.evaluation.pictures.comparisons import loss_curves
 from graphmill.runs.resolve import stored_settings
 from graphmill.training.run_directory import RunDirectory
 
@@ -67,19 +66,6 @@ def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
     both = {name: tuple(one.get(name, "absent") for one in described) for name in described[0] | described[1]}
     settings = {name: (before, after) for name, (before, after) in both.items() if before != after}
     return RunComparison(str(a), str(b), settings, _figures(*reports))
-
-
-def compare_picture(a: str | Path, b: str | Path) -> bytes:
-    """The loss of both runs over the seconds trained, as PNG."""
-    return loss_curves({name: _curve(RunDirectory(Path(path))) for name, path in (("A", a), ("B", b))})
-
-
-def _curve(run: RunDirectory) -> list[tuple[float, float]]:
-    points, seconds = [], 0.0
-    for record in run.metrics.read("epoch"):
-        seconds += float(record["seconds"])
-        points.append((seconds, float(record["losses"].get("total", math.nan))))
-    return points
 
 
 def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:

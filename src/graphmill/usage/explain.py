@@ -185,8 +185,8 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
     known = NodeNames(nodes.column("id").to_pylist(), nodes.column("name").to_pylist())
 
     def rows_of(kind: str, word: str) -> list[int]:
-        own = graph.node_type(kind)
-        return known.find(word, lambda row: own.offset <= row < own.offset + own.count)
+        node_type = graph.node_type(kind)
+        return known.find(word, lambda row: node_type.offset <= row < node_type.offset + node_type.count)
 
     fitting = [(each, h, t) for each in named for h in rows_of(each.source, head) for t in rows_of(each.target, tail)]
     if len(fitting) == 1:

@@ -220,8 +220,10 @@ class Run:
         from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
-        found = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
-        figures = found["beside"] if "beside" in found else {who: {"mrr": mrr} for who, mrr in found["mrr"].items()}
+        ranking = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
+        figures = (
+            ranking["beside"] if "beside" in ranking else {who: {"mrr": mrr} for who, mrr in ranking["mrr"].items()}
+        )
         return pd.DataFrame(figures).rename_axis("metric")
 
     def card(self) -> Markdown:
@@ -294,10 +296,10 @@ class Run:
             "known": known if isinstance(known, str) else "flag" if known else "exclude",
             **settings,
         }
-        asked = parse(LinkSettings, values, "links()")
-        if is_for_an_export(self.path, self._directory, self.manifest, asked):
-            return links_of_export(self, asked)
-        return links_frame(self._link_model, asked, overall=heads == [""])
+        wanted = parse(LinkSettings, values, "links()")
+        if is_for_an_export(self.path, self._directory, self.manifest, wanted):
+            return links_of_export(self, wanted)
+        return links_frame(self._link_model, wanted, overall=heads == [""])
 
     @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
@@ -315,8 +317,8 @@ class Run:
         from graphmill.settings import parse
         from graphmill.usage.explain import explain_link
 
-        asked = parse(ExplainSettings, settings, "explain")
-        return explain_link(self._restored, head, relation, tail, asked, verify=verify)
+        wanted = parse(ExplainSettings, settings, "explain")
+        return explain_link(self._restored, head, relation, tail, wanted, verify=verify)
 
     @cached_property
     def _link_model(self) -> LinkModel:
@@ -388,10 +390,10 @@ class Run:
             written = recommend_history(self._restored, met, str(history), k)
         else:
             written = recommend_history(self._restored, list(history), "history", k)
-        found = ParquetTable(written["file"])
-        parts = (found.group(number) for number in range(found.groups))
+        table = ParquetTable(written["file"])
+        parts = (table.group(number) for number in range(table.groups))
         kept = [part.filter(pc.field("user_id") == user) if user else part for part in parts]
-        return cast("pd.DataFrame", pa.concat_tables([found.schema.empty_table(), *kept]).to_pandas())
+        return cast("pd.DataFrame", pa.concat_tables([table.schema.empty_table(), *kept]).to_pandas())
 
     @cached_property
     def _restored(self) -> Restored:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from graphmill.arrays import BROKEN
 from graphmill.atomic_files import replacing, writing
 from graphmill.errors import InputError, SettingsError, one_line
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
+from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
@@ -146,22 +144,12 @@ class _Analysis:
             result.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
         return result
 
-    def _opened(self, info: CheckpointInfo) -> tuple[Tracer, Mapping[str, Tensor] | None]:
+    def _opened(self, info: CheckpointInfo) -> Tracer:
         """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
         one at a time."""
-        model, loaded = self.restored.model, self.store.load(info)
-        load_model(loaded.snapshot.tensors, model, str(loaded.path))
-        tracer = self.system.tracer(model, self.settings.precision)
-        if self.settings.precondition == "none":
-            return tracer, None
-        prefix = "optimizer.train."
-        state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
-        scales = adam_scales(state, tracer, beta2=self.restored.job.settings.training.BETAS[1])
-        # A parameter that training never updates (a bias that batch norm cancels) has no optimizer state, and gets
-        # weight 0.
-        still = {n: p for n, p in model.named_parameters() if n not in scales}
-        scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
-        return tracer, {name: values.to(self.restored.job.device) for name, values in scales.items()}
+        loaded = self.store.load(info)
+        load_model(loaded.snapshot.tensors, self.restored.model, str(loaded.path))
+        return self.system.tracer(self.restored.model, self.settings.precision)
 
     # ------------------------------------------------------------------ what is asked
 

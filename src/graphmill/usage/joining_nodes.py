@@ -60,8 +60,8 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
                 f"{file} has {rows.values.shape[1]} features a row; those of '{kind}' that the model was trained with have "
                 f"{width}"
             )
-        own = graph.node_type(kind)
-        known = set(graph.node_table()["id"].slice(own.offset, own.count).to_pylist())
+        node_type = graph.node_type(kind)
+        known = set(graph.node_table()["id"].slice(node_type.offset, node_type.count).to_pylist())
         reported: Told = {}
         for node, of_type, values, line in zip(
             rows.key.to_pylist(),

@@ -39,11 +39,11 @@ def read_labels(
     table = table.filter(pc.not_equal(pc.utf8_trim_whitespace(table[column]), ""))
     aliases = read_aliases(located(settings.aliases, root) if settings.aliases else "")
     ids = renamed(table[key].combine_chunks(), aliases).to_pylist()
-    found: dict[str, dict[str, None]] = {}
+    labels: dict[str, dict[str, None]] = {}
     for node, text in zip(ids, table[column].to_pylist(), strict=True):
         parts = text.split(SEPARATOR) if settings.kind in ("auto", "classes") else [text]
-        found.setdefault(node, {}).update(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    return column, {node: list(texts) for node, texts in found.items()}
+        labels.setdefault(node, {}).update(dict.fromkeys(part.strip() for part in parts if part.strip()))
+    return column, {node: list(texts) for node, texts in labels.items()}
 
 
 def _stored(graph: TypedGraph, settings: LabelSettings) -> dict[str, list[str]]:
@@ -114,14 +114,14 @@ def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path())
     ids = np.array(graph.node_table()["id"].to_pylist(), dtype=str)
     types = np.repeat(np.arange(len(names)), [each.count for each in graph.node_types])
     of = graph.node_type(labelled_type(settings, list(texts), ids, types, names))
-    own = ids[of.offset : of.offset + of.count].tolist()
-    kept = [place for place, node in enumerate(own) if node in texts]
+    ids_of_type = ids[of.offset : of.offset + of.count].tolist()
+    kept = [place for place, node in enumerate(ids_of_type) if node in texts]
     if not kept:
         matches = coverage(
-            "the labels", pa.array(texts, pa.string()), f"the {of.name} nodes", pa.array(own, pa.string())
+            "the labels", pa.array(texts, pa.string()), f"the {of.name} nodes", pa.array(ids_of_type, pa.string())
         )
-        raise InputError(f"{settings.file}: {matches.sentence}; {of.name} ids are such as {own[0]!r}")
-    labels = labels_of([texts[own[place]] for place in kept], settings.kind)
+        raise InputError(f"{settings.file}: {matches.sentence}; {of.name} ids are such as {ids_of_type[0]!r}")
+    labels = labels_of([texts[ids_of_type[place]] for place in kept], settings.kind)
     classes, values = labels.classes, labels.values > 0
     if not classes:  # numbers
         bounds = np.quantile(labels.values[:, 0], QUARTERS)

@@ -20,9 +20,8 @@ import numpy as np
 
 from graphmill.atomic_files import write_atomically
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
-from graphmill.evaluation.ranking.against_baselines import title
-from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
-from graphmill.evaluation.ranking.mrr_ratio import Average
+from graphmill.evaluation.ranking.against_baselines import Average, title
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.evaluation.ranking.ranks import Scorer
@@ -39,7 +38,7 @@ from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
 
-VERSION = 4
+VERSION = 5
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""
@@ -63,7 +62,6 @@ class LinkBaselines:
     sides: str = "tails"
     average: Average = "macro"
     ks: Sequence[int] = (1, 3, 10)
-    auc_negatives: int = AUC_NEGATIVES
     seed: int = 0
     device: str = "cpu"
     outlets: Sequence[Outlet] = ()
@@ -84,7 +82,7 @@ class LinkBaselines:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.npz"
         try:
-            found, about = from_bytes(b"" if self.asked else path.read_bytes())
+            ranking, about = from_bytes(b"" if self.asked else path.read_bytes())
             taken = "as kept"
         except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
@@ -92,14 +90,14 @@ class LinkBaselines:
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
             if isinstance(scorer, NeighbourScorer):
                 scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
-            found = self._ranked(scorer)
+            ranking = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             if not self.asked:
-                self._keep(path, to_bytes(found, about))
+                self._keep(path, to_bytes(ranking, about))
             taken = f"in {time.monotonic() - clock:.0f} s"
-        shown = ", ".join(f"{key} {value}" for key, value in about.items())
-        self._note(f"{title(name)}: MRR {self._mean(found):.4f} {taken} ({shown})")
-        return found, about
+        described = ", ".join(f"{key} {value}" for key, value in about.items())
+        self._note(f"{title(name)}: MRR {self._mean(ranking):.4f} {taken} ({described})")
+        return ranking, about
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
         """Return one baseline's scorer, with its settings."""
@@ -141,7 +139,7 @@ class LinkBaselines:
         return scorer, {**values["objective"], "epoch": restored.epoch}
 
     def _ranked(self, scorer: Scorer) -> LinkRanking:
-        return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
+        return rank_links(scorer, self.queries, ks=self.ks)
 
     def _queries(self, split: str, limit: int = 0) -> LinkQueries:
         ask = both_sides if self.sides == "both" else link_queries
@@ -156,12 +154,12 @@ class LinkBaselines:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
 
     def _digest(self, name: str) -> str:
-        own: dict[str, Any] = {"spectral": {"width": self.width}}
+        by_name: dict[str, Any] = {"spectral": {"width": self.width}}
         content = [
             VERSION,
             self.graph.content_hash,
-            [self.split, self.sides, self.average, list(self.ks), self.auc_negatives, self.seed],
-            own.get(name, {}),
+            [self.split, self.sides, self.average, list(self.ks), self.seed],
+            by_name.get(name, {}),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
@@ -177,14 +175,14 @@ class LinkBaselines:
     def _progress(self, stage: str, total: int) -> Callable[[int], None]:
         """A function that is called with the newly finished part of a stage. It notes the progress at most every
         :data:`NOTE_SECONDS`."""
-        every, done = Throttle(NOTE_SECONDS), 0
+        every, completed = Throttle(NOTE_SECONDS), 0
         every.due()
 
         def more(count: int) -> None:
-            nonlocal done
-            done += count
+            nonlocal completed
+            completed += count
             if every.due():
-                self._note(f"{stage}, {min(100 * done / max(total, 1), 100):.0f} % done")
+                self._note(f"{stage}, {min(100 * completed / max(total, 1), 100):.0f} % done")
 
         return more
 

@@ -79,7 +79,7 @@ class Predicted:
             "relation": _name(self.asked),
             **self.counted,
             "calibration": self.calibration.about,
-            "bins": [list(own) for own in self.calibration.bins],
+            "bins": [list(edges) for edges in self.calibration.bins],
         }
 
 
@@ -153,34 +153,34 @@ class Predictor:
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
         head."""
-        for asked in self.asked:
-            yield self._of(asked, overall)
+        for selected in self.asked:
+            yield self._of(selected, overall)
 
-    def _of(self, asked: SelectedLinks, overall: bool) -> Predicted:
+    def _of(self, selected: SelectedLinks, overall: bool) -> Predicted:
         settings, graph = self.settings, self.model.graph
-        judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
+        judged = self.judgements.of(selected.relation.index) if self.judgements else Judged()
         leave = settings.judged == "leave_out"
         candidates = Candidates(
             graph,
-            asked.relation,
+            selected.relation,
             self.model.scorer,
             LEFT_OUT[settings.known],
             self.poll,
-            asked.candidates,
+            selected.candidates,
             judged,
             leave,
         )
-        best = best_tails(candidates, asked.heads, settings.k)
+        best = best_tails(candidates, selected.heads, settings.k)
         if overall:
             best = best.take(_by_score(best)[: settings.k])
         medians = np.full(candidates.count, np.nan, np.float32)
         if settings.median_heads:
             medians = median_ranks(candidates, settings.median_heads, settings.seed)
         calibration = calibrate(candidates, settings)
-        evidence = self._evidence_of(asked, best)
+        evidence = self._evidence_of(selected, best)
         rows = LinkRows(
             graph,
-            asked.relation,
+            selected.relation,
             best,
             medians[best.tails],
             calibration.probabilities(best.scores),
@@ -190,41 +190,43 @@ class Predictor:
         )
         counted = {
             "rows": len(best),
-            "heads": len(asked.heads),
+            "heads": len(selected.heads),
             "candidates": candidates.options,
             "judged": len(judged.all),
             "known_rows": int((best.known >= 0).sum()),
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
-            "frequent_tails": self._frequent(asked, best, candidates, medians),
+            "frequent_tails": self._frequent(selected, best, candidates, medians),
         }
-        return Predicted(asked, rows, calibration, counted)
+        return Predicted(selected, rows, calibration, counted)
 
-    def _evidence_of(self, asked: SelectedLinks, best: BestTails) -> dict[int, dict[str, Any]]:
+    def _evidence_of(self, selected: SelectedLinks, best: BestTails) -> dict[int, dict[str, Any]]:
         """Row → column → value, for the rows with the best scores."""
-        ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
-        found: dict[int, dict[str, Any]] = {}
+        ends = [
+            self.model.graph.node_type(kind).offset for kind in (selected.relation.source, selected.relation.target)
+        ]
+        values: dict[int, dict[str, Any]] = {}
         for each in self.evidence:
             top = _by_score(best)[: each.most]
             if not len(top):
                 continue
-            columns = each(asked.relation.index, best.heads[top] + ends[0], best.tails[top] + ends[1])
+            columns = each(selected.relation.index, best.heads[top] + ends[0], best.tails[top] + ends[1])
             for at, row in enumerate(top.tolist()):
-                found.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
-        return found
+                values.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
+        return values
 
     def _frequent(
-        self, asked: SelectedLinks, best: BestTails, candidates: Candidates, medians: np.ndarray
+        self, selected: SelectedLinks, best: BestTails, candidates: Candidates, medians: np.ndarray
     ) -> list[dict[str, Any]]:
         counts = tail_counts(best, candidates.count, self.settings.k)
         most = np.argsort(-counts, kind="stable")[:FREQUENT]
-        first = self.model.graph.node_type(asked.relation.target).offset
+        first = self.model.graph.node_type(selected.relation.target).offset
         return [
             {
                 "tail": self._name_of(int(tail) + first),
                 "heads": int(counts[tail]),
-                "of_heads": float(counts[tail] / max(len(asked.heads), 1)),
+                "of_heads": float(counts[tail] / max(len(selected.heads), 1)),
                 "median_rank": float(medians[tail]),
             }
             for tail in most
@@ -306,7 +308,7 @@ def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequ
     """Write the table and, if there is a second file, the CSV; returns their part of the report."""
     settings = predictor.settings
     relations: list[dict[str, Any]] = []
-    shown: list[list[dict[str, Any]]] = []
+    best: list[list[dict[str, Any]]] = []
     with ExitStack() as files:
         writers = [files.enter_context(parquet_writer(parts[0].file, predictor.schema, compression="zstd"))]
         writers += [files.enter_context(pa_csv.CSVWriter(part.file, predictor.schema)) for part in parts[1:]]
@@ -315,15 +317,15 @@ def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequ
                 for writer in writers:
                     writer.write_table(chunk)
             relations.append(each.about())
-            shown.append(_best_rows(each, settings.shown_links))
+            best.append(_best_rows(each, settings.shown_links))
             for outlet in outlets:
                 outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
     rows = sum(each["rows"] for each in relations)
-    return {"rows": rows, "relations": relations, "shown": _in_turn(shown, settings.shown_links)}
+    return {"rows": rows, "relations": relations, "shown": _in_turn(best, settings.shown_links)}
 
 
-def _name(asked: SelectedLinks) -> str:
-    return " | ".join(asked.relation.key)
+def _name(selected: SelectedLinks) -> str:
+    return " | ".join(selected.relation.key)
 
 
 def _by_score(best: BestTails) -> np.ndarray:
@@ -345,19 +347,19 @@ def _best_rows(each: Predicted, most: int) -> list[dict[str, Any]]:
             rows.append(row)
             if len(rows) == most:
                 break
-    found: list[dict[str, Any]] = each.rows.table(np.array(rows, np.int64)).to_pylist()
-    return found
+    table: list[dict[str, Any]] = each.rows.table(np.array(rows, np.int64)).to_pylist()
+    return table
 
 
 def _in_turn(parts: Sequence[Sequence[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
     """Rows taken from each relation in turn. A link that is already there in the other direction is left out."""
-    found: list[dict[str, Any]] = []
-    there: set[frozenset[tuple[str, str]]] = set()
+    chosen: list[dict[str, Any]] = []
+    pairs: set[frozenset[tuple[str, str]]] = set()
     for row in chain.from_iterable(zip_longest(*parts)):
         if row is None:
             continue
         ends = frozenset({(row["head_type"], row["head_id"]), (row["tail_type"], row["tail_id"])})
-        if ends not in there:
-            there.add(ends)
-            found.append(row)
-    return found[:most]
+        if ends not in pairs:
+            pairs.add(ends)
+            chosen.append(row)
+    return chosen[:most]

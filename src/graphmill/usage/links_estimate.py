@@ -57,14 +57,16 @@ def scoring_bytes(run: str | Path) -> int:
 
 def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
     """Score a sample of the heads of each relation, and extrapolate the time to all of them."""
-    found = []
-    for asked in selected_links(Nodes(model.graph), settings.selection(root), root):
-        heads = sampled(asked.heads, SAMPLE, "links-estimate", settings.seed, asked.relation.index)
-        model.scorer.score_targets(asked.relation.index, heads[:1])  # compiles what is not compiled yet
+    estimates = []
+    for selected in selected_links(Nodes(model.graph), settings.selection(root), root):
+        heads = sampled(selected.heads, SAMPLE, "links-estimate", settings.seed, selected.relation.index)
+        model.scorer.score_targets(selected.relation.index, heads[:1])  # compiles what is not compiled yet
         began = time.perf_counter()
-        model.scorer.score_targets(asked.relation.index, heads)
+        model.scorer.score_targets(selected.relation.index, heads)
         a_head = (time.perf_counter() - began) / len(heads)
         others = settings.median_heads + settings.probability_heads
-        every = len(asked.heads) + min(others, 2 * model.graph.node_type(asked.relation.source).count)
-        found.append(RelationEstimate(" | ".join(asked.relation.key), len(asked.heads), others, a_head * every))
-    return LinksEstimate(found, peak_bytes)
+        every = len(selected.heads) + min(others, 2 * model.graph.node_type(selected.relation.source).count)
+        estimates.append(
+            RelationEstimate(" | ".join(selected.relation.key), len(selected.heads), others, a_head * every)
+        )
+    return LinksEstimate(estimates, peak_bytes)

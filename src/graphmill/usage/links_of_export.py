@@ -54,8 +54,8 @@ def _require_types(links: TrainingLinks, relations: Sequence[Sequence[str]], emb
     if len(relations) != len(links.outgoing):
         raise InputError(f"it has {len(links.outgoing)} relations, the manifest {len(relations)}")
     rows = [np.flatnonzero(embeddings.types == number) for number in range(len(embeddings.type_names))]
-    blocks = {kind: (int(own[0]), len(own)) for kind, own in zip(embeddings.type_names, rows, strict=True)}
-    together = all(own[-1] - own[0] + 1 == len(own) for own in rows)
+    blocks = {kind: (int(of_type[0]), len(of_type)) for kind, of_type in zip(embeddings.type_names, rows, strict=True)}
+    together = all(of_type[-1] - of_type[0] + 1 == len(of_type) for of_type in rows)
     for key, matrix, offsets in zip(relations, links.outgoing, links.offsets, strict=True):
         for kind, first, count in zip((key[0], key[2]), offsets, matrix.shape, strict=True):
             if not together or blocks.get(kind, (first, 0)) != (first, count):
@@ -74,10 +74,10 @@ def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> 
     return False
 
 
-def is_for_an_export(run: Path, folder: Path, manifest: Mapping[str, Any], asked: LinkSettings) -> bool:
+def is_for_an_export(run: Path, folder: Path, manifest: Mapping[str, Any], settings: LinkSettings) -> bool:
     """Whether one head's tails in one relation are asked for, and the graph, which anything else needs, is elsewhere."""
-    alone = len(asked.heads) == len(asked.relations) == 1
-    graph_needed = bool(asked.judgements or asked.candidates or asked.candidates_file)
+    alone = len(settings.heads) == len(settings.relations) == 1
+    graph_needed = bool(settings.judgements or settings.candidates or settings.candidates_file)
     return alone and not graph_needed and graph_is_elsewhere(run, folder, manifest)
 
 
@@ -93,47 +93,47 @@ def relation_of_export(
         InputError: no such relation or node, or not one relation of this name joins such nodes.
     """
     keys = [tuple(key) for key in run.manifest["relations"]]
-    found = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
-    if len(found) > 1:
+    numbers = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
+    if len(numbers) > 1:
         sources = {head_type} if head_type else _types_of_all(run, heads)
         targets = _types_of_all(run, tails)
-        fitting = [n for n in found if sources >= {keys[n][0]} and targets >= {keys[n][2]}]
-        found = fitting if len(fitting) == 1 else found
-    if len(found) != 1:
-        names = ", ".join("|".join(keys[number]) for number in found or range(len(keys)))
-        what = f"is the name of {len(found)} relations" if found else "is no relation of this model"
+        fitting = [n for n in numbers if sources >= {keys[n][0]} and targets >= {keys[n][2]}]
+        numbers = fitting if len(fitting) == 1 else numbers
+    if len(numbers) != 1:
+        names = ", ".join("|".join(keys[number]) for number in numbers or range(len(keys)))
+        what = f"is the name of {len(numbers)} relations" if numbers else "is no relation of this model"
         raise InputError(f"'{relation}' {what}; write one of {names}")
-    return found[0]
+    return numbers[0]
 
 
 def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
     """The node types in which all of these ids exist; all types if there are no ids."""
-    found = set(run.nodes.type_names)
+    types = set(run.nodes.type_names)
     for node in nodes:
-        found &= set(run.types_of(node))
-    return found
+        types &= set(run.types_of(node))
+    return types
 
 
-def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
+def links_of_export(run: Run, settings: LinkSettings) -> pd.DataFrame:
     """The ``k`` likeliest tails of a head in a relation, from the export alone.
 
     If several relations have this name, it takes the one whose source is the head's type.
     """
-    head = asked.heads[0]
-    scorer, number = run.scorer, relation_of_export(run, asked.relations[0], [head], head_type=asked.head_type)
+    head = settings.heads[0]
+    scorer, number = run.scorer, relation_of_export(run, settings.relations[0], [head], head_type=settings.head_type)
     source = run.manifest["relations"][number][0]
     first, second = scorer.links.offsets[number]
     row = run.row(head, source)
-    own = np.array([row - first], np.int64)
-    scores = scorer.score_targets(number, own)[0].numpy().copy()
-    trained = scorer.links.known(number, own)[1]
-    if asked.known != "flag":
+    heads = np.array([row - first], np.int64)
+    scores = scorer.score_targets(number, heads)[0].numpy().copy()
+    trained = scorer.links.known(number, heads)[1]
+    if settings.known != "flag":
         scores[trained] = -np.inf
     if 0 <= row - second < len(scores):  # a node's link to itself is not informative
         scores[row - second] = -np.inf
-    best = np.argsort(-scores, kind="stable")[: asked.k]
+    best = np.argsort(-scores, kind="stable")[: settings.k]
     best = best[np.isfinite(scores[best])]
-    found = {
+    values = {
         **run._about(np.full(len(best), row), "head_"),
         "relation": str(run.manifest["relations"][number][1]),
         **run._about(best + second, "tail_"),
@@ -142,4 +142,4 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
         "known": np.where(np.isin(best, trained), "train", ""),
     }
     columns = schema(PathEvidence.schema).names
-    return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))
+    return pd.DataFrame({name: values.get(name) for name in columns}, index=range(len(best)))

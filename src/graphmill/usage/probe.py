@@ -37,17 +37,17 @@ def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[
         graph = open_graph_of(run.path, run.manifest["data"])
     except (InputError, KeyError):
         graph = None
-    found = probe_embeddings(run.embeddings, graph, settings, root)
+    result = probe_embeddings(run.embeddings, graph, settings, root)
     if (run.path / "report.json").is_file():
-        keep_probe(run.path, found)
-    return found
+        keep_probe(run.path, result)
+    return result
 
 
-def keep_probe(run_dir: Path, found: Mapping[str, Any]) -> None:
+def keep_probe(run_dir: Path, result: Mapping[str, Any]) -> None:
     """Write the result as ``validation/probe.json``, with the hashes of the exported files that it is of."""
     with writing(run_dir / PROBE):
         (run_dir / PROBE).parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**found, "of": of_export(run_dir)}, indent=1, ensure_ascii=False, allow_nan=False)
+        text = json.dumps({**result, "of": of_export(run_dir)}, indent=1, ensure_ascii=False, allow_nan=False)
         write_atomically(run_dir / PROBE, f"{text}\n".encode())
 
 
@@ -59,8 +59,8 @@ def probe_embeddings(
     ``root``: the folder of a relative label file. Raises :class:`InputError` if the labels cannot be used, or if none is
     of a node with a vector.
     """
-    column, found = read_labels(settings, root, graph)
-    ids = list(found)
+    column, texts = read_labels(settings, root, graph)
+    ids = list(texts)
     kind = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
     rows = embeddings.rows_of([kind] * len(ids), ids)
     kept = np.flatnonzero(rows >= 0)
@@ -68,7 +68,7 @@ def probe_embeddings(
     matches = coverage("the labels", pa.array(ids, pa.string()), f"the {kind} nodes", pa.array(of_type, pa.string()))
     if not len(kept):
         raise InputError(f"{settings.file}: {matches.sentence}; {kind} ids are such as {of_type[0]!r}")
-    labels = labels_of([found[ids[place]] for place in kept], settings.kind)
+    labels = labels_of([texts[ids[place]] for place in kept], settings.kind)
     spaces, notes = {VECTORS: embeddings.vectors[rows[kept]]}, list[str]()
     if len(kept) < len(ids):
         notes.append(matches.sentence)
@@ -83,8 +83,8 @@ def probe_embeddings(
 def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.ndarray]:
     """Spaces of the nodes with these ids: degrees (log(1 + training edges) by relation and end), spectral, features."""
     of_type = graph.node_type(kind)
-    own = graph.node_table().slice(of_type.offset, of_type.count)["id"].to_pylist()
-    place = {node: number for number, node in reversed(list(enumerate(own)))}
+    ids_of_type = graph.node_table().slice(of_type.offset, of_type.count)["id"].to_pylist()
+    place = {node: number for number, node in reversed(list(enumerate(ids_of_type)))}
     rows = np.array([place[node] for node in ids])
     degrees = []
     for relation in graph.relations:

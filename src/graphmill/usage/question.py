@@ -67,14 +67,14 @@ class QuestionRanking:
 
     def queries(self, every: LinkQueries) -> LinkQueries:
         """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
-        found = []
-        for asked in self.relations:
-            own, known, without = every.relations[asked.relation.index], None, None
+        parts = []
+        for selected in self.relations:
+            of_relation, known, without = every.relations[selected.relation.index], None, None
             if self.judgements:
-                judged, leave = self.judgements.of(asked.relation.index), self.settings.judged == "leave_out"
+                judged, leave = self.judgements.of(selected.relation.index), self.settings.judged == "leave_out"
                 known, without = (judged.all, judged.all) if leave else (judged.yes, judged.no)
-            found.append(narrowed(own, asked.heads, asked.candidates, known, without))
-        kept = LinkQueries(every.split, tuple(found))
+            parts.append(narrowed(of_relation, selected.heads, selected.candidates, known, without))
+        kept = LinkQueries(every.split, tuple(parts))
         if not kept.total:
             raise InputError(
                 f"no link of the {every.split} split is asked for: name more relations, heads or candidates, or the other "
@@ -86,17 +86,17 @@ class QuestionRanking:
         """Figures of predicted links: ``predicted`` by relation, and ``truth`` and ``judgements`` where there is a list."""
         number, rows = SPLIT_NAMES.index(split), []
         splits = tuple({0, 1, 2} - {number})
-        for asked in self.relations:
-            judged = self.judgements.of(asked.relation.index) if self.judgements else Judged()
+        for selected in self.relations:
+            judged = self.judgements.of(selected.relation.index) if self.judgements else Judged()
             candidates = Candidates(
-                self.graph, asked.relation, scorer, splits, poll, asked.candidates, judged, leave_judged=True
+                self.graph, selected.relation, scorer, splits, poll, selected.candidates, judged, leave_judged=True
             )
             linked = sorted_unique(candidates.keys >> 2) // candidates.count
-            heads = asked.heads[in_sorted(asked.heads, sorted_unique(linked))]
-            drawn = sampled(heads, max(MOST_ROWS // len(self.relations), 1), "matrix", seed, asked.relation.index)
-            found = matrix_figures(candidates, np.sort(drawn), number, seed)
-            if found["links"]:
-                rows.append({**found, "of_heads": len(heads)})
+            heads = selected.heads[in_sorted(selected.heads, sorted_unique(linked))]
+            drawn = sampled(heads, max(MOST_ROWS // len(self.relations), 1), "matrix", seed, selected.relation.index)
+            figures = matrix_figures(candidates, np.sort(drawn), number, seed)
+            if figures["links"]:
+                rows.append({**figures, "of_heads": len(heads)})
         lists = {"truth": self.truth, "judgements": self.judgements}
         return {
             "predicted": rows,
@@ -110,7 +110,7 @@ class QuestionRanking:
 
     def _judged(self, judgements: Judgements, scorer: Scorer, poll: Callable[[], None]) -> list[Any]:
         every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
-        return [(each, own) for each in every if len((own := judgements.of(each.relation.index)).all)]
+        return [(each, judged) for each in every if len((judged := judgements.of(each.relation.index)).all)]
 
 
 def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:

@@ -17,9 +17,9 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.probe import LabelSettings
+from graphmill.evaluation.ranking.against_baselines import Average
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
@@ -87,7 +87,7 @@ def rank_any(
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
     It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
-    or protocol: {"model", "sampled", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
+    or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
     ``question.json``. ``stop`` ends a training of a baseline.
@@ -95,19 +95,19 @@ def rank_any(
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
-    asked, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
+    wanted, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
     if restored.entry.recommends:
-        if asked.model_copy(update={"labels": LabelSettings()}) != RankSettings():
+        if wanted.model_copy(update={"labels": LabelSettings()}) != RankSettings():
             raise SettingsError(
                 f"{restored.system.name} recommends items: questions, judgements and truth are for predicted links"
             )
-        labels = node_labels(restored.graph, asked.labels, root) if asked.labels.file else None
-        found = _rank_items(restored, split, labels, outlets, poll)
+        labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
+        result = _rank_items(restored, split, labels, outlets, poll)
     else:
-        found = _rank_links(restored, split, asked_ranking(restored.graph, asked, split, root), how)
+        result = _rank_links(restored, split, asked_ranking(restored.graph, wanted, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
-    return found
+    return result
 
 
 def _rank_items(
@@ -115,15 +115,15 @@ def _rank_items(
 ) -> dict[str, Any]:
     about, system = {**restored.used, "split": split}, cast(Any, restored.system)
     # Prefixes of its metrics name the compared models and the protocols.
-    found = system.evaluate(restored.model, split, final=True, poll=poll)
+    metrics = system.evaluate(restored.model, split, final=True, poll=poll)
     part_rows, more = _item_parts(restored, split, labels)
-    found |= more
+    metrics |= more
     rival = rival_mf(restored, outlets=outlets)
-    found |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
-    figures = grouped(found)
+    metrics |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
+    figures = grouped(metrics)
     about["advice"] = simpler(restored, rival, figures if split == "test" else None)
     about["selected_on"] = restored.selected_on
-    about["repeat_share"] = found.get("repeat_share", 0.0)
+    about["repeat_share"] = metrics.get("repeat_share", 0.0)
     restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
     return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows}
 
@@ -145,7 +145,10 @@ def _item_parts(
     lists = evaluator.all_lists(split, more)
     held = known(view.held_out(split))
     users, items = held.of(np.arange(view.num_users))
-    best = {who: (own.users[:, None] * view.num_items + own.items)[:, : max(ks)] for who, own in lists.items()}
+    best = {
+        who: (best_items.users[:, None] * view.num_items + best_items.items)[:, : max(ks)]
+        for who, best_items in lists.items()
+    }
     hits = {
         who: in_sorted(users * view.num_items + items, sorted_unique(keys[lists[who].items[:, : max(ks)] >= 0]))
         for who, keys in best.items()
@@ -163,34 +166,34 @@ def _item_parts(
     return rows, {f"{RECENT}_{name}": value for name, value in of_late.items()}
 
 
-def _rank_links(restored: Restored, split: str, asked: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+def _rank_links(restored: Restored, split: str, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
     """Rank links, or only those that are asked for."""
     system, seed = restored.system, restored.job.settings.training.seed
-    alone = bool(asked.settings.question or asked.settings.judgements)
-    split = asked.question.split
+    alone = bool(wanted.settings.question or wanted.settings.judgements)
+    split = wanted.question.split
     about = {**restored.used, "split": split}
-    _ = asked.truth  # a file that cannot be used is refused before the work
+    _ = wanted.truth  # a file that cannot be used is refused before the work
     scorer = system.scorer(restored.model)
-    ranked = rank_run(restored, scorer, split, asked if alone else None, labels=asked.labels, **how)
+    ranked = rank_run(restored, scorer, split, wanted if alone else None, labels=wanted.labels, **how)
     compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
-    found = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
-    found |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
+    result = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
+    result |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
     if alone:
-        question = {name: value for name, value in asked.question.model_dump().items() if value}
-        found |= {"question": {**question, "judged": asked.settings.judged}, "answer": _answer(ranked, asked)}
-        report |= {name: found[name] for name in ("question", "answer")}
-    predicted = plain(asked.predicted(scorer, split, seed, how["poll"]))
+        question = {name: value for name, value in wanted.question.model_dump().items() if value}
+        result |= {"question": {**question, "judged": wanted.settings.judged}, "answer": _answer(ranked, wanted)}
+        report |= {name: result[name] for name in ("question", "answer")}
+    predicted = plain(wanted.predicted(scorer, split, seed, how["poll"]))
     restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
-    return {**about, **found, **predicted}
+    return {**about, **result, **predicted}
 
 
-def _answer(ranked: RankedRun, asked: QuestionRanking) -> dict[str, Any]:
+def _answer(ranked: RankedRun, question: QuestionRanking) -> dict[str, Any]:
     """The figure that the question names: of the model with its interval, and of every scorer."""
-    metric = asked.question.metric
+    metric = question.question.metric
     measured = {who: values_of(ranking, metric) for who, ranking in ranked.rankings.items()}
     values, groups = measured["model"]
     model = paired_bootstrap(values, np.zeros(len(values)), groups=groups)
-    by_scorer = {who: grouped_mean(*own) for who, own in measured.items()}
+    by_scorer = {who: grouped_mean(*values_of_scorer) for who, values_of_scorer in measured.items()}
     return {"metric": metric, "value": model.first, "low": model.low, "high": model.high, "by_scorer": by_scorer}
 
 
@@ -232,7 +235,11 @@ def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Map
     if valid and restored.selected_on != "valid":
         return ""
     figures = grouped(valid) if valid else test or {}
-    measured = {who: own[metric] for who, own in figures.items() if metric in own and who in ("model", *SIMPLER)}
+    measured = {
+        who: by_metric[metric]
+        for who, by_metric in figures.items()
+        if metric in by_metric and who in ("model", *SIMPLER)
+    }
     if "model" not in measured:
         return ""
     mine = measured.pop("model")
@@ -280,7 +287,7 @@ def rank_run(
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
-        return rank_links(scorer, ranked_queries, ks=ks, seed=seed)
+        return rank_links(scorer, ranked_queries, ks=ks)
 
     rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
     of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)

@@ -131,8 +131,8 @@ def _drift(job: Job, control: Control) -> Result:
     from graphmill.settings import parse
 
     bounds = parse(DriftThresholds, dict(job["drift"]), _origin(job))
-    report = drift_of_run(job["run_dir"], Versions(job["folder"]), bounds, outlets=control.outlets, stop=control.stop)
-    return {name: report[name] for name in ("against", "name", "status", "multiple")}
+    report = drift_of_run(job["run_dir"], Versions(job["folder"]), bounds)
+    return {name: report[name] for name in ("against", "name", "status", "changed")}
 
 
 def _choose(job: Job, control: Control) -> Result:

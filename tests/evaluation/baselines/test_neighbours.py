@@ -101,7 +101,7 @@ def test_the_setting_is_the_best_of_the_grid_on_validation_links(ask, monkeypatc
     chosen, mrr = choose(edges, queries, rows_of)
     grid = product(neighbours.SIDES, neighbours.STRENGTHS, rows_of, neighbours.DAMPINGS)
     found = {
-        setting: rank_links(NeighbourScorer(edges, rows_of[setting.shrinkage](), setting), queries, auc_negatives=0)
+        setting: rank_links(NeighbourScorer(edges, rows_of[setting.shrinkage](), setting), queries)
         for setting in (NeighbourSetting(*each) for each in grid)
     }
     assert mrr == pytest.approx(max(ranking.macro["mrr"] for ranking in found.values()))

@@ -153,14 +153,14 @@ def _other_model(rng: Rng) -> Pair:
 CASES: dict[str, tuple[str, Callable[[Rng], Pair]]] = {
     "the same file": ("unchanged", _unchanged),
     "a rotation": ("rotation_only", _rotation),
-    "another seed": ("seed_only", _another_seed),
+    "another seed": ("moved_little", _another_seed),
     "permuted ids": ("ids_permuted", _permuted),
     "ids permuted within types": ("ids_permuted", _permuted_within_types),
     "5 % of the data lost": ("data_lost", _lost(0.05)),
     "50 % of the data lost": ("data_lost", _lost(0.5)),
     "one type collapsed": ("type_collapsed", _collapsed),
-    "a warm start on half of the data": ("data_lost_hidden", _warm(0.15)),
-    "a warm start that changed most neighbours": ("data_lost_hidden", _warm(0.5)),
+    "a warm start on half of the data": ("data_lost", _warm(0.15)),
+    "a warm start that changed most neighbours": ("data_lost", _warm(0.5)),
     "a worse training": ("moved", _other_model),
 }
 """What is drawn → the name it has to be given, and how it is drawn."""

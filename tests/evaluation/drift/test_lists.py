@@ -19,12 +19,12 @@ def lists(changed: int) -> Lists:
 
 @pytest.mark.parametrize(
     ("changed", "name", "status"),
-    [(0, "unchanged", "pass"), (5, "seed_only", "pass"), (10, "moved", "fail")],
+    [(0, "unchanged", "pass"), (5, "moved_little", "pass"), (10, "moved", "fail")],
 )
 def test_the_share_that_changed_has_a_name(changed: int, name: str, status: str) -> None:
     found = list_report(lists(0), lists(changed), GRAPH)
     assert (found.name, found.status) == (name, status)
-    assert found.multiple == pytest.approx(changed / 5)
+    assert found.changed == pytest.approx(changed / 10)
     assert found.to_dict()["overall"]["overlap_10"] == pytest.approx(1 - changed / 10)
     assert len(found.figures.moved) == (20 if changed else 0)
 

@@ -87,7 +87,7 @@ def _ranking(case: Case) -> "LinkRanking":
     heads, tails = case.links.T
     none = np.zeros(0, dtype=np.int64)
     queries = relation_queries(0, "planted", (heads, tails), (none, none), (), rows, rows)
-    return rank_links(_Cosine(case.X), LinkQueries("test", (queries,)), auc_negatives=0)
+    return rank_links(_Cosine(case.X), LinkQueries("test", (queries,)))
 
 
 class _Cosine:

@@ -42,13 +42,6 @@ def test_cosines_equal_the_mean_over_all_pairs(seed: int) -> None:
     assert found.overall == pytest.approx(cosine[pair].mean(), abs=1e-12)
     assert found.within == pytest.approx(cosine[pair & same].mean(), abs=1e-12)
     assert found.between == pytest.approx(cosine[~same].mean(), abs=1e-12)
-    for a in range(4):
-        for b in range(4):
-            both = (types[:, None] == a) & (types[None, :] == b) & pair
-            assert found.by_type[a, b] == pytest.approx(cosine[both].mean(), abs=1e-12)
-    centres = np.stack([unit(wide)[types == t].mean(0) for t in range(4)])[types]
-    spread = ((unit(wide) - unit(wide).mean(0)) ** 2).sum()
-    assert found.variance_share == pytest.approx(((centres - unit(wide).mean(0)) ** 2).sum() / spread, abs=1e-12)
 
 
 @given(st.integers(0, 10**6))
@@ -60,7 +53,6 @@ def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: in
     s = np.linalg.svd(wide - wide.mean(0), compute_uv=False)
     variance = s**2
     assert figures.components_90 == int(np.argmax(np.cumsum(variance) / variance.sum() >= 0.9)) + 1
-    assert figures.top1_ratio == pytest.approx(variance[0] / variance.sum())
     assert figures.effective_rank == pytest.approx(effective_rank(s))
     assert figures.participation_centred == pytest.approx(variance.sum() ** 2 / (variance**2).sum())
     raw = np.linalg.svd(wide, compute_uv=False) ** 2
@@ -70,31 +62,18 @@ def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: in
         s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
         assert own.effective_rank == pytest.approx(effective_rank(s))
         assert own.top1_ratio == pytest.approx(s[0] ** 2 / (s**2).sum())
-        assert own.norm_mean == pytest.approx(np.linalg.norm(rows, axis=1).mean())
 
 
-def test_standardised_cosine_and_contributions_by_dimension_equal_the_plain_computation() -> None:
+def test_contributions_by_dimension_equal_the_plain_computation() -> None:
     X, types = draw(3)
     wide = X.astype(np.float64)
     moments = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 7)
     pair = ~np.eye(len(X), dtype=bool)
-    z = unit((wide - wide.mean(0)) / wide.std(0))
-    assert moments.standardised_cosine == pytest.approx((z @ z.T)[pair].mean(), abs=1e-12)
     u = unit(wide)
     by_hand = [np.outer(u[:, j], u[:, j])[pair].mean() for j in range(X.shape[1])]
     np.testing.assert_allclose(moments.cosine_by_dimension, by_hand, atol=1e-12)
     within = sum(((wide[types == t] - wide[types == t].mean(0)) ** 2).sum(0) for t in range(4))
     np.testing.assert_allclose(moments.between_type_share, 1 - within / (len(X) * wide.var(0)), atol=1e-10)
-
-
-def test_a_constant_dimension_does_not_disturb_standardisation() -> None:
-    X, types = draw(4)
-    X[:, 5] = 7.0
-    moments = moments_of(X, types, 4, np.linalg.norm(X.astype(np.float64), axis=1), 4096)
-    wide = np.delete(X.astype(np.float64), 5, axis=1)
-    z = unit((wide - wide.mean(0)) / wide.std(0))
-    n = len(X)
-    assert moments.standardised_cosine == pytest.approx((z.sum(0) @ z.sum(0) - n) / (n * (n - 1)), abs=1e-9)
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])

@@ -11,8 +11,7 @@ from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking
 
 def ranking(*mrr: float, split: str = "test", queries: int = 40) -> LinkRanking:
     rows = tuple(
-        RelationRanking(i, f"r{i}", queries, 100, {"mrr": value, "amri": value, "auc_degree": value})
-        for i, value in enumerate(mrr)
+        RelationRanking(i, f"r{i}", queries, 100, {"mrr": value, "amri": value}) for i, value in enumerate(mrr)
     )
     mean = {"mrr": sum(mrr) / len(mrr)}
     return LinkRanking(split, (1, 3, 10), rows, mean, mean)

@@ -1,4 +1,4 @@
-"""Ranks of a held-out next item: masks, ties, the sampled protocol, and the baselines."""
+"""Ranks of a held-out next item: masks, ties, and the baselines."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import torch
 from graphmill.errors import TrainingError
 from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
 from graphmill.evaluation.ranking import recommendation
-from graphmill.evaluation.ranking.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
+from graphmill.evaluation.ranking.next_item import NextItemRanks, full_ranks
 from graphmill.evaluation.ranking.recommendation import KnownItems
 
 NAMES = ("ndcg", "hr", "mrr")
@@ -74,12 +74,6 @@ def test_whoever_knows_only_what_a_user_has_had_finds_one_replay_in_as_many(many
     assert ranks.metrics(["hr"], [many])[f"hr@{many}"] == 1.0
 
 
-def test_beside_a_target_that_is_known_the_sampled_table_has_known_items_too():
-    table = sample_candidates(np.arange(2), np.array([1, 1]), 4, known([1, 0, 2], [0, 2]), 100, seed=0, name="x")
-    assert set(table[0]) == {0, 2, 3}
-    assert set(table[1]) == {3}
-
-
 def test_repeats_count_what_the_user_has_had_the_latest_most():
     baselines = NextItemBaselines(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
     items = np.array([0, 1, 0, 2])
@@ -87,17 +81,6 @@ def test_repeats_count_what_the_user_has_had_the_latest_most():
     found = baselines.repeat_scores(split, items, 0.5)(np.array([0]))[0]
     torch.testing.assert_close(found, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
     assert "repeats" in tune_baselines(baselines, split, items)
-
-
-def test_the_sampled_table_is_fixed_and_holds_neither_target_nor_history():
-    users, targets, history = np.arange(2), np.array([3, 5]), known([1, 1, 2], [0])
-    table = sample_candidates(users, targets, 8, history, 200, seed=1, name="test")
-    assert np.array_equal(table, sample_candidates(users, targets, 8, history, 200, seed=1, name="test"))
-    assert set(table[0]) == {0, 4, 5, 6, 7}
-    assert set(table[1]) == {1, 2, 3, 4, 6, 7}
-    scores = torch.arange(8.0).repeat(2, 1)
-    ranks = sampled_ranks(lambda u: scores[torch.from_numpy(u)], users, targets, table, 8)
-    assert ranks.above.tolist() == [int((table[0] > 3).sum()), int((table[1] > 5).sum())]
 
 
 def test_scores_that_are_not_finite_are_refused():

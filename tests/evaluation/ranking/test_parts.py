@@ -68,7 +68,7 @@ def test_chosen_candidates_are_ranked_among_themselves() -> None:
     yes = np.array([0 * 50 + 3, 2 * 50 + 5], np.int64)
     without = (relation.heads * 50 + relation.tails)[relation.heads % 2 == 0][:1]
     asked = narrowed(relation, heads, candidates, yes, without)
-    found = rank_links(Scorer(), LinkQueries("test", (asked,)), ks=(1, 5), auc_negatives=0)
+    found = rank_links(Scorer(), LinkQueries("test", (asked,)), ks=(1, 5))
     known = {(h, t) for h in range(30) for t in relation.known_tails[slice(*relation.known_indptr[h : h + 2])]}
     known |= {(int(pair) // 50, int(pair) % 50) for pair in yes}
     expected = []

@@ -80,16 +80,6 @@ def test_ranks_equal_a_loop_over_candidates(seed: int, batch_rows: int, levels: 
         assert max(len(heads) for heads in table.asked) <= batch_rows
 
 
-def test_a_negative_tail_gets_the_score_of_its_own_head() -> None:
-    queries = queries_of([0, 0, 2], [1, 3, 0], [], (3, 4))
-    scores = np.arange(12, dtype=np.float64).reshape(3, 4)
-    tails = np.array([[0, 2], [2, -1], [3, 1]])
-    for batch_rows in (1, 2, 100):
-        ranks = ranks_of(Table(scores), queries, negatives={"some": tails}, batch_rows=batch_rows)
-        np.testing.assert_array_equal(ranks.negatives["some"], [[0, 2], [2, np.nan], [11, 9]])
-        assert ranks.scores.tolist() == [1, 3, 8]
-
-
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_score_that_is_not_finite_stops_the_ranking_and_says_where(bad: float) -> None:
     scores = np.zeros((2, 4))

@@ -18,7 +18,7 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.explanation import NOT_SHARED
-from graphmill.explain.links import explain_links, explainer_of
+from graphmill.explain.links import explainer_of
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import parts
@@ -53,7 +53,7 @@ def blend(graph: TypedGraph) -> Restored:
 
 
 def mrr(restored: Restored, scorer: Any, split: str = "valid") -> float:
-    return rank_links(scorer, link_queries(restored.graph, split), auc_negatives=0).macro["mrr"]
+    return rank_links(scorer, link_queries(restored.graph, split)).macro["mrr"]
 
 
 def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored, tmp_path: Path) -> None:
@@ -113,7 +113,8 @@ def _one(system: Any, model: Any) -> None:
     torch.testing.assert_close(exported, score, rtol=1e-5, atol=1e-5)
     first, second = system.links.offsets[1]
     for tail in (3, 8):
-        (why,) = explain_links(system, model, 1, [first + 2], [second + tail])
+        explainer = explainer_of(system, model)
+        (why,) = explainer.named([explainer.explain(1, first + 2, second + tail)])
         assert why.score == pytest.approx(float(score[0, tail]), rel=1e-4)
         shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
         assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), rel=1e-4, abs=1e-5)

@@ -172,7 +172,6 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
     queries = link_queries(graph, "valid")
     found = rank_links(system.scorer(engine.model.eval()), queries)
     popular = rank_links(DegreeScorer(queries), queries)
-    assert found.micro["auc_degree"] > popular.micro["auc_degree"] + 0.15
     assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
 
 

@@ -148,7 +148,7 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
         ({"model": 0.3, "ease": 0.2, "mf": 0.29}, ""),
         ({"model": 0.3, "ease": 0.35, "mf": 0.31}, "take the system ease (graphmill train ease)"),
         ({"model": 0.3, "ease": 0.2, "mf": 0.31}, "take the system mf (graphmill train mf), whose run is runs/mf"),
-        ({"model": 0.3, "sampled": 0.9}, ""),
+        ({"model": 0.3, "untied": 0.9}, ""),
     ],
     ids=["the model is best", "EASE is", "MF is", "another protocol is no model"],
 )

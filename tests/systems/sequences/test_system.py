@@ -89,12 +89,12 @@ def test_histories_end_before_the_target_and_test_histories_hold_the_validation_
     assert np.array_equal(s.items[test.stop - 1], valid.targets)
 
 
-def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(watched):
+def test_final_figures_have_ties_of_time_apart_and_the_baselines(watched):
     system = system_on(watched, "tisasrec", model={"time_span": 8})
     model = system.build(StepSizes()).eval()
     polls = []
     figures = system.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
-    for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "session_knn_"):
+    for prefix in ("", "untied_", "popularity_", "markov_", "session_knn_"):
         assert f"{prefix}ndcg@10" in figures, prefix
     assert polls
     assert set(system.evaluate(model, "valid", final=False, poll=lambda: None)) == set(

@@ -221,6 +221,6 @@ def _mean_reciprocal_ranks(
         parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
         for number, setting in enumerate(settings):
             scores = torch.from_numpy(scorer.mixed(relation.relation, queried, parts, setting))
-            above, tied, _ = count_rivals(scores, relation, part)
+            above, tied = count_rivals(scores, relation, part)
             total[number] += float((1.0 / (1 + above + tied / 2)).sum())
     return total / len(relation.heads)

@@ -1,1 +1,1 @@
-"""Measures how far one embedding has moved from another, and judges it relative to the effect of another seed."""
+"""Measures how far one embedding has moved from another, and names what happened."""

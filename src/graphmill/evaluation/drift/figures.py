@@ -74,7 +74,7 @@ class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``new``, ``vanished``: names of some new and removed nodes. ``overlaps``: for each query its type number
+    spectrum. ``overlaps``: for each query its type number
     and overlap@10, for the picture. ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
     """
 
@@ -82,8 +82,6 @@ class DriftFigures:
     types: tuple[Agreement, ...]
     spectrum_change: float
     moved: tuple[MovedNode, ...]
-    new: tuple[str, ...]
-    vanished: tuple[str, ...]
     overlaps: tuple[Int64, NDArray[np.float64]]
     projection: Projection
 
@@ -96,8 +94,6 @@ class DriftFigures:
                 "residual": self.overall.residual,
                 "spectrum_change": self.spectrum_change,
                 "moved": [asdict(each) for each in self.moved],
-                "new": list(self.new),
-                "vanished": list(self.vanished),
             }
         )
 
@@ -158,8 +154,6 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         types,
         _spectrum_change(both.A, both.B),
         nodes,
-        tuple(" ".join(key) for key in sorted(new)[:MOVED]),
-        tuple(" ".join(key) for key in sorted(vanished)[:MOVED]),
         (both.types[both.queries].astype(np.int64), both.overlaps[KS[0]]),
         _projection(both.aligned, both.B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
     )
@@ -188,11 +182,11 @@ class _Matched:
         """The agreement of each type with shared nodes, in the order of the types' numbers."""
         result = []
         for number, name in enumerate(self.type_names):
-            own, requested = self.types == number, self.types[self.queries] == number
-            count = int(own.sum())
+            of_type, requested = self.types == number, self.types[self.queries] == number
+            count = int(of_type.sum())
             if not count:
                 continue
-            A, B = self.A[own], self.B[own]
+            A, B = self.A[of_type], self.B[of_type]
             turned = generator("drift chance", self.seed, name).permutation(count)
             result.append(
                 Agreement(
@@ -205,9 +199,9 @@ class _Matched:
                     chance_10=min(10 / max(count - 1, 1), 1.0),
                     cka=_cka(A, B),
                     chance_cka=_cka(A, B[turned]),
-                    cosine_raw=float(self.cosine_raw[own].mean()),
-                    cosine_aligned=float(self.cosine_aligned[own].mean()),
-                    residual=_left(self.aligned[own], B),
+                    cosine_raw=float(self.cosine_raw[of_type].mean()),
+                    cosine_aligned=float(self.cosine_aligned[of_type].mean()),
+                    residual=_left(self.aligned[of_type], B),
                     spread_ratio=_ratio(_spread(B), _spread(A)),
                 )
             )
@@ -260,9 +254,9 @@ def _padded(rows: NDArray[Any], other: Embeddings) -> NDArray[np.float32]:
 def _queries(types: NDArray[Any], seed: int) -> Int64:
     rng, chosen = generator("drift", seed), []
     for number in np.unique(types):
-        own = np.flatnonzero(types == number)
-        wanted = max(TYPE_QUERIES, round(QUERIES * len(own) / len(types)))
-        chosen.append(rng.choice(own, min(wanted, len(own)), replace=False))
+        rows = np.flatnonzero(types == number)
+        wanted = max(TYPE_QUERIES, round(QUERIES * len(rows) / len(types)))
+        chosen.append(rng.choice(rows, min(wanted, len(rows)), replace=False))
     return np.sort(np.concatenate(chosen)).astype(np.int64)
 
 

@@ -14,7 +14,6 @@ from graphmill.evaluation.drift.verdicts import (
     DriftReport,
     DriftThresholds,
     DriftVerdict,
-    SeedNoise,
     by_gravity,
     data_lost,
     moved,
@@ -86,23 +85,18 @@ def list_figures(before: Lists, after: Lists) -> ListFigures:
 def list_report(
     before: Lists, after: Lists, graph: GraphDifference | None = None, thresholds: DriftThresholds | None = None
 ) -> DriftReport[ListFigures]:
-    """The drift report of lists. The unit is the assumed effect of a seed: half of a list."""
-    figures, bounds, unit = list_figures(before, after), thresholds or DriftThresholds(), SeedNoise()
-    multiple = (1 - figures.overall.overlap_10) / (1 - unit.overlap_10)
+    """The drift report of lists."""
+    figures, bounds = list_figures(before, after), thresholds or DriftThresholds()
     result = data_lost(graph, bounds)
-    result.append(_moved(figures, multiple, bounds, explained=bool(result)))
-    return DriftReport(figures, unit, graph, multiple, by_gravity(result))
+    result.append(_moved(figures, bounds, explained=bool(result)))
+    return DriftReport(figures, graph, by_gravity(result))
 
 
-def _moved(figures: ListFigures, multiple: float, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
-    kept = figures.overall.overlap_10
+def _moved(figures: ListFigures, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
+    kept, count = figures.overall.overlap_10, figures.overall.shared
     if kept == 1:
-        return DriftVerdict("unchanged", "pass", f"All {figures.overall.shared:,} lists of the ten best are the same.")
-    said = (
-        f"{kept:.0%} of the ten best stayed, in {figures.overall.shared:,} lists: {multiple:.2g} times the change that "
-        "another seed is assumed to bring."
-    )
-    return moved(said, multiple, bounds, explained)
+        return DriftVerdict("unchanged", "pass", f"All {count:,} lists of the ten best are the same.")
+    return moved(f"{kept:.0%} of the ten best stayed, in {count:,} lists", 1 - kept, bounds, explained)
 
 
 def _share(before: Sequence[str], after: Sequence[str]) -> float:

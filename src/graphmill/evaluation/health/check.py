@@ -118,15 +118,11 @@ class Outcome:
 class Threshold:
     """A setting of :class:`~graphmill.evaluation.health.checks.HealthThresholds`. ``bounds``: as in ``setting``.
 
-    ``figure``: the figure that a calibration compares it with, by its name in the report or, with ``per_type``, in the
-    report's types. The threshold's name ends in ``_max`` or ``_min``.
+    The threshold's name ends in ``_max`` or ``_min``.
     """
 
-    def __init__(
-        self, name: str, default: float, text: str, *, figure: str = "", per_type: bool = False, **bounds: Any
-    ) -> None:
+    def __init__(self, name: str, default: float, text: str, **bounds: Any) -> None:
         self.name, self.default, self.text, self.bounds = name, default, text, bounds
-        self.figure, self.per_type = figure, per_type
 
 
 def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:

@@ -126,7 +126,6 @@ class TypeFigures:
     effective_rank: float
     rank_share: float
     top1_ratio: float
-    norm_mean: float
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,8 @@ class Figures:
     duplicated: int
     norm_spread: float
     cosines: Cosines
-    standardised_cosine: float
     spectrum: Float64
     components_90: int
-    top1_ratio: float
     effective_rank: float
     participation_centred: float
     participation_uncentred: float
@@ -192,27 +189,24 @@ def figures_of(
         duplicated=int(rows.repeats.sum()),
         norm_spread=rows.norm_spread,
         cosines=cosines_of(moments),
-        standardised_cosine=moments.standardised_cosine,
         spectrum=centred,
         components_90=components_for(centred, 0.9),
-        top1_ratio=top1_ratio(centred),
         effective_rank=effective_rank(centred),
         participation_centred=participation_ratio(centred),
         participation_uncentred=participation_ratio(uncentred),
         uniformity=uniformity_of(X, live, rows.norms, seed),
         rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
-        types=_type_figures(moments, types, names, rows, thresholds.type_rows_min),
+        types=_type_figures(moments, types, names, thresholds.type_rows_min),
         broken_by_type={name: (a, b) for name, a, b in zip(names, *broken, strict=True) if a or b},
     )
 
 
 def _type_figures(
-    moments: Moments, types: NDArray[Any], names: tuple[str, ...], rows: RowFigures, rows_min: int
+    moments: Moments, types: NDArray[Any], names: tuple[str, ...], rows_min: int
 ) -> tuple[TypeFigures, ...]:
     counts = np.bincount(types, minlength=len(names)).tolist()
-    norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names)).tolist()
     result = []
-    for name, count, norm_sum, each in zip(names, counts, norm_sums, moments.types, strict=True):
+    for name, count, each in zip(names, counts, moments.types, strict=True):
         available = max(min(len(each.mean), each.rows - 1), 0)
         rank = effective_rank(each.spectrum)
         result.append(
@@ -226,7 +220,6 @@ def _type_figures(
                 effective_rank=rank,
                 rank_share=rank / available if available > 0 else float("nan"),
                 top1_ratio=top1_ratio(each.spectrum),
-                norm_mean=norm_sum / each.rows if each.rows else float("nan"),
             )
         )
     return tuple(result)

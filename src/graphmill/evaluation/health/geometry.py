@@ -85,8 +85,8 @@ class Moments:
     """Moments of all live rows.
 
     ``mean`` (d), ``covariance`` and ``second`` (d × d: centred and uncentred second moment), ``unit_sum`` and
-    ``unit_squares`` (d: Σ u and Σ u² over unit rows u), ``standardised_sum`` (d: Σ of unit rows after standardising
-    each dimension), ``types``: one :class:`TypeMoments` per type code, empty types included.
+    ``unit_squares`` (d: Σ u and Σ u² over unit rows u), ``types``: one :class:`TypeMoments` per type code, empty types
+    included.
     """
 
     rows: int
@@ -95,7 +95,6 @@ class Moments:
     second: Float64
     unit_sum: Float64
     unit_squares: Float64
-    standardised_sum: Float64
     types: tuple[TypeMoments, ...]
 
     @property
@@ -105,14 +104,6 @@ class Moments:
         if self.rows < 2:
             return np.zeros_like(self.unit_sum)
         return (np.square(self.unit_sum) - self.unit_squares) / (self.rows * (self.rows - 1))
-
-    @property
-    def standardised_cosine(self) -> float:
-        """Mean cosine of two different rows after each dimension is standardised to mean 0 and standard deviation 1."""
-        n = self.rows
-        if n < 2:
-            return 0.0
-        return float((self.standardised_sum @ self.standardised_sum - n) / (n * (n - 1)))
 
     @property
     def between_type_share(self) -> Float64:
@@ -134,29 +125,21 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
     groups = np.split(order, np.searchsorted(types[order], np.arange(1, count)))
 
     sums, unit_sums = np.zeros((count, d)), np.zeros((count, d))
-    squares, unit_squares = np.zeros(d), np.zeros(d)
+    unit_squares = np.zeros(d)
     for t, rows in enumerate(groups):
         for part, block in _blocks(X, rows, scale, block_rows):
             unit = block / (norms[part] * scale)[:, None]
             sums[t] += block.sum(axis=0)
-            squares += np.einsum("ij,ij->j", block, block)
             unit_sums[t] += unit.sum(axis=0)
             unit_squares += np.einsum("ij,ij->j", unit, unit)
     mean = sums.sum(axis=0) / max(n, 1)
-    deviation = np.sqrt(np.maximum(squares / max(n, 1) - np.square(mean), 0.0))
-    constant = deviation <= 1e-7 * max(float(deviation.max(initial=0.0)), 1e-30)
-    deviation[constant] = np.inf  # such a dimension has no information
 
     covariance = np.zeros((d, d))
-    standardised_sum = np.zeros(d)
     result: list[TypeMoments] = []
     for t, rows in enumerate(groups):
         own_mean = sums[t] / max(len(rows), 1)
         gram = np.zeros((d, d))
         for _, block in _blocks(X, rows, scale, block_rows):
-            standardised = (block - mean) / deviation
-            length = np.sqrt(np.einsum("ij,ij->i", standardised, standardised))
-            standardised_sum += (1.0 / np.where(length > 0, length, np.inf)) @ standardised
             block -= own_mean
             gram += block.T @ block
         within = gram / max(len(rows), 1)
@@ -166,7 +149,7 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
         covariance += gram + len(rows) * np.outer(gap, gap)
     covariance /= max(n, 1)
     second = covariance + np.outer(mean, mean)
-    return Moments(n, mean, covariance, second, unit_sums.sum(axis=0), unit_squares, standardised_sum, tuple(result))
+    return Moments(n, mean, covariance, second, unit_sums.sum(axis=0), unit_squares, tuple(result))
 
 
 def _blocks(
@@ -189,15 +172,12 @@ class Cosines:
     """Mean cosines of different rows, all exact (closed form over pairs, no sampling).
 
     ``overall``: every pair; ``within``: pairs of the same type; ``between``: pairs of different types (nan if there are
-    none). ``by_type``: T × T means of the pairs of two types, the diagonal within one. ``variance_share``: the share of
-    the unit rows' variance between the types' means, tr(S_B)/tr(S_T) as in Caliński & Harabasz 1974.
+    none).
     """
 
     overall: float
     within: float
     between: float
-    by_type: Float64
-    variance_share: float
 
     @property
     def separation(self) -> float:
@@ -214,16 +194,11 @@ def cosines_of(moments: Moments) -> Cosines:
     pairs = np.outer(counts, counts)
     np.fill_diagonal(pairs, counts * (counts - 1))
     np.fill_diagonal(inner, np.diag(inner) - counts)
-    own = np.eye(len(counts), dtype=bool)
-    n = float(moments.rows)
-    between_types = sum(float(t.unit_sum @ t.unit_sum) / t.rows for t in moments.types if t.rows)
-    common = float(moments.unit_sum @ moments.unit_sum) / n if n else 0.0
+    diagonal = np.eye(len(counts), dtype=bool)
     return Cosines(
         overall=_ratio(float(inner.sum()), float(pairs.sum())),
-        within=_ratio(float(inner[own].sum()), float(pairs[own].sum())),
-        between=_ratio(float(inner[~own].sum()), float(pairs[~own].sum())),
-        by_type=np.divide(inner, pairs, out=np.full_like(inner, np.nan), where=pairs > 0),
-        variance_share=(between_types - common) / (n - common) if n - common > 1e-9 * n else 0.0,
+        within=_ratio(float(inner[diagonal].sum()), float(pairs[diagonal].sum())),
+        between=_ratio(float(inner[~diagonal].sum()), float(pairs[~diagonal].sum())),
     )
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 #: Rows per block: large enough for BLAS, 16 MB in float64 at 512 dimensions.
 BLOCK_ROWS = 4096
-#: A type × type table of cosines is part of the JSON up to this many types.
-TYPE_TABLE_MAX = 50
 
 
 @dataclass(frozen=True)
@@ -66,14 +64,11 @@ class HealthReport:
             "duplicated_share": f.duplicated_share,
             "norm_spread": f.norm_spread,
             "mean_cosine": f.cosines.overall,
-            "mean_cosine_standardised": f.standardised_cosine,
             "within_type_cosine": f.cosines.within,
             "between_type_cosine": f.cosines.between,
             "type_separation": f.cosines.separation,
-            "type_variance_share": f.cosines.variance_share,
             "components_90": f.components_90,
             "components_90_share": f.share(f.components_90),
-            "top1_ratio": f.top1_ratio,
             "effective_rank": f.effective_rank,
             "effective_rank_share": f.share(f.effective_rank),
             "participation_uncentred": f.participation_uncentred,
@@ -90,7 +85,6 @@ class HealthReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for strict JSON (undefined figures are null), with stable keys."""
         f = self.figures
-        table = f.cosines.by_type.tolist() if len(f.types) <= TYPE_TABLE_MAX else []
         return plain(
             {
                 "status": self.status,
@@ -99,7 +93,6 @@ class HealthReport:
                 "figures": self.numbers(),
                 "rogue_dimensions": list(f.rogue.dimensions),
                 "types": [asdict(each) for each in f.types],
-                "cosine_by_type": table,
                 "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
                 "verdicts": [asdict(verdict) for verdict in self.verdicts],
                 "thresholds": self.thresholds.model_dump(),

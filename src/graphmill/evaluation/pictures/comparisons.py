@@ -1,9 +1,7 @@
-"""Pictures that compare: loss curves of several runs, groups of bars, drift, and predicted probabilities
-with observed frequencies."""
+"""Pictures that compare: groups of bars, drift, and predicted probabilities with observed frequencies."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -13,9 +11,9 @@ from graphmill.evaluation.drift.lists import ListFigures
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 
 
-def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> bytes:
+def overlap_histogram(figures: DriftFigures | ListFigures) -> bytes:
     """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type, or of the ten best
-    of each list, one line per relation. ``usual``: the fraction with another seed."""
+    of each list, one line per relation."""
     figure, axes = blank()
     types, kept = figures.overlaps
     bins = np.linspace(-0.05, 1.05, 12)
@@ -30,7 +28,6 @@ def overlap_histogram(figures: DriftFigures | ListFigures, usual: float) -> byte
             linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
             label=f"{figures.types[number].name} {values.mean():.2f}",
         )
-    axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
     what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
     title = f"{figures.overall.overlap_10:.0%} of the {what} stayed"
     return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))
@@ -67,19 +64,6 @@ def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) 
     title = "The best tails of each head, by curves that were fitted without that head"
     x, y = "predicted probability, mean of a bin", "share of its links that are in validation"
     return png(labelled(figure, axes, title, x, y, fontsize="x-small"))
-
-
-def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
-    """Loss over training time, one curve per run: name → (seconds, loss). Points that are not finite are left out."""
-    figure, axes = blank()
-    ends = []
-    for number, (name, points) in enumerate(runs.items()):
-        kept = [(x, y) for x, y in points if math.isfinite(y)]
-        if kept:
-            axes.plot(*zip(*kept, strict=True), label=name, markersize=3, linewidth=1.2, **style_of(number))
-            ends.append(f"{name} {kept[-1][1]:.4g}")
-    title = "Loss at the end: " + (", ".join(ends) or "none was finite")
-    return png(labelled(figure, axes, title, "seconds trained", "total loss"))
 
 
 def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *, axis: str, title: str) -> bytes:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.health.geometry import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
+from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 
 #: Number of points of the scatter plot, and of rows whose pairs make the histograms.
@@ -45,8 +46,10 @@ def pca_scatter(X: NDArray[Any], types: NDArray[np.integer], type_names: Sequenc
     order = np.argsort(-counts, kind="stable")
     present = [int(code) for code in order if counts[code]]
     for place, code in enumerate(present[:SHOWN_TYPES]):
-        own = points[codes == code]
-        ax.scatter(own[:, 0], own[:, 1], s=6, alpha=0.5, linewidths=0, label=type_names[code], **style_of(place))
+        of_type = points[codes == code]
+        ax.scatter(
+            of_type[:, 0], of_type[:, 1], s=6, alpha=0.5, linewidths=0, label=type_names[code], **style_of(place)
+        )
     others = np.isin(codes, present[SHOWN_TYPES:])
     if others.any():
         label = f"{len(present) - SHOWN_TYPES} other types"
@@ -98,17 +101,15 @@ def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
     """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
     rows = sorted(relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
     scorers = [name for name in LABELS if rows and name in rows[0].mrr]
-    figure, ax = blank(7.5, max(3.0, 1.4 + 0.1 * len(rows) * (len(scorers) + 2)))
-    thickness = 0.8 / max(len(scorers), 1)
-    for place, name in enumerate(scorers):
-        at = np.arange(len(rows)) + (place - (len(scorers) - 1) / 2) * thickness
-        ax.barh(at, [row.mrr[name] for row in rows], thickness, color=COLOURS[place], label=LABELS[name])
-    ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
-    ax.invert_yaxis()
     baselines = [name for name in scorers if name != "model"]
     above = sum(all(row.mrr["model"] > row.mrr[name] for name in baselines) for row in relations)
     title = f"Above every baseline in {above} of {len(relations)} relations"
-    return png(labelled(figure, ax, title, "filtered MRR (queries in brackets)", legend="right"))
+    return grouped_bars(
+        [f"{_shortened(row.name)} ({row.queries})" for row in rows],
+        {LABELS[name]: [row.mrr[name] for row in rows] for name in scorers},
+        axis="filtered MRR (queries in brackets)",
+        title=title,
+    )
 
 
 def _shortened(name: str, length: int = 44) -> str:

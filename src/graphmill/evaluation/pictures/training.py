@@ -93,21 +93,12 @@ def _loss_title(total: Sequence[tuple[float, float]], rows: Mapping[str, Sequenc
     return f"Loss {verb} from {before:.4g} at {x} {first} to {after:.4g} at {x} {last}{broken}"
 
 
-def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0) -> bytes:
-    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes if there is a device.
-
-    ``limit_bytes``: the budget, drawn as a line; 0 for none.
-    """
+def memory_curve(records: Sequence[Mapping[str, Any]]) -> bytes:
+    """The process's memory after each epoch. A record has the number "epoch" and "memory_bytes", as metrics.jsonl."""
     figure, ax = blank()
-    seconds = [sample["seconds"] for sample in samples]
-    said = []
-    for place, (key, label) in enumerate((("resident", "process"), ("device", "device"))):
-        values = [sample.get(key, 0) / 2**30 for sample in samples]
-        if any(values):
-            said.append(f"{max(values):.2f} GiB {label}")
-            ax.plot(seconds, values, color=COLOURS[place], label=label, linewidth=1.5)
-    if limit_bytes:
-        ax.axhline(limit_bytes / 2**30, color=COLOURS[5], linestyle="--", label="budget")
+    points = [(record["epoch"], record["memory_bytes"] / 2**30) for record in records if record.get("memory_bytes")]
+    if points:
+        ax.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.5)
     ax.set_ylim(bottom=0)
-    title = "Peak memory " + ", ".join(said) if said else "No memory was recorded"
-    return png(labelled(figure, ax, title, "seconds", "GiB", "best" if said or limit_bytes else ""))
+    most = f"up to {max(value for _, value in points):.2f} GiB" if points else "was not recorded"
+    return png(labelled(figure, ax, f"Memory after each epoch {most}", "epoch", "GiB", ""))

@@ -8,9 +8,8 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, Average, against_baselines, title
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.mrr_ratio import Average
 
 
 @dataclass(frozen=True)
@@ -100,13 +99,12 @@ class RankingThresholds(_OfChecks):
 
 @dataclass(frozen=True)
 class ComparedRelation:
-    """One relation's MRR and degree-matched AUC, by scorer (nan: undefined)."""
+    """One relation's MRR by scorer."""
 
     relation: int
     name: str
     queries: int
     mrr: dict[str, float]
-    auc_degree: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -166,24 +164,26 @@ def compare_to_baselines(
 
 
 def _require_same_queries(rankings: dict[str, LinkRanking]) -> None:
-    asked = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
+    queries = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
     splits = {ranking.split for ranking in rankings.values()}
-    if len(splits) > 1 or any(rows != asked["model"] for rows in asked.values()):
+    if len(splits) > 1 or any(rows != queries["model"] for rows in queries.values()):
         raise InputError("rankings can only be compared on the same queries: rank the same split of the same graph")
 
 
 def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
-    def column(place: int, metric: str) -> dict[str, float]:
-        return {name: ranking.relations[place].metrics.get(metric, float("nan")) for name, ranking in rankings.items()}
-
     return [
-        ComparedRelation(row.relation, row.name, row.queries, column(place, "mrr"), column(place, "auc_degree"))
+        ComparedRelation(
+            row.relation,
+            row.name,
+            row.queries,
+            {name: ranking.relations[place].metrics["mrr"] for name, ranking in rankings.items()},
+        )
         for place, row in enumerate(rankings["model"].relations)
     ]
 
 
 def _ratio(model: LinkRanking, other: LinkRanking, average: Average) -> float:
-    above, below = ((own.macro if average == "macro" else own.micro)["mrr"] for own in (model, other))
+    above, below = ((ranking.macro if average == "macro" else ranking.micro)["mrr"] for ranking in (model, other))
     return above / below if below > 0 else float("nan")
 
 

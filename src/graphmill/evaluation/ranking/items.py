@@ -78,10 +78,10 @@ class ItemLists:
         usual = float(popularity[wanted].mean()) if len(wanted) else float("nan")
         out = {}
         for k in ks:
-            shown = self.items[:, :k]
-            shown = shown[shown >= 0]
-            out[f"coverage@{k}"] = len(sorted_unique(shown)) / len(popularity)
-            mean = float(popularity[shown].mean()) if len(shown) else float("nan")
+            listed = self.items[:, :k]
+            listed = listed[listed >= 0]
+            out[f"coverage@{k}"] = len(sorted_unique(listed)) / len(popularity)
+            mean = float(popularity[listed].mean()) if len(listed) else float("nan")
             out[f"popularity_bias@{k}"] = mean / usual if usual else float("nan")
         return out
 
@@ -108,28 +108,28 @@ def rank_items(
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
-    asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
-    asked = asked if users is None else np.intersect1d(asked, users)
+    queried = np.flatnonzero(np.diff(held_out.indptr) > 0)
+    queried = queried if users is None else np.intersect1d(queried, users)
     k = min(k, num_items)
-    items, same = np.zeros((len(asked), k), np.int64), np.zeros((len(asked), k), bool)
-    last = np.zeros((len(asked), 2), np.int64)
+    items, same = np.zeros((len(queried), k), np.int64), np.zeros((len(queried), k), bool)
+    last = np.zeros((len(queried), 2), np.int64)
 
     def fill(start: int, stop: int) -> None:
-        part, own = slice(start, stop), asked[start:stop]
-        scores = wide(score(own))
+        part, batch = slice(start, stop), queried[start:stop]
+        scores = wide(score(batch))
         # One more position than requested shows whether the last position ties with items outside of the list.
-        places, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
+        places, best = best_of_block(scores, min(k + 1, num_items), known.rows(batch))
         items[part] = places[:, :k]
         same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (places[:, 1:k] >= 0)
         if places.shape[1] > k:
             tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (places[:, k] >= 0))
             if len(tied):
-                sets = known.rows(own[tied]), held_out.rows(own[tied])
+                sets = known.rows(batch[tied]), held_out.rows(batch[tied])
                 last[start + tied] = _tied_with(scores, best[tied, k - 1], tied, *sets)
 
-    lists, same_lists, last_tied = fill_shared([items, same, last], blocks(len(asked), num_items), fill, poll)
-    hit, positives = hits(lists, *held_out.rows(asked), num_items)
-    return ItemLists(asked, lists, hit, positives, Ties.of(hit, same_lists, last_tied))
+    lists, same_lists, last_tied = fill_shared([items, same, last], blocks(len(queried), num_items), fill, poll)
+    hit, positives = hits(lists, *held_out.rows(queried), num_items)
+    return ItemLists(queried, lists, hit, positives, Ties.of(hit, same_lists, last_tied))
 
 
 def _tied_with(
@@ -141,19 +141,20 @@ def _tied_with(
 
     from graphmill.kernels.rank_counts import rank_counts
 
-    own = scores if len(rows) == len(scores) else scores[torch.from_numpy(rows).to(scores.device)]
-    target = torch.from_numpy(values).to(own)
-    tied = rank_counts(own, target)[1].cpu().numpy()
+    scores_of_rows = scores if len(rows) == len(scores) else scores[torch.from_numpy(rows).to(scores.device)]
+    target = torch.from_numpy(values).to(scores_of_rows)
+    tied = rank_counts(scores_of_rows, target)[1].cpu().numpy()
 
     def those(of: tuple[Int64, Int64]) -> Int64:
         """The distinct (row, item) pairs that tie."""
         row, item = (
-            torch.from_numpy(x).to(own.device) for x in (np.repeat(np.arange(len(rows)), np.diff(of[0])), of[1])
+            torch.from_numpy(x).to(scores_of_rows.device)
+            for x in (np.repeat(np.arange(len(rows)), np.diff(of[0])), of[1])
         )
-        chosen = own[row, item] == target[row]
-        return sorted_unique((row[chosen] * own.shape[1] + item[chosen]).cpu().numpy())
+        chosen = scores_of_rows[row, item] == target[row]
+        return sorted_unique((row[chosen] * scores_of_rows.shape[1] + item[chosen]).cpu().numpy())
 
     left_out, held = those(known), those(held_out)
     held = held[~in_sorted(held, left_out)]
-    counts = [np.bincount(keys // own.shape[1], minlength=len(rows)) for keys in (left_out, held)]
+    counts = [np.bincount(keys // scores_of_rows.shape[1], minlength=len(rows)) for keys in (left_out, held)]
     return np.column_stack((tied - counts[0], counts[1]))

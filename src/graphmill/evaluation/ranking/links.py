@@ -1,4 +1,4 @@
-"""Ranks held-out links: filtered MRR, Hits@k, AMRI and two AUCs, per relation, in total, and by the target's degree.
+"""Ranks held-out links: filtered MRR, Hits@k and AMRI, per relation and in total.
 
 Ranks are exact and over all candidates, because sampled ranking metrics can change the order of models (Krichene &
 Rendle 2020).
@@ -12,14 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.negatives import auc, degree_weights, draw_negatives, uniform_weights
 from graphmill.evaluation.ranking.queries import Int64, LinkQueries
 from graphmill.evaluation.ranking.ranks import QueryRanks, Scorer, ranks_of
 
-#: Number of negatives per positive for each AUC.
-AUC_NEGATIVES = 10
-#: Prefixes of the metrics that bound the effect of ties.
-TIE_BOUNDS = ("optimistic_", "pessimistic_")
 #: Number of queries that a relation needs for its AMRI to distinguish it from chance (its standard error is then about
 #: 0.1).
 SIGNAL_QUERIES = 30
@@ -45,10 +40,7 @@ class LinkRanking:
     """A ranking of one split.
 
     Metrics: ``mrr``, ``mr``, ``hits@k``, ``amri`` (1 − (MR − 1)/(its expectation − 1): 1 perfect, 0 chance; Berrendorf
-    et al. 2020), each from the realistic rank; ``optimistic_…`` and ``pessimistic_…`` of the first three bound the
-    effect of ties; ``auc_uniform``, ``auc_degree`` (:mod:`graphmill.evaluation.ranking.negatives`). ``macro``: mean
-    over relations with queries. ``micro``: mean over queries (for the AUCs, whose scores cannot be compared between
-    relations, the mean over relations weighted by queries).
+    et al. 2020), each from the realistic rank. ``macro``: mean over relations with queries. ``micro``: mean over queries.
     """
 
     split: str
@@ -81,64 +73,46 @@ class LinkRanking:
 
 
 def rank_links(
-    scorer: Scorer,
-    queries: LinkQueries,
-    *,
-    ks: Sequence[int] = (1, 3, 10),
-    batch_rows: int = 0,
-    auc_negatives: int = AUC_NEGATIVES,
-    seed: int = 0,
+    scorer: Scorer, queries: LinkQueries, *, ks: Sequence[int] = (1, 3, 10), batch_rows: int = 0
 ) -> LinkRanking:
     """Rank the held-out links of every relation among all candidates that are not known links.
 
     ``batch_rows``: number of heads scored at a time, 0 for 256 MiB of scores; it does not change the result.
-    ``auc_negatives``: number of negatives per query for each AUC, drawn by ``seed``; 0 leaves the AUCs out. Raises
-    :class:`TrainingError` if a score is not finite.
+    Raises :class:`TrainingError` if a score is not finite.
     """
     relations: list[RelationRanking] = []
     tables = [np.zeros((3, 0), dtype=np.int64)]
-    kinds = (("auc_uniform", uniform_weights), ("auc_degree", degree_weights)) if auc_negatives else ()
     for relation in queries.relations:
         if not len(relation.heads):
             continue
-        negatives = {k: draw_negatives(relation, weights(relation), auc_negatives, seed, k) for k, weights in kinds}
-        ranks = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
+        ranks = ranks_of(scorer, relation, batch_rows=batch_rows)
         table = np.stack([ranks.above, ranks.tied, ranks.options])
         tables.append(table)
-        areas = {kind: auc(ranks.scores, scores[~np.isnan(scores)]) for kind, scores in ranks.negatives.items()}
-        metrics = _rank_metrics(table, ks) | areas
         relations.append(
             RelationRanking(
                 relation.relation,
                 relation.name,
                 len(relation.heads),
                 relation.candidates,
-                metrics,
+                _rank_metrics(table, ks),
                 1.0 / ranks.realistic,
             )
         )
     whole = np.concatenate(tables, axis=1)
     micro = _rank_metrics(whole, ks)
-    for kind, _ in kinds:
-        micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
     return LinkRanking(queries.split, tuple(ks), tuple(relations), macro, micro)
 
 
 def _rank_metrics(table: Int64, ks: Sequence[int]) -> dict[str, float]:
     """``table`` int64 [3, queries]: ``above``, ``tied`` and ``options`` of :class:`QueryRanks`."""
-    ranks = QueryRanks(table[0], table[1], table[2], np.zeros(0), {})
+    ranks = QueryRanks(*table).realistic
     if not table.size:
         return {name: float("nan") for name in ("mrr", "mr", *(f"hits@{k}" for k in ks), "amri")}
-    metrics: dict[str, float] = {}
-    kinds = (("", ranks.realistic), (TIE_BOUNDS[0], ranks.optimistic), (TIE_BOUNDS[1], ranks.pessimistic))
-    for prefix, values in kinds:
-        metrics[f"{prefix}mrr"] = float(np.mean(1.0 / values))
-        metrics[f"{prefix}mr"] = float(np.mean(values))
-        for k in ks:
-            metrics[f"{prefix}hits@{k}"] = float(np.mean(values <= k))
-    expected = float(np.mean((ranks.options - 1) / 2))
-    metrics["amri"] = 1.0 - float(np.mean(ranks.realistic - 1)) / expected if expected > 0 else float("nan")
+    metrics = {"mrr": float(np.mean(1.0 / ranks)), "mr": float(np.mean(ranks))}
+    metrics |= {f"hits@{k}": float(np.mean(ranks <= k)) for k in ks}
+    expected = float(np.mean((table[2] - 1) / 2))
+    metrics["amri"] = 1.0 - float(np.mean(ranks - 1)) / expected if expected > 0 else float("nan")
     return metrics
 
 

@@ -1,4 +1,4 @@
-"""Evaluates next-item prediction by the rank of one held-out item, among all items or a fixed sample of them.
+"""Evaluates next-item prediction by the rank of one held-out item among all items.
 
 A target that ties with others has each of its possible ranks with equal probability, and every metric is an
 expectation. So a scorer that gives all items the same score gets the result of chance. Items that the user already has
@@ -18,7 +18,6 @@ from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, mean, wide
 from graphmill.evaluation.ranking.shared_queries import fill_shared
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.sampling.keyed import generator
 
 
 @dataclass(frozen=True)
@@ -99,34 +98,6 @@ def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
     return ranks.unmasked if repeats else ranks
 
 
-def sample_candidates(
-    users: Int64, targets: Int64, num_items: int, known: KnownItems, count: int, *, seed: int, name: str
-) -> Int64:
-    """The fixed candidates of the sampled protocol: int64 [Q, count] items that are neither the target nor in the history.
-
-    They are drawn uniformly with replacement, keyed by ``seed`` and ``name``, and are the same for every model. −1 if a
-    user has all items. For a target in the history, other items of the history are drawn, too.
-    """
-    from graphmill.sampling.negatives import corrupt_tails
-
-    rows = np.arange(len(users))
-    row, item = known.of(users)
-    unmasked = np.zeros(len(users), bool)
-    unmasked[row[item == targets[row]]] = True
-    row, item = row[~unmasked[row]], item[~unmasked[row]]
-    keys = sorted_unique(np.concatenate([row * num_items + item, rows * num_items + targets]))
-    return corrupt_tails(generator(seed, "sampled protocol", name), rows, keys, num_items, count)
-
-
-def sampled_ranks(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64, num_items: int) -> NextItemRanks:
-    """Rank each user's target among its row of ``candidates`` (int64 [Q, m], −1 for none)."""
-    return NextItemRanks(
-        *_shared_counts(
-            2, len(users), num_items, lambda part: _sampled_block(score, users[part], targets[part], candidates[part])
-        )
-    )
-
-
 def _shared_counts(
     counts: int,
     queries: int,
@@ -139,8 +110,8 @@ def _shared_counts(
     out = [np.zeros(queries, np.int64) for _ in range(counts)]
 
     def fill(start: int, stop: int) -> None:
-        for all_of_it, own in zip(out, of_block(slice(start, stop)), strict=True):
-            all_of_it[start:stop] = own
+        for all_of_it, part in zip(out, of_block(slice(start, stop)), strict=True):
+            all_of_it[start:stop] = part
 
     return fill_shared(out, blocks(queries, num_items), fill, poll)
 
@@ -168,20 +139,7 @@ def _counts_of_block(
     keys = keys[~is_target]
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
-    own = target[rows, 0]
-    known_above = torch.bincount(rows[known_scores > own], minlength=len(users))
-    known_tied = torch.bincount(rows[known_scores == own], minlength=len(users))
+    target_scores = target[rows, 0]
+    known_above = torch.bincount(rows[known_scores > target_scores], minlength=len(users))
+    known_tied = torch.bincount(rows[known_scores == target_scores], minlength=len(users))
     return (*(count.cpu().numpy() for count in (above, tied - 1, known_above, known_tied)), repeated)
-
-
-def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:
-    import torch
-
-    scores = wide(score(users))
-    if not torch.isfinite(scores).all():
-        raise TrainingError(DIVERGED)
-    target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(scores.device)[:, None])
-    table = torch.from_numpy(np.ascontiguousarray(candidates)).to(scores.device)
-    there = table >= 0
-    others = scores.gather(1, table.clamp(min=0))
-    return ((others > target) & there).sum(1).cpu().numpy(), ((others == target) & there).sum(1).cpu().numpy()

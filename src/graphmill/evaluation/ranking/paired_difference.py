@@ -1,8 +1,9 @@
-"""Tests whether one ranking is better than another on the same queries: paired bootstrap (Efron & Tibshirani 1993).
+"""Compares two rankings of the same queries by a paired bootstrap (Efron & Tibshirani 1993): difference and ratio.
 
 Queries are resampled, not runs: the interval is about other queries of this kind, not about another seed.
 """
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,13 +21,18 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Means of two scorers on the same queries, ``difference`` = first − second, and its interval at ``level``."""
+    """Means of two scorers on the same queries, ``difference`` = first − second, and its interval at ``level``.
+
+    ``ratio_low``, ``ratio_high``: the interval of first / second; nan if a draw has 0 as the second mean.
+    """
 
     first: float
     second: float
     difference: float
     low: float
     high: float
+    ratio_low: float
+    ratio_high: float
     level: float
     queries: int
 
@@ -45,7 +51,7 @@ def paired_bootstrap(
     level: float = LEVEL,
     seed: int = 0,
 ) -> PairedDifference:
-    """The percentile interval of the mean difference between two metrics (Q values each) of the same Q queries.
+    """The percentile intervals of difference and ratio of the means of two metrics (Q values each) of the same Q queries.
 
     ``groups`` (Q): the mean is taken within each group, then over groups (macro); None: one group. ``units`` (Q):
     queries with the same unit are drawn together, because they are not independent (both directions of a link); None:
@@ -55,25 +61,27 @@ def paired_bootstrap(
         raise ValueError(f"{len(first)} and {len(second)} queries: a paired comparison needs the same ones")
     if not len(first):
         raise InputError("there is no query to compare on")
-    difference = np.asarray(first, np.float64) - np.asarray(second, np.float64)
-    group = np.zeros(len(difference), np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
-    unit = np.arange(len(difference)) if units is None else np.unique(units, return_inverse=True)[1]
+    sides = np.stack([np.asarray(first, np.float64), np.asarray(second, np.float64)])
+    group = np.zeros(len(first), np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    unit = np.arange(len(first)) if units is None else np.unique(units, return_inverse=True)[1]
     order = np.argsort(group, kind="stable")
-    group, unit, difference = group[order], unit[order], difference[order]
+    group, unit, sides = group[order], unit[order], sides[:, order]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     count, rng = int(unit.max()) + 1, generator("paired bootstrap", seed)
-    found = np.empty(draws)
+    drawn = np.zeros((draws, 2))
     for draw in range(draws):
         weight = np.bincount(rng.integers(0, count, count), minlength=count)[unit]
         total = np.add.reduceat(weight, starts)
-        there = total > 0  # a small group may have no query in a draw
-        sums = np.add.reduceat(weight * difference, starts)
-        found[draw] = (sums[there] / total[there]).mean() if there.any() else 0.0
-    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
-    means = [grouped_mean(np.asarray(side, np.float64)[order], group) for side in (first, second)]
-    return PairedDifference(
-        means[0], means[1], grouped_mean(difference, group), float(low), float(high), level, len(first)
-    )
+        present = total > 0  # a small group may have no query in a draw
+        if present.any():
+            sums = np.add.reduceat(weight * sides, starts, axis=1)
+            drawn[draw] = (sums[:, present] / total[present]).mean(axis=1)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    low, high = np.quantile(drawn[:, 0] - drawn[:, 1], tails)
+    ratios = np.quantile(drawn[:, 0] / drawn[:, 1], tails) if drawn[:, 1].min() > 0 else (math.nan, math.nan)
+    first_mean, second_mean, difference = (grouped_mean(each, group) for each in (*sides, sides[0] - sides[1]))
+    low, high, ratio_low, ratio_high = (float(each) for each in (low, high, *ratios))
+    return PairedDifference(first_mean, second_mean, difference, low, high, ratio_low, ratio_high, level, len(first))
 
 
 def grouped_mean(values: NDArray[np.float64], groups: Int64) -> float:

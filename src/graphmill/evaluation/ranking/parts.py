@@ -51,15 +51,17 @@ def parts(
     A query for heads is one for the tails of an inverse relation, so its *target* is the head of the link. ``ends``: by
     relation number, the global numbers of the first head and target, for ``labels``.
     """
-    asked = [relation for relation in queries.relations if len(relation.heads)]
-    if not asked:
+    ranked = [relation for relation in queries.relations if len(relation.heads)]
+    if not ranked:
         return []
-    table = _Parts("mrr", {who: np.concatenate([r.reciprocal for r in own.relations]) for who, own in rankings.items()})
+    table = _Parts(
+        "mrr", {who: np.concatenate([r.reciprocal for r in ranking.relations]) for who, ranking in rankings.items()}
+    )
     add = table.add
-    relation_of = np.repeat(np.arange(len(asked)), [len(relation.heads) for relation in asked])
-    head_links = np.concatenate([relation.head_degree[relation.heads] for relation in asked])
-    target_links = np.concatenate([relation.train_degree[relation.tails] for relation in asked])
-    add("relation", ((relation.name, relation_of == place) for place, relation in enumerate(asked)), MOST_PARTS)
+    relation_of = np.repeat(np.arange(len(ranked)), [len(relation.heads) for relation in ranked])
+    head_links = np.concatenate([relation.head_degree[relation.heads] for relation in ranked])
+    target_links = np.concatenate([relation.train_degree[relation.tails] for relation in ranked])
+    add("relation", ((relation.name, relation_of == place) for place, relation in enumerate(ranked)), MOST_PARTS)
     for end, links in (("head", head_links), ("target", target_links)):
         add(f"training links of the {end}", _bins(links))
     half = 2 * (head_links == 0) + (target_links == 0)
@@ -67,7 +69,7 @@ def parts(
     if labels:
         nodes = [
             (relation.heads + ends[relation.relation][0], relation.targets + ends[relation.relation][1])
-            for relation in asked
+            for relation in ranked
         ]
         for place, end in enumerate(("head", "target")):
             member = labels.member[np.concatenate([pair[place] for pair in nodes])]
@@ -90,7 +92,7 @@ def item_parts(
     """Rows as of :func:`parts`, with ``hits@k`` by scorer. ``pairs`` int64 [Q] each: held-out users and items, by local
     numbers. ``hits`` bool [Q] by scorer: the item is among the first k. ``links``: training interactions of each user and
     item. ``ends``: the global number of the first user and item. ``windows``: their names, and that of each pair."""
-    table = _Parts(f"hits@{k}", {who: own.astype(np.float64) for who, own in hits.items()})
+    table = _Parts(f"hits@{k}", {who: hit.astype(np.float64) for who, hit in hits.items()})
     for end, nodes, count in zip(("user", "item"), pairs, links, strict=True):
         table.add(f"training interactions of the {end}", _bins(count[nodes]))
     for end, nodes, first in zip(("user", "item"), pairs, ends, strict=True) if labels else ():

@@ -94,13 +94,13 @@ def link_values(
     for relation in queries.relations:
         first, second = offsets[relation.relation]
         heads, tails = relation.heads + first, relation.targets + second
-        asked = ~leave_out(relation.relation, heads, tails)
-        left += int((~asked).sum())
-        if not asked.any():
+        ranked = ~leave_out(relation.relation, heads, tails)
+        left += int((~ranked).sum())
+        if not ranked.any():
             continue
-        kept = replace(relation, heads=relation.heads[asked], tails=relation.tails[asked])
+        kept = replace(relation, heads=relation.heads[ranked], tails=relation.tails[ranked])
         rank = ranks_of(scorer, kept).realistic
-        low, high = np.minimum(heads, tails)[asked], np.maximum(heads, tails)[asked]
+        low, high = np.minimum(heads, tails)[ranked], np.maximum(heads, tails)[ranked]
         group = np.full(len(rank), relation.relation if macro else 0)
         parts.append((1.0 / rank if name == "mrr" else (rank <= k).astype(np.float64), group, (low << 32) | high))
     if not parts:
@@ -161,10 +161,10 @@ def next_item_values(
     """
     name, k = parse_metric(metric, NEXT_ITEM_METRICS)
     out = leave_out(0, users + offsets[0], targets + offsets[1])
-    asked = np.flatnonzero(~out)
-    ranks = chosen_ranks(full_ranks(score, asked, targets[asked], num_items, known, poll=poll), repeats)
+    ranked = np.flatnonzero(~out)
+    ranks = chosen_ranks(full_ranks(score, ranked, targets[ranked], num_items, known, poll=poll), repeats)
     values = ranks.values([name], [k])[metric]
-    return QueryValues(metric, values, np.zeros(len(asked), np.int64), users[asked], int(out.sum()))
+    return QueryValues(metric, values, np.zeros(len(ranked), np.int64), users[ranked], int(out.sum()))
 
 
 def _csr(rows: Int64, items: Int64, num_rows: int, num_items: int) -> KnownItems:

@@ -52,11 +52,11 @@ class RelationQueries:
     def __post_init__(self) -> None:
         known = np.repeat(np.arange(len(self.known_indptr) - 1), np.diff(self.known_indptr)) * self.candidates
         known += self.known_tails
-        asked = self.heads * self.candidates + self.tails
-        if np.any(np.diff(known) <= 0) or np.any(np.diff(asked) <= 0):
+        held_out = self.heads * self.candidates + self.tails
+        if np.any(np.diff(known) <= 0) or np.any(np.diff(held_out) <= 0):
             raise ValueError(f"{self.name}: known and asked links must be distinct and sorted by (head, tail)")
-        place = np.searchsorted(known, asked)
-        if len(asked) and (place[-1] == len(known) or np.any(known[place] != asked)):
+        place = np.searchsorted(known, held_out)
+        if len(held_out) and (place[-1] == len(known) or np.any(known[place] != held_out)):
             raise ValueError(f"{self.name}: the asked links must be among the known ones")
 
 
@@ -76,7 +76,7 @@ class LinkQueries:
 def relation_queries(
     relation: int,
     name: str,
-    asked: tuple[NDArray[np.integer], NDArray[np.integer]],
+    held_out: tuple[NDArray[np.integer], NDArray[np.integer]],
     train: tuple[NDArray[np.integer], NDArray[np.integer]],
     known: Sequence[tuple[NDArray[np.integer], NDArray[np.integer]]],
     heads: int,
@@ -84,10 +84,10 @@ def relation_queries(
 ) -> RelationQueries:
     """Queries from (head, tail) arrays in any order, repeated pairs counted once.
 
-    ``known``: further links to filter, in addition to ``asked`` and ``train``. ``heads``, ``candidates``: sizes of the
+    ``known``: further links to filter, in addition to ``held_out`` and ``train``. ``heads``, ``candidates``: sizes of the
     two types.
     """
-    asked_keys = _keys(*asked, candidates)
+    asked_keys = _keys(*held_out, candidates)
     train_keys = _keys(*train, candidates)
     known_keys = sorted_unique(np.concatenate([asked_keys, train_keys, *(_keys(*pair, candidates) for pair in known)]))
     return _from_keys(relation, name, asked_keys, train_keys, known_keys, heads, candidates)
@@ -108,12 +108,12 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         heads, candidates = counts[relation.source], counts[relation.target]
         keys = np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst)
         part = np.asarray(edges.split)
-        asked = sorted_unique(keys[part == SPLIT_NAMES.index(split)])
+        held_out = sorted_unique(keys[part == SPLIT_NAMES.index(split)])
         if max_per_relation:
-            asked = sampled(asked, max_per_relation, "link-queries", seed, split, relation.index)
+            held_out = sampled(held_out, max_per_relation, "link-queries", seed, split, relation.index)
         train = sorted_unique(keys[part == TRAIN])
         name = f"{relation.source} · {relation.name} · {relation.target}"
-        relations.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
+        relations.append(_from_keys(relation.index, name, held_out, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(relations))
     if not queries.total:
         raise _nothing_to_rank(graph, split)
@@ -155,21 +155,21 @@ def narrowed(
     count = queries.candidates
     linked = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr)) * count
     keys = queries.heads * count + queries.tails
-    asked = keys[in_sorted(queries.heads, heads)]
+    held_out = keys[in_sorted(queries.heads, heads)]
     nothing = np.zeros(0, np.int64)
-    asked = asked[~in_sorted(asked, nothing if without is None else without)]
+    held_out = held_out[~in_sorted(held_out, nothing if without is None else without)]
     every = sorted_unique(np.concatenate([linked + queries.known_tails, nothing if known is None else known]))
     if candidates is None:
         chosen, degree = None, queries.train_degree
     else:
         chosen, degree = candidates, queries.train_degree[candidates]
-        asked, every = (_among(pairs, count, candidates) for pairs in (asked, every))
+        held_out, every = (_among(pairs, count, candidates) for pairs in (held_out, every))
         count = len(candidates)
     indptr = np.searchsorted(every, np.arange(len(queries.known_indptr), dtype=np.int64) * count).astype(np.int64)
     return replace(
         queries,
-        heads=asked // count,
-        tails=asked % count,
+        heads=held_out // count,
+        tails=held_out % count,
         candidates=count,
         known_indptr=indptr,
         known_tails=every % count,
@@ -230,14 +230,14 @@ def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: in
 
 
 def _from_keys(
-    relation: int, name: str, asked: Int64, train: Int64, known: Int64, heads: int, candidates: int
+    relation: int, name: str, held_out: Int64, train: Int64, known: Int64, heads: int, candidates: int
 ) -> RelationQueries:
     indptr = np.searchsorted(known, np.arange(heads + 1, dtype=np.int64) * candidates)
     return RelationQueries(
         relation=relation,
         name=name,
-        heads=asked // candidates,
-        tails=asked % candidates,
+        heads=held_out // candidates,
+        tails=held_out % candidates,
         candidates=candidates,
         known_indptr=indptr.astype(np.int64),
         known_tails=known % candidates,

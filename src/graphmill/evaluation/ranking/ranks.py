@@ -3,7 +3,6 @@
 It needs torch for the scores. :mod:`graphmill.evaluation.ranking.links` computes the metrics.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,15 +35,12 @@ class QueryRanks:
     """Ranks of Q queries among the candidates that are not known links.
 
     ``above``, ``tied``: int64, number of other candidates with a higher, or the same, score. ``options``: int64, number
-    of ranked candidates, including the target. ``scores``: the target's score. ``negatives``: by kind, the scores (Q ×
-    m) of the given negative tails, nan for none.
+    of ranked candidates, including the target.
     """
 
     above: Int64
     tied: Int64
     options: Int64
-    scores: NDArray[np.float64]
-    negatives: dict[str, NDArray[np.float64]]
 
     @property
     def optimistic(self) -> NDArray[np.float64]:
@@ -62,10 +58,8 @@ class QueryRanks:
         return (self.optimistic + self.pessimistic) / 2
 
 
-def ranks_of(
-    scorer: Scorer, queries: RelationQueries, *, negatives: Mapping[str, Int64] | None = None, batch_rows: int = 0
-) -> QueryRanks:
-    """Rank every query. ``negatives``: by kind, tails (Q × m, −1 for none) whose scores are also returned.
+def ranks_of(scorer: Scorer, queries: RelationQueries, *, batch_rows: int = 0) -> QueryRanks:
+    """Rank every query.
 
     Each head is scored once, ``batch_rows`` heads at a time (0: as many as fit :data:`BLOCK_BYTES`). Several processes
     share the blocks (:mod:`graphmill.evaluation.ranking.shared_queries`). The target's score is taken from the same
@@ -78,9 +72,6 @@ def ranks_of(
     most = current_share().at_once(BLOCK_BYTES, BLOCK_BYTES) // (BYTES_PER_SCORE * max(queries.candidates, 1))
     rows = batch_rows or max(1, most)
     above, tied = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
-    scores = np.zeros(total)
-    asked = negatives or {}
-    scores_of_negatives = {kind: np.zeros(tails.shape) for kind, tails in asked.items()}
     heads, first = np.unique(queries.heads, return_index=True)
     bounds = np.append(first, total)
 
@@ -93,24 +84,18 @@ def ranks_of(
         for begin in range(bounds[start], bounds[stop], rows):
             part = slice(begin, min(begin + rows, bounds[stop]))
             place = np.searchsorted(block_heads, queries.heads[part])
-            own = block if len(place) == len(block) == bounds[stop] - bounds[start] else block[_on(block, place)]
-            above[part], tied[part], scores[part] = count_rivals(own, queries, part)
-            for kind, tails in asked.items():
-                wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
-                scores_of_negatives[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
+            scores = block if len(place) == len(block) == bounds[stop] - bounds[start] else block[_on(block, place)]
+            above[part], tied[part] = count_rivals(scores, queries, part)
 
     blocks = [(start, min(start + rows, len(heads))) for start in range(0, len(heads), rows)]
     with torch.no_grad():
-        merged = fill_shared([above, tied, scores, *scores_of_negatives.values()], blocks, fill)
+        above, tied = fill_shared([above, tied], blocks, fill)
     known = np.diff(queries.known_indptr)[queries.heads]
-    of_negatives = dict(zip(scores_of_negatives, merged[3:], strict=True))
-    return QueryRanks(merged[0], merged[1], queries.candidates - known + 1, merged[2], of_negatives)
+    return QueryRanks(above, tied, queries.candidates - known + 1)
 
 
-def count_rivals(
-    scores: "torch.Tensor", queries: RelationQueries, part: slice
-) -> tuple[Int64, Int64, NDArray[np.float64]]:
-    """int64 (B) each: number of candidates above, and tied with, the target, without known links; and the targets' scores.
+def count_rivals(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tuple[Int64, Int64]:
+    """int64 (B) each: number of candidates above, and tied with, the target, without known links.
 
     ``scores`` (B × C): one row for each query of ``part``.
     """
@@ -125,11 +110,11 @@ def count_rivals(
     start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
     row_on = _on(scores, np.repeat(np.arange(len(heads)), stop - start))
     column_on = _on(scores, queries.known_tails[ranges(start, stop)])
-    known, own = scores[row_on, column_on], target[row_on, 0]
-    known_above = torch.bincount(row_on[known > own], minlength=len(heads))
-    known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # this includes the target itself
+    known, target_scores = scores[row_on, column_on], target[row_on, 0]
+    known_above = torch.bincount(row_on[known > target_scores], minlength=len(heads))
+    known_upto = torch.bincount(row_on[known >= target_scores], minlength=len(heads))  # this includes the target itself
     higher = (above - known_above).cpu().numpy()
-    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].cpu().double().numpy()
+    return higher, (upto - known_upto).cpu().numpy() - higher
 
 
 def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":

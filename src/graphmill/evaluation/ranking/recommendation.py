@@ -97,15 +97,15 @@ def top_k(
 
         chosen = torch.from_numpy(candidates)
         some, best = top_k(
-            lambda asked: (scores := score(asked)).index_select(1, chosen.to(scores.device)),
+            lambda part: (scores := score(part)).index_select(1, chosen.to(scores.device)),
             *(users, len(candidates), known.among(candidates, num_items), k),
         )
         return np.where(some >= 0, np.append(candidates, -1)[some], -1), best
     k = min(k, num_items)
     items, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
-        asked = users[start:stop]
-        items[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
+        part = users[start:stop]
+        items[start:stop], best[start:stop] = best_of_block(wide(score(part)), k, known.rows(part))
     return items, best
 
 
@@ -183,12 +183,12 @@ def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) ->
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
         reachable, within = np.minimum(positives, k), column < k
-        own, at = user[within], column[within]
-        hits = np.bincount(own, minlength=users)
+        hit_users, at = user[within], column[within]
+        hits = np.bincount(hit_users, minlength=users)
         out[f"recall@{k}"] = hits / positives
-        out[f"ndcg@{k}"] = np.bincount(own, discount[at], users) / ideal[reachable]
+        out[f"ndcg@{k}"] = np.bincount(hit_users, discount[at], users) / ideal[reachable]
         out[f"precision@{k}"] = hits / k
-        out[f"map@{k}"] = np.bincount(own, precision[within], users) / reachable
+        out[f"map@{k}"] = np.bincount(hit_users, precision[within], users) / reachable
         reached = first <= k
         out[f"hit@{k}"] = reached.astype(np.float64)
         out[f"mrr@{k}"] = np.where(reached, 1.0 / first, 0.0)

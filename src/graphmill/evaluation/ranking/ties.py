@@ -59,9 +59,9 @@ class Ties:
         """The ties of the lists ``chosen``, renumbered by their position in ``chosen``. A list may be chosen several
         times."""
         at = np.searchsorted(self.rows, chosen)
-        there = np.flatnonzero((at < len(self.rows)) & (np.append(self.rows, -1)[at] == chosen))
-        at = at[there]
-        return Ties(there, self.size[at], self.held[at], self.within[at])
+        places = np.flatnonzero((at < len(self.rows)) & (np.append(self.rows, -1)[at] == chosen))
+        at = at[places]
+        return Ties(places, self.size[at], self.held[at], self.within[at])
 
     def metrics(self, positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
         """The expected metrics of ``recommendation.set_metrics`` at each k, for each list, float64 [T].

@@ -1,1 +1,1 @@
-"""Sends a run's parameters, curves and results to a tracker such as MLflow, in addition to the run's own files."""
+"""Sends a run's parameters, curves and results to MLflow, in addition to the run's own files."""

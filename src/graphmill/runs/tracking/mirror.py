@@ -22,7 +22,7 @@ from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat
 from graphmill.export.manifests import export_folder
-from graphmill.runs.tracking.protocol import About, Point, Tracker, open_tracker
+from graphmill.runs.tracking.mlflow_tracker import About, MlflowTracker, Point
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.settings import TrackerSettings
 
@@ -47,13 +47,13 @@ def tracker_of(run: Path) -> TrackerSettings:
     return TrackerSettings.model_validate(written.get("tracker", {}))
 
 
-def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -> int:
+def send(run: Path, settings: TrackerSettings, tracker: MlflowTracker | None = None) -> int:
     """Send what the tracker does not have yet, and return the number of epochs sent.
 
     Raises:
         Exception: any exception of the tracker, such as an unreachable server. Data sent before it is recorded as sent.
     """
-    tracker = tracker or open_tracker(settings)
+    tracker = tracker or MlflowTracker(settings)
     state = _state(run, settings)
     if not state["run"]:
         state["run"] = tracker.start(_about(run, state["key"]))
@@ -119,7 +119,7 @@ def _alias(version: Path, about: Mapping[str, Any], settings: TrackerSettings) -
         "content": str(about["content"]),
     }
     model = f"{version.parent.parent.name}/{version.parent.name}"
-    open_tracker(settings).alias(model, ALIAS, version.name, known, tags)
+    MlflowTracker(settings).alias(model, ALIAS, version.name, known, tags)
 
 
 class _Mirror(threading.Thread):
@@ -132,13 +132,13 @@ class _Mirror(threading.Thread):
         self._problem = ""
 
     def run(self) -> None:
-        tracker: Tracker | None = None
+        tracker: MlflowTracker | None = None
         pause = EVERY_SECONDS
         last = False
         while not last:
             last = self._over.wait(pause)
             try:
-                tracker = tracker or open_tracker(self._settings)
+                tracker = tracker or MlflowTracker(self._settings)
                 send(self._run, self._settings, tracker)
                 pause, self._problem = EVERY_SECONDS, ""
             except Exception as error:  # an error of the tracker must not stop the training

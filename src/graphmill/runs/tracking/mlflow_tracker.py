@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple
 
 from graphmill.errors import SettingsError
-from graphmill.runs.tracking.protocol import About, Point
 from graphmill.training.settings import TrackerSettings
 
 _KEY = "graphmill.key"
@@ -20,8 +21,35 @@ _BATCH, _PARAMETERS = 1000, 100
 _NOT_IN_NAMES = re.compile(r"[^\w\-. /:]")
 
 
+class Point(NamedTuple):
+    """One figure after an epoch. ``time`` is in seconds since 1970."""
+
+    name: str
+    value: float
+    epoch: int
+    time: float
+
+
+@dataclass(frozen=True)
+class About:
+    """Name, parameters and tags of a run. ``key`` identifies it: starting it twice makes one run in the tracker."""
+
+    key: str
+    name: str
+    parameters: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+
+def require_tracker(settings: TrackerSettings) -> None:
+    """Raise :class:`SettingsError` if a package is missing on this machine. Contacts no server."""
+    if settings.writer == "mlflow" and find_spec("mlflow") is None:
+        raise SettingsError('tracker.writer: mlflow is not installed: pip install "graphmill[tracking]"')
+
+
 class MlflowTracker:
-    """Writes to the server at ``tracker.address``, or ``$MLFLOW_TRACKING_URI``; credentials come from the environment."""
+    """Any exception means that the server is not available now; the same data is sent again later.
+
+    It writes to the server at ``tracker.address``, or ``$MLFLOW_TRACKING_URI``; credentials come from the environment."""
 
     def __init__(self, settings: TrackerSettings) -> None:
         # MLflow retries for minutes by default. Here this is not needed, because a later attempt follows.
@@ -39,7 +67,7 @@ class MlflowTracker:
         self.experiment = settings.experiment
 
     def start(self, about: About) -> str:
-        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        """Create the run, or find the run with this key. Return MLflow's id of the run."""
         result = self.client.get_experiment_by_name(self.experiment)
         experiment = result.experiment_id if result else self.client.create_experiment(self.experiment)
         existing = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{about.key}'", max_results=1)
@@ -56,7 +84,7 @@ class MlflowTracker:
         return run
 
     def log(self, run: str, points: Sequence[Point]) -> None:
-        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        """Add to the curves."""
         from mlflow.entities import Metric
 
         metrics = [Metric(_name(p.name), p.value, round(1000 * p.time), p.epoch) for p in points]
@@ -64,7 +92,10 @@ class MlflowTracker:
             self.client.log_batch(run, metrics=metrics[first : first + _BATCH])
 
     def finish(self, run: str, figures: Mapping[str, float], tags: Mapping[str, str], card: str) -> None:
-        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        """Record the end of the training: final ``figures``, ``tags`` (with paths of files), and a Markdown ``card`` or "".
+
+        It is called again when there is more to record, such as the place of the exported vectors.
+        """
         from mlflow.entities import Metric, RunTag
 
         reported = {**tags, **({_CARD: card} if card else {})}
@@ -73,7 +104,10 @@ class MlflowTracker:
         self.client.set_terminated(run)
 
     def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
-        """See :class:`graphmill.runs.tracking.protocol.Tracker`. MLflow allows no "/" in names, so D/M is ``D.M``."""
+        """Give ``version`` of ``model`` (``D/M``) the name ``alias``. ``run``: the id of its run, or "".
+
+        MLflow allows no "/" in names, so D/M is ``D.M``.
+        """
         name = model.replace("/", ".")
         if not self.client.search_registered_models(f"name = '{name}'"):
             self.client.create_registered_model(

@@ -117,7 +117,7 @@ def _reciprocal_ranks(scorer: BlendScorer, relation: RelationQueries, choices: S
             queries = slice(start + first, start + min(first + few, len(heads)))
             mixtures = _mixtures([score[first : first + few] for score in scores], choices)
             for number, mixture in enumerate(mixtures):
-                above, tied, _ = count_rivals(mixture, relation, queries)
+                above, tied = count_rivals(mixture, relation, queries)
                 reciprocal[number, queries] = 1.0 / (1.0 + above + tied / 2)
     return reciprocal
 

@@ -75,8 +75,6 @@ class ConveTracer:
         assert model.convolution.bias is not None
         self.filter_bias: Tensor = model.convolution.bias
         self.weight_low = self.weight.to(_LOW.get(precision, self.weight.dtype))
-        # [P, C] flattened → the parameter's own order, for preconditioning.
-        self.order = torch.arange(c.features).view(c.output_channels, positions).T.reshape(-1)
 
     @torch.no_grad()
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
@@ -154,10 +152,6 @@ class ConveTracer:
         ]
         into = into_picture * _scale(model.input_norm)
         return factors, into[:, : c.embedding_dim], into[:, c.embedding_dim :]
-
-    def scale_of(self, parameter: str, values: Tensor) -> Tensor:
-        """A parameter-shaped tensor [k1, ...] in the order of the entries of this tracer's factors."""
-        return values[:, self.order.to(values.device)] if parameter == "projection.weight" else values
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.model.entities.device)

@@ -81,7 +81,7 @@ class NextItemSystem(ClosedFormSystem):
         return score
 
     def evaluate(self, model: SolvedArrays, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the sampled protocol and the other baselines."""
+        """Full-ranking metrics; with ``final`` also those of the other baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def held_out(self, split: str) -> int:

@@ -1,4 +1,4 @@
-"""The metrics of a sequence model on one split: full ranking, the sampled protocol, and the baselines."""
+"""The metrics of a sequence model on one split, by full ranking, and those of the baselines."""
 
 from __future__ import annotations
 
@@ -10,13 +10,7 @@ import numpy as np
 
 from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
 from graphmill.evaluation.baselines.recommendation import ItemBaseline
-from graphmill.evaluation.ranking.next_item import (
-    HistoryRanks,
-    chosen_ranks,
-    full_ranks,
-    sample_candidates,
-    sampled_ranks,
-)
+from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64
 from graphmill.graph.sequences import Sequences
 from graphmill.sampling.keyed import sampled
@@ -25,12 +19,8 @@ from graphmill.systems.sequences.settings import METRICS
 if TYPE_CHECKING:
     import torch
 
-TABLE_SEED = 2024
-"""The sampled protocol's table is the same for every model, run and seed of a data set."""
-SAMPLED_USERS = 10_000
-"""The papers' protocol takes a sample of users where there are more."""
-SAMPLED_CANDIDATES = 100
-"""Negatives of each target in the sampled protocol, as in the papers."""
+QUERY_SEED = 2024
+"""Draws the queries of an evaluation during training: the same for every model, run and seed of a data set."""
 TUNING_USERS = 5_000
 """Validation queries that are enough to choose a baseline's setting."""
 
@@ -71,14 +61,14 @@ class SequenceEvaluator:
         ``final``: all metrics; metrics without targets whose time is tied, so that their order is that of the file
         (``untied_``); if there are targets that their user has met before: their share (``repeat_share``), metrics of
         these targets among all items (``repeated_``) and of the other targets among the items new to their user
-        (``new_``); the sampled protocol (``sampled_``); each baseline (``popularity_``, ``markov_``, ``session_knn_``,
-        ``repeats_``), also with repeats separately.
+        (``new_``); each baseline (``popularity_``, ``markov_``, ``session_knn_``, ``repeats_``), also with repeats
+        separately.
         """
         evaluation = self.settings.evaluation
         queried = self.split(split)
         queries = np.arange(len(queried.users))
         if not final and evaluation.max_queries:
-            queries = sampled(queries, evaluation.max_queries, TABLE_SEED, "queries", split)
+            queries = sampled(queries, evaluation.max_queries, QUERY_SEED, "queries", split)
         names, ks = METRICS if final else tuple(evaluation.metrics), evaluation.top_k
         known = queried.known(self.sequences.items)
         items = self.sequences.num_items
@@ -96,10 +86,6 @@ class SequenceEvaluator:
             out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
         if by_history.repeated.any():
             out |= {"repeat_share": float(by_history.repeated.mean())} | _apart("", by_history, names, ks)
-        chosen = sampled(queries, SAMPLED_USERS, TABLE_SEED, "sampled users", split)
-        targets = queried.targets[chosen]
-        table = sample_candidates(chosen, targets, items, known, SAMPLED_CANDIDATES, seed=TABLE_SEED, name=split)
-        out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
         for name, baseline in self.tuned.items():
             if (split, name) not in self._baselines:
                 history = self.sequences.items
@@ -119,7 +105,7 @@ class SequenceEvaluator:
     def tuned_on_validation(self, wanted: list[str]) -> dict[str, ItemBaseline]:
         """The predictors ``wanted`` with their best settings on validation."""
         valid = self.split("valid")
-        valid = valid.take(sampled(np.arange(len(valid.users)), TUNING_USERS, TABLE_SEED, "tuning users"))
+        valid = valid.take(sampled(np.arange(len(valid.users)), TUNING_USERS, QUERY_SEED, "tuning users"))
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
 
 

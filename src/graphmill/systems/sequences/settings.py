@@ -95,7 +95,7 @@ class SequenceTraining(SteadyTraining):
 
 
 class SequenceEvaluation(EvaluationSettings):
-    """Next-item metrics by full ranking; the final evaluation adds the sampled protocol."""
+    """Next-item metrics by full ranking."""
 
     AT_K: ClassVar[tuple[str, ...]] = ("ndcg", "hr")
     WHOLE: ClassVar[tuple[str, ...]] = ("mrr",)

@@ -184,8 +184,7 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         return SequenceScorer(self, model)
 
     def evaluate(self, model: SequenceModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the sampled protocol, metrics without ties of time, and the
-        baselines."""
+        """Full-ranking metrics; with ``final`` also metrics without ties of time, and the baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def score_at(self, model: SequenceModule, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:

@@ -25,7 +25,7 @@ GROUPS: tuple[Group, ...] = (
 )
 """The checks of the validation asset."""
 
-_OfChecks: Any = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
+_OfChecks: Any = settings_of_thresholds(each for check in CHECKS for each in check.thresholds)
 
 
 class HealthThresholds(_OfChecks):

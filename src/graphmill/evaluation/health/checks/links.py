@@ -16,7 +16,7 @@ LINK_SIGNAL = HealthCheck(
     name="link_signal",
     group=FIT,
     what="mean absolute AMRI of the link ranking, weighted by queries, over relations with at least 30 queries",
-    thresholds=(Threshold("link_signal_min", 0.1, _SIGNAL, figure="link_signal", ge=0, lt=1),),
+    thresholds=(Threshold("link_signal_min", 0.1, _SIGNAL, ge=0, lt=1),),
     figure=lambda e: None if math.isnan(e.link_signal) else e.link_signal,
     good="Held-out links rank better than chance: vectors and ids belong together.",
     bad="Held-out links rank no better than by chance.",

@@ -27,23 +27,23 @@ def _with_enough_rows(e: CheckInput) -> list[TypeFigures]:
 def _cosine(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own = max(types, key=lambda own: own.cosine)
-    return COSINE.outcome(own.cosine, e.thresholds.type_cosine_max, not at_a_point(own, e.thresholds), type=own.name)
+    kind = max(types, key=lambda kind: kind.cosine)
+    return COSINE.outcome(kind.cosine, e.thresholds.type_cosine_max, not at_a_point(kind, e.thresholds), type=kind.name)
 
 
 def _rank(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own = min(types, key=lambda own: own.effective_rank / type_rank_needed(e.thresholds, own.available))
-    bound = type_rank_needed(e.thresholds, own.available) / own.available
-    return RANK.outcome(own.rank_share, bound, not narrow(own, e.thresholds), type=own.name)
+    kind = min(types, key=lambda kind: kind.effective_rank / type_rank_needed(e.thresholds, kind.available))
+    bound = type_rank_needed(e.thresholds, kind.available) / kind.available
+    return RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
 
 
 def _top1(e: CheckInput) -> Outcome | None:
     if not (types := _with_enough_rows(e)):
         return None
-    own, most = max(types, key=lambda own: own.top1_ratio), e.thresholds.type_top1_max
-    return TOP1.outcome(own.top1_ratio, most, own.top1_ratio <= most, type=own.name)
+    kind, most = max(types, key=lambda kind: kind.top1_ratio), e.thresholds.type_top1_max
+    return TOP1.outcome(kind.top1_ratio, most, kind.top1_ratio <= most, type=kind.name)
 
 
 def _separation(e: CheckInput) -> float | None:
@@ -54,19 +54,19 @@ def _separation(e: CheckInput) -> float | None:
 def _diseases(e: CheckInput) -> Outcome | None:
     """The band's upper end alone would fail a type that is similar but has many directions, so a failure also needs a
     low rank."""
-    own = next((own for own in _with_enough_rows(e) if own.name == e.disease_type), None)
-    if own is None:
+    kind = next((kind for kind in _with_enough_rows(e) if kind.name == e.disease_type), None)
+    if kind is None:
         return None
     low, high = e.thresholds.disease_cosine_low, e.thresholds.disease_cosine_high
-    band = f"mean cosine {own.cosine:.2f}, band {low:g} to {high:g}"
-    if own.cosine <= high:
-        place = "in" if own.cosine >= low else "below (more spread than)"
-        return Outcome(own.cosine, high, "pass", f"Diseases lie {place} the band: {band}.")
-    if narrow(own, e.thresholds):
-        few = f"Diseases are too alike and vary in few directions: {band}, effective rank {own.effective_rank:.1f}."
-        return Outcome(own.cosine, high, "fail", few)
+    band = f"mean cosine {kind.cosine:.2f}, band {low:g} to {high:g}"
+    if kind.cosine <= high:
+        place = "in" if kind.cosine >= low else "below (more spread than)"
+        return Outcome(kind.cosine, high, "pass", f"Diseases lie {place} the band: {band}.")
+    if narrow(kind, e.thresholds):
+        few = f"Diseases are too alike and vary in few directions: {band}, effective rank {kind.effective_rank:.1f}."
+        return Outcome(kind.cosine, high, "fail", few)
     many = f"Diseases are more alike than usual but still vary in many directions: {band}."
-    return Outcome(own.cosine, high, "warn", many)
+    return Outcome(kind.cosine, high, "warn", many)
 
 
 _POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."
@@ -74,7 +74,7 @@ COSINE = HealthCheck(
     name="type_cosine",
     group=VARY,
     what="the largest mean cosine within a type",
-    thresholds=(Threshold("type_cosine_max", 0.9, _POINT, figure="cosine", per_type=True, gt=0, le=1),),
+    thresholds=(Threshold("type_cosine_max", 0.9, _POINT, gt=0, le=1),),
     judge=_cosine,
     good="Within every type the rows differ.",
     bad="The rows of type '{type}' are nearly the same.",
@@ -87,8 +87,8 @@ RANK = HealthCheck(
     group=VARY,
     what="the smallest effective rank within a type, over its available dimensions",
     thresholds=(
-        Threshold("type_rank_share_min", 0.05, _SHARE, figure="rank_share", per_type=True, ge=0, le=1),
-        Threshold("type_rank_min", 3.0, _NUMBER, figure="effective_rank", per_type=True, ge=1),
+        Threshold("type_rank_share_min", 0.05, _SHARE, ge=0, le=1),
+        Threshold("type_rank_min", 3.0, _NUMBER, ge=1),
     ),
     judge=_rank,
     good="Every type varies in many directions.",
@@ -100,7 +100,7 @@ TOP1 = HealthCheck(
     name="type_top1_ratio",
     group=VARY,
     what="the largest first-component share within a type",
-    thresholds=(Threshold("type_top1_max", 0.5, _LINE, figure="top1_ratio", per_type=True, gt=0, le=1),),
+    thresholds=(Threshold("type_top1_max", 0.5, _LINE, gt=0, le=1),),
     judge=_top1,
     good="No type lies on a line.",
     bad="More than half of the variance of type '{type}' lies on one line.",
@@ -114,7 +114,7 @@ SEPARATION = HealthCheck(
     group=VARY,
     what="mean cosine of pairs of the same type (`within_type_cosine`) minus that of pairs of different types "
     "(`between_type_cosine`): ANOSIM's difference (Clarke 1993), on cosines",
-    thresholds=(Threshold("type_separation_min", 0.01, _LESS, figure="type_separation", ge=-1, le=1),),
+    thresholds=(Threshold("type_separation_min", 0.01, _LESS, ge=-1, le=1),),
     figure=_separation,
     good="Rows of one type are closer to each other than to other types.",
     bad="Types do not differ: rows of one type are no closer to each other than to any other row.",

@@ -23,7 +23,7 @@ CHECKS = (
         group=COSINE,
         what="mean cosine of two different rows, exact: (‖Σu‖² − n)/(n(n − 1))",
         thresholds=(
-            Threshold("mean_cosine_max", 0.5, _CONE, figure="mean_cosine", gt=0, lt=1),
+            Threshold("mean_cosine_max", 0.5, _CONE, gt=0, lt=1),
             Threshold("complete_cosine_min", 0.95, _ONE, gt=0, lt=1),
         ),
         bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse, if little is left",
@@ -40,7 +40,7 @@ CHECKS = (
         group=COSINE,
         what="log E exp(−2‖u − v‖²) (Wang & Isola, arXiv 2005.10242) on at most 25,600 rows drawn by the seed, with its "
         "standard error `uniformity_error`; 0 is collapse, −4 isotropic",
-        thresholds=(Threshold("uniformity_max", -1.0, _UNIFORMITY, figure="uniformity", ge=-4, le=0),),
+        thresholds=(Threshold("uniformity_max", -1.0, _UNIFORMITY, ge=-4, le=0),),
         figure=lambda e: e.figures.uniformity.value,
         good="The rows spread over the sphere.",
         bad="The rows are concentrated in a small part of the sphere.",

@@ -18,8 +18,8 @@ def _duplicated(e: CheckInput) -> Outcome:
     if rows and share <= most:
         counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
-        look = "Look at these nodes: nodes without edges or features all get the same vector."
-        return Outcome(share, most, "warn", said, look)
+        remedy = "Look at these nodes: nodes without edges or features all get the same vector."
+        return Outcome(share, most, "warn", said, remedy)
     return DUPLICATED.outcome(share, most, share <= most)
 
 
@@ -60,7 +60,7 @@ NORM_SPREAD = HealthCheck(
     name="norm_spread",
     group=SOUND,
     what="standard deviation of the row norms divided by their mean",
-    thresholds=(Threshold("norm_spread_max", 1.0, _SPREAD, figure="norm_spread", gt=0),),
+    thresholds=(Threshold("norm_spread_max", 1.0, _SPREAD, gt=0),),
     figure=lambda e: e.figures.norm_spread,
     good="The rows have comparable lengths.",
     bad="A few rows are far longer than the rest: hubs win every dot product.",
