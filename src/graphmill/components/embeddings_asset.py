@@ -14,6 +14,7 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
 from graphmill.export.remote import copy_file, is_url
+from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.files import path_text
 from graphmill.ingest.interactions import ITEM, USER
@@ -46,8 +47,8 @@ ALIGNED = Check(
 )
 ALIVE = Check(
     "no_dead_rows",
-    "No row is zero or vanishingly small. If some are: their nodes have no training edge, or the training was too "
-    "short.",
+    "No row of a node with a training edge is zero or vanishingly small. If some are: the training was too short, or no "
+    "message reaches these nodes.",
     blocking=True,
 )
 SPREAD = Check(
@@ -173,11 +174,14 @@ def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
 def _check_results(
     step: Step, rows: pa.Table, vectors: NDArray[np.float32], graph: TypedGraph
 ) -> list[dg.AssetCheckResult]:
-    figures, bounds, dim = row_figures(vectors, BLOCK_ROWS), step.plan.checks, int(step.report.result["dim"])
+    neighbourhoods = neighbourhood_groups(graph) if len(vectors) == graph.num_nodes else None
+    figures, bounds = row_figures(vectors, BLOCK_ROWS, neighbourhoods), step.plan.checks
+    dim, lonely = int(step.report.result["dim"]), int(figures.unconnected.sum())
     without = types_without_vectors(step.plan, rows, vectors)
     counted = ~np.isin(texts(rows["node_type"]), without)
     broken, dead = int((~figures.finite).sum()), int((figures.dead & counted).sum())
     absent = f"; the system has no vectors for {', '.join(without)}" if without else ""
+    absent += f"; and {lonely:,} of nodes without a training edge, of which nothing is known" if lonely else ""
     live, collapse = vectors[figures.live], bounds.complete_cosine_min
     cosine = quick_health(live, np.zeros(len(live), np.int64), seed=0)["mean_cosine"] if len(live) > 1 else 1.0
     shape = f"{vectors.shape[0]} × {vectors.shape[1]}, expected {graph.num_nodes} × {dim}"

@@ -24,6 +24,7 @@ from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatt
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
+from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
@@ -74,15 +75,18 @@ def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
     """The report, which is also written into the run directory, and the pictures by name."""
     plan, embeddings = step.plan, step.inputs["export"]
     rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
-    signal = _signal(vectors, TypedGraph.open(step.path(str(embeddings["graph"]["path"]))))
+    graph = TypedGraph.open(step.path(str(embeddings["graph"]["path"])))
+    signal, neighbourhoods = _signal(vectors, graph), neighbourhood_groups(graph)
     if without := types_without_vectors(plan, rows, vectors):
         kept = ~np.isin(texts(rows["node_type"]), without)
-        rows, vectors = rows.filter(pa.array(kept)), vectors[kept]
+        rows, vectors, neighbourhoods = rows.filter(pa.array(kept)), vectors[kept], neighbourhoods[kept]
     names, codes = np.unique(texts(rows["node_type"]), return_inverse=True)
     type_names = [str(name) for name in names]
     thresholds = plan.checks.part(HealthThresholds)
     known = setting_names(plan.settings.model_dump())
-    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known)
+    report = health_report(
+        vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known, neighbourhoods=neighbourhoods
+    )
     write_health(step.path(step.run_dir), report)
     drawn = {
         "pca": pca_scatter(vectors, codes, type_names),

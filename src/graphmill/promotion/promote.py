@@ -20,7 +20,7 @@ from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric, check_question
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
-from graphmill.reports.validation import validate
+from graphmill.reports.validation import graph_of, validate
 from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
 from graphmill.runs.export import Restored, export_run, restore
@@ -160,7 +160,7 @@ def health_failures(run_dir: str | Path) -> list[str]:
     folder = export_folder(Path(run_dir))
     if not read_manifest(folder)["dim"]:
         return []
-    report = validate(read_embeddings(folder), settings=())
+    report = validate(read_embeddings(folder), settings=(), trained_on=graph_of(folder))
     return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
@@ -173,7 +173,7 @@ def somebody() -> str:
 
 
 def _require_health(restored: Restored) -> HealthReport:
-    report = validate(read_embeddings(restored.run.embeddings), settings=())
+    report = validate(read_embeddings(restored.run.embeddings), settings=(), trained_on=restored.graph)
     if report.status == "fail":
         named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
         raise CheckFailedError(

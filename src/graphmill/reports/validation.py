@@ -9,13 +9,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphmill.atomic_files import write_atomically, writing
-from graphmill.errors import InputError
+from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.check import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.export.manifests import read_manifest
+from graphmill.graph.graph_location import open_graph_of
+from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.verified_files import MANIFEST
 
@@ -47,14 +50,20 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
 def validate_file(path: Path, graph: str = "") -> HealthReport:
     """Validate a file or run. With ``graph``, links are also ranked by cosine, which shows whether rows belong to their
     ids."""
-    embeddings = read_embeddings(path)
-    return validate(embeddings, TypedGraph.open(graph) if graph else None, _settings_of(path))
+    given = TypedGraph.open(graph) if graph else None
+    return validate(read_embeddings(path), given, _settings_of(path), given or graph_of(path))
 
 
 def validate(
-    embeddings: Embeddings, graph: TypedGraph | None = None, settings: Collection[str] | None = None
+    embeddings: Embeddings,
+    graph: TypedGraph | None = None,
+    settings: Collection[str] | None = None,
+    trained_on: TypedGraph | None = None,
 ) -> HealthReport:
-    """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file."""
+    """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file.
+
+    ``trained_on``: the graph whose edges say which rows may be zero or equal.
+    """
     ranking = None
     if graph is not None:
         from graphmill.evaluation.baselines.links import SimilarityScorer
@@ -70,7 +79,27 @@ def validate(
         scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
         ranking = rank_links(scorer, link_queries(graph, "test"))
     types, names = embeddings.types, list(embeddings.type_names)
-    return health_report(embeddings.vectors, types, names, ranking=ranking, settings=settings)
+    known = None if trained_on is None else _neighbourhoods(embeddings, trained_on)
+    return health_report(embeddings.vectors, types, names, ranking=ranking, settings=settings, neighbourhoods=known)
+
+
+def graph_of(path: Path) -> TypedGraph | None:
+    """The graph of a run or export, if it is on this machine and has not changed since; else None."""
+    for folder in (path, path / "embeddings", path.parent):
+        with suppress(GraphmillError, OSError):  # a manifest.json of another program names no graph
+            data = (read_manifest(folder).get("data") or {}) if (folder / MANIFEST).is_file() else {}
+            if {"path", "content_hash"} <= data.keys():
+                return open_graph_of(folder, data)
+    return None
+
+
+def _neighbourhoods(embeddings: Embeddings, graph: TypedGraph) -> NDArray[np.int64]:
+    """The groups of nodes of each row; a row that the graph does not have is alone."""
+    nodes = graph.node_table()
+    rows = embeddings.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
+    groups = -1 - np.arange(len(embeddings.vectors))
+    groups[rows[rows >= 0]] = neighbourhood_groups(graph)[rows >= 0]
+    return groups
 
 
 def _settings_of(path: Path) -> Collection[str] | None:

@@ -202,10 +202,10 @@ class Run:
 
         If the graph is on this machine, links are also ranked by cosine: this shows whether the rows belong to the ids.
         """
-        from graphmill.reports.validation import validate_file
+        from graphmill.reports.validation import graph_of, validate_file
 
-        graph = str((self.manifest.get("data") or {}).get("path", ""))
-        return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
+        graph = graph_of(self.path)
+        return validate_file(self.path, str(graph.path) if graph else "")
 
     @retry_on_cpu
     def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:

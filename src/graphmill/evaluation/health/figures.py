@@ -39,19 +39,23 @@ DEAD_BELOW = 1e-6
 class RowFigures:
     """Figures of each of the n rows.
 
-    ``norms``: float64, Euclidean, nan for a row that is not finite. ``finite``, ``dead``, ``repeats``: bool;
-    ``repeats`` marks rows that equal an earlier live row bit for bit (−0.0 counts as 0.0).
+    ``norms``: float64, Euclidean, nan for a row that is not finite. ``finite``, ``dead``, ``repeats``, ``unconnected``,
+    ``alike``: bool; ``repeats`` marks rows that equal an earlier live row bit for bit (−0.0 counts as 0.0).
+    ``unconnected`` marks rows that would be dead, and ``alike`` rows that would repeat another, if their nodes' training
+    neighbours did not explain it: they have none, or the same.
     """
 
     norms: NDArray[np.float64]
     finite: NDArray[np.bool_]
     dead: NDArray[np.bool_]
     repeats: NDArray[np.bool_]
+    unconnected: NDArray[np.bool_]
+    alike: NDArray[np.bool_]
 
     @property
     def live(self) -> NDArray[np.bool_]:
-        """Rows that have a direction: finite and not dead."""
-        return self.finite & ~self.dead
+        """Rows that have a direction: finite and not zero."""
+        return self.finite & ~self.dead & ~self.unconnected
 
     @property
     def norm_spread(self) -> float:
@@ -60,8 +64,11 @@ class RowFigures:
         return float(norms.std() / norms.mean()) if len(norms) else 0.0
 
 
-def row_figures(X: NDArray[Any], block_rows: int) -> RowFigures:
-    """Norms, finiteness, dead and repeated rows of X (n × d), in blocks of ``block_rows`` rows."""
+def row_figures(X: NDArray[Any], block_rows: int, neighbourhoods: NDArray[np.int64] | None = None) -> RowFigures:
+    """Norms, finiteness, dead and repeated rows of X (n × d), in blocks of ``block_rows`` rows.
+
+    ``neighbourhoods``: int64 (n), equal for nodes with the same training neighbours; 0: without any; None: unknown.
+    """
     n = len(X)
     squares = np.empty(n)
     keys = np.empty(n, dtype="V16")
@@ -74,11 +81,19 @@ def row_figures(X: NDArray[Any], block_rows: int) -> RowFigures:
     norms = np.sqrt(np.where(finite, squares, np.nan))
     alive = norms[finite & (squares > 0)]
     bound = DEAD_BELOW * float(np.median(alive)) if len(alive) else 0.0
-    dead = finite & (np.nan_to_num(norms, nan=np.inf) <= bound)
-    repeats = finite & ~dead
-    live = np.flatnonzero(repeats)
-    repeats[live[np.unique(keys[live], return_index=True)[1]]] = False  # the first row of each key
-    return RowFigures(norms, finite, dead, repeats)
+    zero = finite & (np.nan_to_num(norms, nan=np.inf) <= bound)
+    if neighbourhoods is None:
+        neighbourhoods = np.arange(1, n + 1)
+    unconnected, live = zero & (neighbourhoods == 0), np.flatnonzero(finite & ~zero)
+    same = np.unique(keys[live], return_inverse=True)[1]
+    # The first row of each key in each neighbourhood; the first of these of each key.
+    groups = np.unique(neighbourhoods[live], return_inverse=True)[1]
+    first = np.sort(np.unique(same * len(live) + groups, return_index=True)[1])
+    repeats, alike = np.zeros(n, bool), np.zeros(n, bool)
+    alike[live] = repeats[live[first]] = True
+    alike[live[first]] = False
+    repeats[live[first[np.unique(same[first], return_index=True)[1]]]] = False
+    return RowFigures(norms, finite, zero & ~unconnected, repeats, unconnected, alike)
 
 
 ROWS = 4096
@@ -139,6 +154,8 @@ class Figures:
     non_finite: int
     dead: int
     duplicated: int
+    unconnected: int
+    alike: int
     norm_spread: float
     cosines: Cosines
     spectrum: Float64
@@ -169,10 +186,14 @@ def figures_of(
     thresholds: HealthThresholds,
     seed: int,
     block_rows: int,
+    neighbourhoods: NDArray[np.int64] | None = None,
 ) -> Figures:
-    """Measure X (n × d) with type codes ``types`` (n) into ``names``. Geometric figures use only live rows."""
+    """Measure X (n × d) with type codes ``types`` (n) into ``names``. Geometric figures use only live rows.
+
+    ``neighbourhoods``: as in :func:`row_figures`.
+    """
     n, d = X.shape
-    rows = row_figures(X, block_rows)
+    rows = row_figures(X, block_rows, neighbourhoods)
     live = np.flatnonzero(rows.live)
     kept = X if len(live) == n else X[live]
     moments = moments_of(kept, types[live], len(names), rows.norms[live], block_rows)
@@ -187,6 +208,8 @@ def figures_of(
         non_finite=int((~rows.finite).sum()),
         dead=int(rows.dead.sum()),
         duplicated=int(rows.repeats.sum()),
+        unconnected=int(rows.unconnected.sum()),
+        alike=int(rows.alike.sum()),
         norm_spread=rows.norm_spread,
         cosines=cosines_of(moments),
         spectrum=centred,

@@ -61,6 +61,8 @@ class HealthReport:
             "non_finite_rows": f.non_finite,
             "dead_rows": f.dead,
             "duplicated_rows": f.duplicated,
+            "unconnected_rows": f.unconnected,
+            "alike_rows": f.alike,
             "duplicated_share": f.duplicated_share,
             "norm_spread": f.norm_spread,
             "mean_cosine": f.cosines.overall,
@@ -112,6 +114,7 @@ def health_report(
     ranking: "LinkRanking | None" = None,
     block_rows: int = BLOCK_ROWS,
     settings: Collection[str] | None = None,
+    neighbourhoods: NDArray[np.int64] | None = None,
 ) -> HealthReport:
     """Measure and judge an embedding.
 
@@ -119,12 +122,14 @@ def health_report(
     the disease band, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the held-out link
     ranking of the same vectors, the only figure that detects shuffled ids. ``block_rows`` changes speed and memory,
     never a result. ``settings``: names of the system's settings, so that remedies mention no others (None: unknown).
+    ``neighbourhoods``: int64 (n), equal for nodes with the same training neighbours, whose rows may be equal; 0: without
+    any, whose rows may be zero; None: unknown, so that no row may.
     Raises :class:`InputError` if the arrays do not fit together.
     """
     X, types = np.asanyarray(X), np.asarray(types)
     _require_fitting(X, types, type_names)
     thresholds = thresholds or HealthThresholds()
-    figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
+    figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows, neighbourhoods)
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
     evidence = CheckInput(X, types, figures, thresholds, disease_type, link_signal)

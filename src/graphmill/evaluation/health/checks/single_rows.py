@@ -1,5 +1,7 @@
 """Checks of single rows: not finite, zero, repeated, or too long."""
 
+from dataclasses import replace
+
 from graphmill.evaluation.health.check import CheckInput, Group, HealthCheck, Outcome, Threshold
 
 SOUND = Group(
@@ -9,8 +11,14 @@ SOUND = Group(
 
 
 def _dead(e: CheckInput) -> Outcome:
-    most = e.thresholds.dead_rows_max
-    return DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
+    most, lonely = e.thresholds.dead_rows_max, e.figures.unconnected
+    outcome = DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
+    if lonely and outcome.status == "pass":
+        nodes = "that of the one node" if lonely == 1 else f"those of the {lonely:,} nodes"
+        return replace(
+            outcome, meaning=f"No row is zero but {nodes} without a training edge, of which nothing is known."
+        )
+    return outcome
 
 
 def _duplicated(e: CheckInput) -> Outcome:
@@ -20,7 +28,11 @@ def _duplicated(e: CheckInput) -> Outcome:
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
         remedy = "Look at these nodes: nodes without edges or features all get the same vector."
         return Outcome(share, most, "warn", said, remedy)
-    return DUPLICATED.outcome(share, most, share <= most)
+    outcome = DUPLICATED.outcome(share, most, share <= most)
+    if e.figures.alike and outcome.status == "pass":
+        rows_alike = "1 row repeats" if e.figures.alike == 1 else f"{e.figures.alike:,} rows repeat"
+        return replace(outcome, meaning=f"{rows_alike} another, whose node has the same training neighbours.")
+    return outcome
 
 
 NON_FINITE: HealthCheck = HealthCheck(
@@ -36,7 +48,7 @@ NON_FINITE: HealthCheck = HealthCheck(
 DEAD = HealthCheck(
     name="dead_rows",
     group=SOUND,
-    what="rows that are zero or vanishingly small",
+    what="rows that are zero or vanishingly small, but those of nodes without a training edge",
     thresholds=(Threshold("dead_rows_max", 0, "Number of rows that may be zero (or vanishingly small).", ge=0),),
     judge=_dead,
     good="No row is zero.",
@@ -47,7 +59,7 @@ _SHARE = "Share of rows that may repeat another row exactly; any such row is a w
 DUPLICATED = HealthCheck(
     name="duplicated_share",
     group=SOUND,
-    what="share of rows that repeat an earlier one exactly",
+    what="share of rows that repeat an earlier one exactly, but those of nodes with the same training neighbours",
     thresholds=(Threshold("duplicated_share_max", 0.01, _SHARE, ge=0, le=1),),
     bound="{duplicated_share_max}; any repeated row is a warning",
     judge=_duplicated,
