@@ -101,7 +101,9 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
         "graphmill.systems.mf.settings.TRIES", ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)
     )
     monkeypatch.setattr(Remembered, "runs", {})
-    tracker = {"tracker": {"writer": f"{Remembered.__module__}:{Remembered.__name__}"}}
+    monkeypatch.setattr("graphmill.runs.tracking.mirror.MlflowTracker", Remembered)
+    monkeypatch.setattr("graphmill.runs.tracking.mlflow_tracker.find_spec", lambda name: name)
+    tracker = {"tracker": {"writer": "mlflow"}}
     choice = choose(graph.path, systems=["mf", "popularity"], overrides={**CPU, **tracker})
     states = {each.name: each.state for each in choice.candidates}
     bad = "mf (training.learning_rate=1e-09, training.patience_epochs=0)"
