@@ -45,8 +45,9 @@ def page_writer(name: str) -> ModuleType:
 def datasets() -> Path:
     """The public data sets: ``$GRAPHMILL_DATASETS``, or ``../shared/datasets`` beside the checkout."""
     path = Path(os.environ.get("GRAPHMILL_DATASETS", ROOT.parent / "shared" / "datasets"))
-    if not path.is_dir():  # third-party data, which the repository may not hold
-        pytest.skip(f"the public data sets are not at {path}; set GRAPHMILL_DATASETS to run the real_data tests")
+    if not path.is_dir():
+        missing = f"the public data sets are not at {path}; set GRAPHMILL_DATASETS to run the real_data tests"
+        pytest.skip(missing)  # third-party data, which the repository may not hold
     return path
 
 

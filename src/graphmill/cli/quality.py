@@ -78,9 +78,10 @@ def validate(
 
     A run directory keeps the report, and its card shows it.
     """
+    from graphmill.graph.typed_graph import TypedGraph
     from graphmill.reports.validation import validate_file
 
-    report = validate_file(embeddings, graph)
+    report = validate_file(embeddings, TypedGraph.open(graph) if graph else None)
     if (embeddings / "report.json").is_file():
         _keep_health(embeddings, report)
     if as_json:

@@ -87,10 +87,9 @@ def with_health(files: CardFiles, computed: Mapping[str, Any] | None = None) -> 
         return files
     if computed:
         return replace(files, health=computed)
-    from graphmill.reports.validation import validate_file
+    from graphmill.reports.validation import graph_of, validate_file
 
-    graph = str(files.data.get("path", ""))
-    report = validate_file(files.export_folder, graph if graph and Path(graph).is_dir() else "")
+    report = validate_file(files.export_folder, graph_of(files.export_folder))
     return replace(files, health=report.to_dict())
 
 

@@ -47,11 +47,10 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
     return path
 
 
-def validate_file(path: Path, graph: str = "") -> HealthReport:
+def validate_file(path: Path, graph: TypedGraph | None = None) -> HealthReport:
     """Validate a file or run. With ``graph``, links are also ranked by cosine, which shows whether rows belong to their
     ids."""
-    given = TypedGraph.open(graph) if graph else None
-    return validate(read_embeddings(path), given, _settings_of(path), given or graph_of(path))
+    return validate(read_embeddings(path), graph, _settings_of(path), graph or graph_of(path))
 
 
 def validate(

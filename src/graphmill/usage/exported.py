@@ -42,9 +42,8 @@ class Run:
     """
 
     def __init__(self, path: str | Path) -> None:
-        path = Path(path)
         # `current` is a link to a promoted version: use the version that it names now.
-        self.path = path = path.resolve() if path.is_symlink() else path
+        self.path = path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
         self._directory = export_folder(path)
         self.manifest = read_manifest(self._directory)
         self._made = str(self.manifest.get("system", "embeddings"))
@@ -204,8 +203,7 @@ class Run:
         """
         from graphmill.reports.validation import graph_of, validate_file
 
-        graph = graph_of(self.path)
-        return validate_file(self.path, str(graph.path) if graph else "")
+        return validate_file(self.path, graph_of(self.path))
 
     @retry_on_cpu
     def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
