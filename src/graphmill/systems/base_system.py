@@ -90,9 +90,7 @@ class BaseSystem(Generic[M]):
 
     def shard(self, ranks: Ranks) -> None:
         """By default a system cannot shard its tables by rows; its settings refuse to."""
-        raise NotImplementedError(
-            "settings refuse acceleration.sharding"
-        )  # unreachable: systems/base.py refuses it first
+        raise NotImplementedError  # unreachable: systems/base.py refuses acceleration.sharding first
 
     def seed_weights(self, step_sizes: StepSizes) -> None:
         """Call it before a model is built: weights are initialised on the CPU from the seed, so every device and rank
