@@ -1,4 +1,4 @@
-"""Shows a ranking of links by relation, beside degree, random and the baselines."""
+"""Shows a ranking of links by relation, beside degree and the other baselines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,7 +29,6 @@ BASELINES = {
     "knn": "knn",
     "spectral": "spectral",
     "complex": "complex",
-    "random": "random",
 }
 """Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)

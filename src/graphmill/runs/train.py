@@ -177,7 +177,7 @@ def _fit(
     threads = configure_torch(job.device, ranks.local_world)
     store = CheckpointStore(run.checkpoints, keep_influence=acceleration.keep_influence)
     steps = [phase.steps_per_epoch for phase in system.phases]
-    how = {"every_seconds": PROGRESS_SECONDS, "watch": watch}
+    how: dict[str, Any] = {"every_seconds": PROGRESS_SECONDS, "watch": watch}
     listener = RunListener(run, outlets, epochs=settings.training.epochs, phase_steps=steps, **how)
     start = ranks.broadcast(
         choose_start(run, store, settings, prepared.fingerprint, listener.on_note) if ranks.main else "fresh"

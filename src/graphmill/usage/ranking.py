@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.against_baselines import Average
@@ -51,7 +51,7 @@ SPECTRAL_WIDTH = 128
 
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex, random), their comparison, and parts of the queries."""
+    """The rankings by name (model, degree, knn, spectral, complex), their comparison, and parts of the queries."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
@@ -275,8 +275,8 @@ def rank_run(
 ) -> RankedRun:
     """Rank a run's held-out links by its ``scorer``, or only the tails that are ``asked`` for.
 
-    It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
-    model as they are, others from a cache in a folder beside the run directories.
+    It compares the model with degree and the baselines of ``evaluation.baselines``: those that are parts of the model as
+    they are, others from a cache in a folder beside the run directories.
     """
     settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
     queries = link_queries(graph, split) if asked else system.ranking_queries(split)
@@ -289,16 +289,15 @@ def rank_run(
         poll()
         return rank_links(scorer, ranked_queries, ks=ks)
 
-    rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
+    rankings = {"model": ranked_by(scorer)}
+    baselines = {"degree": ranked_by(DegreeScorer(queries))}
     of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)
-    others = {RECENT: ranked_by(DegreeScorer(windows.by_recent(queries)))} if windows else {}
-    others |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
+    if windows:
+        baselines[RECENT] = ranked_by(DegreeScorer(windows.by_recent(queries)))
+    baselines |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
     how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
-    others |= _by_baselines(restored, split, sides, of_model, **how)
-    rankings |= others
-    rankings["random"] = ranked_by(RandomScorer(queries, seed))
-    comparison = compare_to_baselines(
-        rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
-    )
+    baselines |= _by_baselines(restored, split, sides, of_model, **how)
+    rankings |= baselines
+    comparison = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
     part_rows = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
     return RankedRun(rankings, comparison, part_rows, restored.epoch)
