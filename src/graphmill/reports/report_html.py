@@ -44,7 +44,6 @@ _SAVED = (
     ("health", "Cosines of pairs of rows", "validation/cosines.png"),
     ("health", "Variance by component", "validation/spectrum.png"),
     ("drift", "What stayed", "drift/overlap.png"),
-    ("drift", "Nodes that moved most", "drift/moved.png"),
 )
 
 
