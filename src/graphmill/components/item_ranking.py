@@ -119,8 +119,7 @@ def _summary(step: Step, report: Mapping[str, Any]) -> str:
     """The verdict, and whether the figures are optimistic."""
     text = run_verdict(step.path(step.run_dir)).text
     chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if report.get("selected_on") == "test" else ""
-    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
-    return f"{text}{chosen}" + (f" {advice.removesuffix('.')}." if advice else "")
+    return f"{text}{chosen}"
 
 
 def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:
@@ -129,5 +128,4 @@ def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapp
         return step.check(BEATS, True, "no baseline was measured (evaluation.baselines)", "warn")
     text = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
     text += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
-    text += f". {report['advice']}" if report.get("advice") else ""
     return ratio_result(step, BEATS, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")

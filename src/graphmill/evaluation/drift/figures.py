@@ -38,7 +38,8 @@ Key = tuple[str, str]
 class Agreement:
     """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes.
 
-    ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed. ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
+    ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
+    ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
     same after shuffling. ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself. ``residual``: ‖AR − B‖ / ‖B‖
     of this type after the rotation R of all nodes. ``spread_ratio``: variance around the type's mean divided by the
     mean squared length, after over before.
