@@ -179,7 +179,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     result = system.run("ranking", rank={})
     check = checks(result)["beats_baselines"]
     assert check.passed is passed
-    assert "the items that most often follow the last item" in check.description, "the best baseline, not the easiest"
+    assert "a Markov chain" in check.description, "the best baseline, not the easiest"
     shown = project.metadata("toy/sasrec_ranking")
     assert shown["ndcg@10"] == model
     assert shown["untied_ndcg@10"] == 0.9
@@ -203,7 +203,7 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
-    assert "matrix factorisation, trained on the same data" in check.description
+    assert "matrix factorisation, bound" in check.description
     shown = project.metadata("toy/mf_ranking")
     assert shown["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]

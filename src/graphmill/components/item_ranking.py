@@ -10,6 +10,7 @@ from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table as markdown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
+from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
 from graphmill.reports.ranking_tables import ranking_tables
@@ -33,16 +34,7 @@ PROTOCOLS = {
     "new": "full ranking, only targets new to their user, among the items new to the user",
 }
 """Prefixes for the model under another protocol. Every other prefix is a simpler model."""
-ABOUT = {
-    "popularity": "popularity",
-    "recent": "popularity of late",
-    "markov": "the items that most often follow the last item",
-    "item_knn": "similar items (item-kNN)",
-    "session_knn": "similar items to the last ones (item-kNN over sessions)",
-    "repeats": "the items that the user has taken most often and most recently",
-    "ease": "EASE",
-    "mf": "matrix factorisation, trained on the same data",
-}
+ABOUT = {"recent": "popularity of late", **SIMPLER}
 
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
