@@ -52,12 +52,7 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
 def checks_of(plan: ModelPlan) -> list[Check]:
     """The checks of the asset for this kind of system."""
     probed = [LABELS] if plan.validation.labels.file else []
-    return [NAMED, *(Check(each.name, each.text) for each in groups_of(plan)), *probed]
-
-
-def groups_of(plan: ModelPlan) -> list[Group]:
-    """The groups of health checks for this kind of system."""
-    return [each for each in GROUPS if each.of_items or not plan.abilities.recommends]
+    return [NAMED, *(Check(each.name, each.text) for each in GROUPS), *probed]
 
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
@@ -99,7 +94,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         page | pages,
         [
             step.check(NAMED, not report.failure, failure),
-            *(_check_result(step, each, report.verdicts) for each in groups_of(step.plan)),
+            *(_check_result(step, each, report.verdicts) for each in GROUPS),
             *([step.check(LABELS, probed["passed"], probed["sentence"])] if probed else []),
         ],
     )
@@ -112,7 +107,6 @@ PLOTTED = (
     "duplicated_share",
     "norm_spread",
     "type_separation",
-    "disease_cosine",
     "link_signal",
 )
 """Numbers to plot over several retrainings."""

@@ -89,8 +89,14 @@ def with_vectors(embeddings: Embeddings) -> Embeddings:
     kept = ~np.isin(np.array(names, dtype=object)[embeddings.types], without)
     rest = [name for name in names if name not in without]
     number = np.array([rest.index(name) if name in rest else -1 for name in names], np.int32)
-    rows = (each[kept] for each in (embeddings.ids, embeddings.names, number[embeddings.types]))
-    return Embeddings(*rows, tuple(rest), embeddings.vectors[kept], embeddings.index[kept])
+    return Embeddings(
+        embeddings.ids[kept],
+        embeddings.names[kept],
+        number[embeddings.types[kept]],
+        tuple(rest),
+        embeddings.vectors[kept],
+        embeddings.index[kept],
+    )
 
 
 def types_without_vectors(types: NDArray[np.integer], names: Sequence[str], vectors: NDArray[np.float32]) -> list[str]:
