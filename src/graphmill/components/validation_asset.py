@@ -175,6 +175,5 @@ def _type_row(figures: TypeFigures) -> dict[str, Any]:
         "mean_cosine": figures.cosine,
         "effective_rank": figures.effective_rank,
         "rank_share": figures.rank_share,
-        "top1_ratio": figures.top1_ratio,
         "judged": figures.judged,
     }

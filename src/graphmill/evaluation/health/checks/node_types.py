@@ -33,13 +33,6 @@ def _rank(e: CheckInput) -> Outcome | None:
     return RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
 
 
-def _top1(e: CheckInput) -> Outcome | None:
-    if not (types := _with_enough_rows(e)):
-        return None
-    kind, most = max(types, key=lambda kind: kind.top1_ratio), e.thresholds.type_top1_max
-    return TOP1.outcome(kind.top1_ratio, most, kind.top1_ratio <= most, type=kind.name)
-
-
 def _separation(e: CheckInput) -> float | None:
     apart = e.figures.cosines.separation
     return None if math.isnan(apart) or not _with_enough_rows(e) else apart
@@ -71,19 +64,6 @@ RANK = HealthCheck(
     bad="The rows of type '{type}' vary only in few directions.",
     remedy=APART,
 )
-_LINE = "Share of a type's variance on its first component; above it, the type is nearly a line (warning)."
-TOP1 = HealthCheck(
-    name="type_top1_ratio",
-    group=VARY,
-    what="the largest first-component share within a type",
-    thresholds=(Threshold("type_top1_max", 0.5, _LINE, gt=0, le=1),),
-    judge=_top1,
-    good="No type lies on a line.",
-    bad="More than half of the variance of type '{type}' lies on one line.",
-    breach="warn",
-    breaking="warn: the line is often the degree",
-    remedy="Find out what the line is (often the degree): colour the PCA picture by it.",
-)
 _LESS = "Mean cosine within types minus that between types; below it, types do not differ (warning)."
 SEPARATION = HealthCheck(
     name="type_separation",
@@ -98,4 +78,4 @@ SEPARATION = HealthCheck(
     breaking="warn: this need not be a problem",
     remedy="This is a problem only if types should be recognisable. Then train longer, or check the node types.",
 )
-CHECKS = (COSINE, RANK, TOP1, SEPARATION)
+CHECKS = (COSINE, RANK, SEPARATION)
