@@ -59,7 +59,7 @@ def neo4j(folder: Path) -> dict:
 def test_a_folder_becomes_a_graph_with_features(project: Project, write) -> None:
     folder = project.root / "data" / "kg"
     folder.mkdir(parents=True)
-    source = {"name": "kg", "format": write.__name__, "path": "data/kg", **write(folder)}
+    source = {"name": "kg", "format": "kg_files", "path": "data/kg", **write(folder)}
     features = {"name": "weights", "format": "node_features", **FEATURES[write.__name__]}
     result = project.materialize(project.dataset(sources=[source, features]))
     assert result.success, failure(result)

@@ -156,15 +156,15 @@ TARGETS: dict[str, Target] = {
          "nodes": [{"file": "n.csv", "type_column": "kind"}]},
         {"e.csv": edges(), "n.csv": nodes("a", "b")}, {"n.csv": 1},
     ),
-    "kgx": Target(
-        "kgx",
+    "kg_files, KGX": Target(
+        "kg_files",
         {"nodes.tsv": joined([f"{e}{n:03}\tbiolink:{k}|biolink:NamedThing\tname {e}{n:03}"
                               for e, k in (("a", "Gene"), ("b", "Drug")) for n in N], "id\tcategory\tname"),
          "edges.tsv": joined([f"a{n:03}\tbiolink:treats\tb{n:03}" for n in N], "subject\tpredicate\tobject")},
         about={"nodes.tsv": nodes("a", "b"), "edges.tsv": edges()}, header_lines={"nodes.tsv": 1, "edges.tsv": 1},
     ),
-    "neo4j": Target(
-        "neo4j",
+    "kg_files, Neo4j": Target(
+        "kg_files",
         {"n.csv": joined([f"{e}{n:03},name {n},{k}" for e, k in (("a", "Drug;Chem"), ("b", "Gene")) for n in N],
                          ":ID(D),name,:LABEL"),
          "r.csv": joined([f"a{n:03},b{n:03},T{n % 2}" for n in N], ":START_ID(D),:END_ID(D),:TYPE")},

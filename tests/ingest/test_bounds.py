@@ -24,8 +24,8 @@ from graphmill.ingest.triples import read_triples
 from graphmill.settings import parse
 
 FILE_OF = {
-    "kg_csv": ("x.csv", b"relation,"), "kg_files": ("e.csv", b"head,tail,"), "kgx": ("edges.tsv", b"subject\tpredicate\t"),
-    "neo4j": ("r.csv", b":START_ID,:END_ID,"), "ntriples": ("x.nt", b"<a> <b> <"), "triples": ("train.txt", b"a\tb\t"),
+    "kg_csv": ("x.csv", b"relation,"), "kg_files": ("e.csv", b"head,tail,"),
+    "ntriples": ("x.nt", b"<a> <b> <"), "triples": ("train.txt", b"a\tb\t"),
     "sequence": ("x.txt", b"1 2 "), "interactions_csv": ("x.csv", b"user,item,"), "mmrec": ("x.inter", b"userID\titemID\t"),
     "kgat": ("train.txt", b"0 1 "),
 }  # fmt: skip
@@ -48,11 +48,9 @@ def endless(start: bytes, data: bytes = b"7") -> bytes:
 def test_a_line_without_an_end_is_refused_in_little_memory(tmp_path: Path, name: str) -> None:
     """In a process of its own, whose largest memory is that of this one file."""
     file, start = FILE_OF[name]
-    whole = {"kgat": b"0 1 2\n", "interactions_csv": b"user,item\n1,2\n", "neo4j": b":START_ID,:END_ID\n1,2\n"}.get(
-        name, b""
-    )
+    whole = {"kgat": b"0 1 2\n", "interactions_csv": b"user,item\n1,2\n"}.get(name, b"")
     (tmp_path / f"{file}.gz").write_bytes(endless(whole + start))
-    entry = tmp_path if name in ("kg_files", "kgx", "triples", "kgat") else tmp_path / f"{file}.gz"
+    entry = tmp_path if name in ("kg_files", "triples", "kgat") else tmp_path / f"{file}.gz"
     code = (
         "import resource; from pathlib import Path; import graphmill.ingest.formats\n"
         "from graphmill.errors import InputError; from tests.ingest import test_bounds as here\n"

@@ -7,8 +7,6 @@ import pytest
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
-from graphmill.ingest.kgx import KgxSettings, read_kgx
-from graphmill.ingest.neo4j import read_neo4j
 from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
 from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
@@ -96,9 +94,9 @@ class TestKgFiles:
         with pytest.raises(InputError, match=message):
             read(folder, **settings)
 
-    def test_settings_without_edges_are_refused(self) -> None:
-        with pytest.raises(SettingsError, match="edges: list the edge files"):
-            parse(KgFilesSettings, {}, "defs.yaml")
+    def test_nodes_without_edges_are_refused(self) -> None:
+        with pytest.raises(SettingsError, match="edges: list the edge files, too"):
+            parse(KgFilesSettings, {"nodes": [DRUG_FILE]}, "defs.yaml")
 
     def test_strict_refuses_what_is_odd(self, tmp_path: Path) -> None:
         folder = files(tmp_path, treats_csv=TREATS + "d1,x1\n")
@@ -121,30 +119,28 @@ class TestKgx:
     )
 
     def test_the_rarest_category_whatever_the_order_of_the_list(self, tmp_path: Path) -> None:
-        result = read_kgx(files(tmp_path, my_nodes_tsv=self.NODES, my_edges_tsv=self.EDGES))
+        result = read_kg_files(files(tmp_path, my_nodes_tsv=self.NODES, my_edges_tsv=self.EDGES))
         assert nodes(result) == [("SmallMolecule", "A:1"), ("SmallMolecule", "A:2"), ("Disease", "B:1")]
         assert result.edges["relation"].to_pylist() == ["treats", "treats"]
         assert any("3 nodes have several types" in note for note in result.notes)
 
     def test_the_edge_file_finds_its_nodes_beside_it(self, tmp_path: Path) -> None:
         files(tmp_path, my_nodes_tsv=self.NODES, my_edges_tsv=self.EDGES)
-        assert nodes(read_kgx(tmp_path / "my_edges.tsv"))[2] == ("Disease", "B:1")
-        alone = read_kgx(tmp_path / "my_edges.tsv", KgxSettings(nodes="none"))
-        assert {kind for kind, _ in nodes(alone)} == {"NamedThing"}
+        assert nodes(read_kg_files(tmp_path / "my_edges.tsv"))[2] == ("Disease", "B:1")
+        files(tmp_path, other_nodes_tsv=self.NODES)
+        assert {kind for kind, _ in nodes(read_kg_files(tmp_path / "my_edges.tsv"))} == {"node"}
 
-    def test_a_folder_of_several_graphs_asks_which(self, tmp_path: Path) -> None:
-        files(tmp_path, my_edges_tsv=self.EDGES, other_edges_tsv=self.EDGES)
-        with pytest.raises(
-            InputError, match=r"several files of edges \(my_edges.tsv, other_edges.tsv\); name one with edges: FILE"
-        ):
-            read_kgx(tmp_path)
+    def test_nodes_alone_are_refused_with_the_way_out(self, tmp_path: Path) -> None:
+        files(tmp_path, my_nodes_tsv=self.NODES)
+        with pytest.raises(InputError, match="there are only nodes: name the folder, or the file of edges"):
+            read_kg_files(tmp_path / "my_nodes.tsv")
 
 
 class TestNeo4j:
     def test_ids_of_two_spaces_are_two_nodes(self, tmp_path: Path) -> None:
         folder = files(tmp_path, a_csv=":ID(Drug),name\n1,x\n", b_csv=":ID(Gene),name\n1,y\n",
                        r_csv=":START_ID(Drug),:END_ID(Gene),:TYPE\n1,1,BINDS\n")  # fmt: skip
-        result = read_neo4j(folder)
+        result = read_kg_files(folder)
         assert nodes(result) == [("Drug", "1"), ("Gene", "1")]
         assert result.edges.select(["head", "tail"]).to_pylist() == [{"head": 0, "tail": 1}]
 
@@ -152,20 +148,20 @@ class TestNeo4j:
         folder = files(
             tmp_path, n_csv="id:ID,mass:float,:LABEL\n1,5,Drug\n2,6,Drug\n", KNOWS_csv=":START_ID,:END_ID\n1,2\n"
         )
-        assert read_neo4j(folder).edges["relation"].to_pylist() == ["KNOWS"]
+        assert read_kg_files(folder).edges["relation"].to_pylist() == ["KNOWS"]
 
     def test_edges_alone_have_their_spaces_for_types(self, tmp_path: Path) -> None:
         files(tmp_path, r_csv=":START_ID(Drug),:END_ID(Disease),:TYPE\nd,x,TREATS\n")
-        assert nodes(read_neo4j(tmp_path / "r.csv")) == [("Drug", "d"), ("Disease", "x")]
+        assert nodes(read_kg_files(tmp_path / "r.csv")) == [("Drug", "d"), ("Disease", "x")]
 
     def test_headers_in_files_of_their_own_are_refused_with_the_way_out(self, tmp_path: Path) -> None:
         files(tmp_path, header_csv=":START_ID,:END_ID,:TYPE\n", data_csv="1,2,T\n")
-        with pytest.raises(InputError, match=r"data\.csv have no header of Neo4j: .*cat header\.csv data\.csv"):
-            read_neo4j(tmp_path)
+        with pytest.raises(InputError, match=r"data\.csv have no header with an id .*cat header\.csv data\.csv"):
+            read_kg_files(tmp_path)
 
     def test_a_folder_without_such_files_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="no file with columns :START_ID and :END_ID"):
-            read_neo4j(files(tmp_path, a_csv="x,y\n1,2\n"))
+        with pytest.raises(InputError, match="no file has columns for the two ends of an edge"):
+            read_kg_files(files(tmp_path, a_csv="p,q\n1,2\n"))
 
 
 class TestNTriples:

@@ -11,9 +11,9 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.interactions_csv import read_interactions_csv
+from graphmill.ingest.kg_files import read_kg_files
 from graphmill.ingest.kgat_files import read_kgat
 from graphmill.ingest.mmrec import read_mmrec
-from graphmill.ingest.neo4j import read_neo4j
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
 from graphmill.ingest.ntriples import read_ntriples
 from graphmill.ingest.report import ingest_report
@@ -202,7 +202,7 @@ class TestNothingSilent:
     ) -> None:
         (tmp_path / "n.csv").write_text(nodes)
         (tmp_path / "r.csv").write_text(edges)
-        assert any(said in note for note in read_neo4j(tmp_path).notes)
+        assert any(said in note for note in read_kg_files(tmp_path).notes)
 
     def test_bytes_that_are_no_utf8_become_no_id(self, tmp_path: Path) -> None:
         line = b"<http://a/%s> <http://a/p> <http://a/2> .\n"

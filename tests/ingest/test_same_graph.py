@@ -117,14 +117,14 @@ def kgx(kind: str, categories: bool = True, merged: bool = False) -> Callable[[P
                 swapped = ["|".join(reversed(c.split("|"))) if n % 2 else c for n, c in enumerate(of["category"])]
                 edges[f"{end}_category"], edges[f"{end}_name"] = swapped, of["name"]
             (folder / "edges.tsv").write_bytes(text(edges, sep="\t"))
-            return "kgx", folder / "edges.tsv", {}
+            return "kg_files", folder / "edges.tsv", {}
         for name, frame in (("my_nodes", nodes), ("my_edges", edges)):
             if kind == "jsonl":
                 frame = frame.assign(**{c: frame[c].str.split("|") for c in frame if c == "category"})
                 (folder / f"{name}.jsonl").write_bytes(lines(frame))
             else:
                 (folder / f"{name}.tsv").write_bytes(text(frame, sep="\t"))
-        return "kgx", folder, {}
+        return "kg_files", folder, {}
 
     return write
 
@@ -139,7 +139,7 @@ def neo4j(spaces: bool) -> Callable[[Path], Written]:
             ends = [f":START_ID({NODES[h][0]})", f":END_ID({NODES[t][0]})"] if spaces else [":START_ID", ":END_ID"]
             frame = pd.DataFrame([(h, t, r)], columns=[*ends, ":TYPE"])
             (folder / f"r{number}.csv").write_bytes(text(frame))
-        return "neo4j", folder, {}
+        return "kg_files", folder, {}
 
     return write
 
@@ -149,7 +149,7 @@ def apoc(folder: Path) -> Written:
     rows += [("", "", "", h, t, r) for h, r, t in FULL]
     frame = pd.DataFrame(rows, columns=["_id", "_labels", "name", "_start", "_end", "_type"])
     (folder / "all.csv").write_bytes(text(frame, quoting=1))
-    return "neo4j", folder / "all.csv", {}
+    return "kg_files", folder / "all.csv", {}
 
 
 def ntriples(mark: str, packed: bool = False) -> Callable[[Path], Written]:

@@ -25,21 +25,21 @@ LEFT = [(2, 3), (3, 4), (7, 8), (8, 9)]
 def _kgx_tsv(folder: Path) -> str:
     NODES.to_csv(folder / "a_nodes.tsv", sep="\t", index=False)
     EDGES.to_csv(folder / "a_edges.tsv", sep="\t", index=False)
-    return "kgx"
+    return "kg_files"
 
 
 def _kgx_jsonl(folder: Path) -> str:
     nodes = NODES.assign(deprecated=NODES["deprecated"] == "true")
     nodes.to_json(folder / "a_nodes.jsonl", orient="records", lines=True)
     EDGES.to_json(folder / "a_edges.jsonl", orient="records", lines=True)
-    return "kgx"
+    return "kg_files"
 
 
 def _kgx_parquet(folder: Path) -> str:
     nodes = NODES.assign(is_obsolete=NODES["deprecated"] == "true").drop(columns="deprecated")
     nodes.to_parquet(folder / "a_nodes.parquet")
     EDGES.to_parquet(folder / "a_edges.parquet")
-    return "kgx"
+    return "kg_files"
 
 
 def _neo4j(folder: Path) -> str:
@@ -47,14 +47,14 @@ def _neo4j(folder: Path) -> str:
     edges = EDGES.rename(columns={"subject": ":START_ID", "predicate": ":TYPE", "object": ":END_ID"})
     nodes.to_csv(folder / "nodes.csv", index=False)
     edges.to_csv(folder / "edges.csv", index=False)
-    return "neo4j"
+    return "kg_files"
 
 
 def _apoc(folder: Path) -> str:
     nodes = NODES.rename(columns={"id": "_id", "category": "_labels"})
     edges = EDGES.rename(columns={"subject": "_start", "predicate": "_type", "object": "_end"})
     pd.concat([nodes, edges]).to_csv(folder / "all.csv", index=False)
-    return "neo4j"
+    return "kg_files"
 
 
 def _kg_files(folder: Path) -> str:
@@ -88,7 +88,7 @@ WRITERS: dict[str, Callable[[Path], str]] = {
 
 def read(folder: Path, format: str, **settings: Any) -> IngestResult:
     path = folder / "a.nt" if format == "ntriples" else folder / "all.csv" if (folder / "all.csv").exists() else folder
-    if format == "kg_files":
+    if (folder / "things.csv").exists():
         nodes = [{"file": "things.csv", "type_column": "type"}]
         settings |= {"nodes": nodes, "edges": [{"file": "links.csv"}]}
     return read_edges(path, format, **settings)
@@ -116,7 +116,7 @@ def test_a_mark_on_an_edge_is_not_one_on_its_ends(tmp_path: Path) -> None:
     """KGX without a node file: the categories of the ends are columns of the edges."""
     frame = EDGES.assign(subject_category="drug", object_category="gene", deprecated=["true"] + [""] * 10)
     frame.to_csv(tmp_path / "a_edges.tsv", sep="\t", index=False)
-    result = read_edges(tmp_path / "a_edges.tsv", "kgx")
+    result = read_edges(tmp_path / "a_edges.tsv", "kg_files")
     assert (result.counts["withdrawn_nodes"], result.counts["negated_rows"], result.nodes.num_rows) == (0, 1, 10)
 
 

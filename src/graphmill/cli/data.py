@@ -52,7 +52,8 @@ def _ask(question: str, answers: Sequence[str]) -> str:
 def ingest_report(
     path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
     format_: Annotated[
-        str, typer.Option("--format", help="kg_csv, kgx, triples, interactions_csv, mmrec, …; auto: by the content")
+        str,
+        typer.Option("--format", help="kg_csv, kg_files, triples, interactions_csv, mmrec, …; auto: by the content"),
     ] = "auto",
     columns: Columns = None,
     force: Force = False,

@@ -6,9 +6,7 @@ from graphmill.ingest import (
     kg_csv,
     kg_files,
     kgat_files,
-    kgx,
     mmrec,
-    neo4j,
     node_features,
     ntriples,
     sequence,
@@ -21,8 +19,6 @@ __all__ = ["FORMATS", "Format", "Gives"]
 _MODULES = (
     kg_csv,
     kg_files,
-    kgx,
-    neo4j,
     ntriples,
     triples,
     sequence,

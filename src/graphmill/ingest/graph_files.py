@@ -1,4 +1,4 @@
-"""Reads node files and edge files as one graph, for the formats kg_csv, kg_files, kgx, neo4j, ntriples and triples.
+"""Reads node files and edge files as one graph, for the formats kg_csv, kg_files, ntriples and triples.
 
 Each format assigns roles to columns (:mod:`graphmill.ingest.column_maps`); this module reads them. An edge names its ends
 by id. The type of an end comes from the file, from a column, or from the listed node with this id.

@@ -1,12 +1,18 @@
-"""The format ``kg_files``: several edge files, each with its own columns or one relation for all rows, and node files.
+"""The format ``kg_files``: edge files, each with its own columns or one relation for all rows, and node files.
 
 This is the layout of OGB (a file for each relation, without a header), GraphStorm (typed node and edge files) and most
-database exports. ``path`` is the folder. Its files are CSV, Parquet or JSON lines, plain, gzipped or zipped.
+database exports. ``path`` is the folder, or one file. Its files are CSV, Parquet or JSON lines, plain, gzipped or zipped.
+
+Files that are not listed are found by their headers: words for two ends; those of KGX, Monarch and Translator, whose ids are
+CURIEs; those of ``neo4j-admin import`` (``:START_ID(Drug)``); and those of APOC's export, one file with nodes and edges. The
+type of a node of Neo4j is its label, or its ID space without labels; the relation is ``:TYPE``, or the name of the file.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +28,28 @@ from graphmill.ingest.graph_sources import GraphFilesSettings, require_confidenc
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.names import first_named
 from graphmill.ingest.rejects import MIN_CONFIDENCE
-from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, parse, setting
 
 TABLES = tuple(
     f".{kind}{packed}" for kind in ("csv", "tsv", "txt", "jsonl", "parquet", "pq") for packed in ("", ".gz", ".zip")
 )
 """Endings of files that may be tables."""
+PREFIX = "biolink:"
+"""Removed from relations and types."""
+_KGX = {"subject", "predicate", "object"}
+_KGX_OTHERS = {"knowledge_level", "agent_type", "primary_knowledge_source", "aggregator_knowledge_source", "provided_by",
+               "knowledge_source", "subject_category", "object_category", "publications", "category"}  # fmt: skip
+_NEO4J = re.compile(
+    r"(?P<name>[^:]*):(?P<kind>ID|LABEL|START_ID|END_ID|TYPE)(\((?P<space>[^)]*)\))?(\{.*\})?", re.IGNORECASE
+)
+_APOC = ("_id", "_labels", "_start", "_end", "_type")
+_TITLES = ("name", "title", "label", "displayname")
+_LABEL_MARKS = ";:"
+"""Separators of Neo4j's labels."""
 
 
 class EdgeFile(Settings):
@@ -52,6 +71,7 @@ class NodeFile(Settings):
 
     file: str = setting("", "path of the file within the folder")
     type: str = setting("", "one node type for all rows")
+    space: str = setting("", "the name by which edge files mean its ids, as head_type or tail_type, if not by the type")
     id_column: str = setting("id", "column with the id")
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
@@ -65,15 +85,15 @@ class NodeFile(Settings):
 class KgFilesSettings(GraphFilesSettings):
     """How a ``kg_files`` source is read."""
 
-    edges: list[EdgeFile] = setting([], "the edge files")
+    edges: list[EdgeFile] = setting([], "the edge files; without any, edge and node files are found by their headers")
     nodes: list[NodeFile] = setting([], "the node files; without any, the nodes are those of the edges")
     type_separator: str = setting("|", "characters that separate several types of a node")
     min_confidence: float = MIN_CONFIDENCE
 
     @model_validator(mode="after")
     def _complete(self) -> KgFilesSettings:
-        if not self.edges:
-            raise ValueError("edges: list the edge files, each as {file: …, relation: …}")
+        if self.nodes and not self.edges:
+            raise ValueError("edges: list the edge files, too, each as {file: …, relation: …}")
         for kind, files in (("edges", self.edges), ("nodes", self.nodes)):
             names = [file.file for file in files]
             if "" in names:
@@ -82,27 +102,64 @@ class KgFilesSettings(GraphFilesSettings):
 
 
 def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Path]:
-    """Role → file: ``nodes:NAME`` and ``edges:NAME``."""
+    """Role → file: ``edges:NAME`` and ``nodes:NAME``. Raises :class:`InputError` if no file has edges."""
+    folder, settings = _listed(path, settings)
     roles = [("edges", file.file) for file in settings.edges] + [("nodes", file.file) for file in settings.nodes]
-    return {f"{role}:{name}": within(path, name) for role, name in roles}
+    return {f"{role}:{name}": within(folder, name) for role, name in roles}
+
+
+def _listed(path: str | Path, settings: KgFilesSettings) -> tuple[str, KgFilesSettings]:
+    """The folder, and the settings with all files. Raises :class:`InputError` if no file has edges."""
+    candidate = Candidate(str(path))
+    alone = not candidate.is_folder and ("://" in str(path) or Path(path).is_file())
+    folder = str(path).rpartition("/")[0] or "." if alone else str(path)
+    if settings.edges:
+        return str(path) if "://" in str(path) else folder, settings
+    if not candidate.is_folder:
+        kind_of(path)  # says what is wrong with a file that cannot be read
+    lists = guess_of_files(_files(candidate)).settings
+    lists = {key: value for key, value in lists.items() if key not in settings.model_fields_set}
+    return folder, parse(KgFilesSettings, settings.model_dump(exclude_unset=True) | lists, "kg_files")
 
 
 @guarded
-def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
-    """Read the folder ``path`` into nodes, edges and rejects.
+def read_kg_files(path: str | Path, settings: KgFilesSettings | None = None) -> IngestResult:
+    """Read the folder or file ``path`` into nodes, edges and rejects.
 
     Raises :class:`InputError` if a file is missing or cannot be used, a column is missing, or no edge is left.
     """
+    settings = settings or KgFilesSettings()
+    folder, full = _listed(path, settings)
+    both = {file.file for file in full.nodes} & {file.file for file in full.edges}
     nodes = [
         NodeSource(
-            within(path, file.file), file.id_column, file.type_column, file.name_column, file.source_column, file.type,
-            delimiter=file.delimiter, header=file.header,
+            within(folder, file.file), file.id_column, file.type_column, file.name_column, file.source_column, file.type,
+            file.space, file.delimiter, file.header, only_where=file.id_column if file.file in both else "",
         )
-        for file in settings.nodes
+        for file in full.nodes
     ]  # fmt: skip
-    edges = [edge_source(within(path, file.file), file, settings.min_confidence) for file in settings.edges]
+    edges, ends = list[EdgeSource](), list[NodeSource]()
+    for file in full.edges:
+        source = edge_source(within(folder, file.file), file, full.min_confidence)
+        edges.append(replace(source, only_where=source.head.id) if file.file in both else source)
+        names = set(Candidate(source.path).columns) if not nodes and not source.head.type else set()
+        if {"subject", "object", "subject_category", "object_category"} <= names:
+            ends += [NodeSource(source.path, end, f"{end}_category") for end in ("subject", "object")]
     require_confidence(edges, path_text(path))
-    return read_graph(path_text(path), settings, nodes, edges, separators=settings.type_separator)
+    try:
+        return read_graph(
+            path_text(path), full, nodes or ends, edges, separators=full.type_separator, prefix=PREFIX,
+            listed_first=not ends,
+        )  # fmt: skip
+    except InputError as error:
+        used = {file.file for file in full.edges} | {file.file for file in full.nodes}
+        others = [name for name in Candidate(folder).files if name.lower().endswith(TABLES) and name not in used]
+        if settings.edges or not others or "has no usable edge" not in str(error):
+            raise
+        raise InputError(
+            f"{error}; {', '.join(others[:3])} have no header with an id or two ends: where headers are files of their own, "
+            "put each on top of its data (cat header.csv data.csv > all.csv)"
+        ) from None
 
 
 def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeSource:
@@ -123,7 +180,9 @@ def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeS
         )
 
     def column(role: str, constant: str = "") -> str:
-        return getattr(given, role) or ("" if constant or guess is None else getattr(guess, role))
+        guessed = getattr(guess, role) if guess and not constant else ""
+        # Ids of KGX are unique over all types, of which a node may have several.
+        return getattr(given, role) or ("" if role.endswith("_type") and guessed.endswith("_category") else guessed)
 
     relation = column("relation", file.relation)
     if not relation and not file.relation:
@@ -136,7 +195,7 @@ def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeS
     )
     return EdgeSource(
         path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
-        file.delimiter, file.header, weight=given.weight, confidence=given.confidence, min_confidence=min_confidence,
+        file.delimiter, file.header, PREFIX, weight=given.weight, confidence=given.confidence, min_confidence=min_confidence,
         evidence=given.evidence,
     )  # fmt: skip
 
@@ -154,6 +213,10 @@ def guessed_files(
         if not name.lower().endswith(TABLES):
             continue
         names = Candidate(str(file)).columns
+        if of_neo4j := _files_of_neo4j(name, names):
+            for part, file_of_neo4j in of_neo4j.items():
+                files_of[part].append(file_of_neo4j)
+            continue
         columns, guesses = guess_columns(names) if len(names) > 1 else (None, [])
         surely = columns is not None and not any("taken for head and tail" in text for text in guesses)
         stem = name.rpartition("/")[2].partition(".")[0]
@@ -175,32 +238,89 @@ def guessed_files(
             title = next((lower[n] for n in ("name", "title", "label") if n in lower and lower[n] != kind), "")
             entry |= {"type_column": kind} if kind else {"type": stem}
             entry |= {"name_column": title} if title else {}
+            entry |= {"source_column": "provided_by"} if {"category", "provided_by"} <= set(names) else {}
             if not kind:
                 remarks.append(f"{name} has no column of types: all its nodes are of type {stem}")
             files_of["nodes"].append(entry)
     return files_of, remarks
 
 
+def _files_of_neo4j(file: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The settings ``nodes`` or ``edges`` (APOC: both) of a file with a header of Neo4j; {} for another one."""
+    title, stem = first_named(names, _TITLES), file.rpartition("/")[2].partition(".")[0]
+    named = {"name_column": title} if title else {}
+    if set(_APOC) <= set(names):
+        ends = {"head_id": "_start", "tail_id": "_end", "relation": "_type"}
+        nodes = {"file": file, "id_column": "_id", "type_column": "_labels", **named}
+        return {"edges": {"file": file, "columns": ends}, "nodes": nodes}
+    parts: dict[str, tuple[str, str]] = {}
+    for name in names:
+        if match := _NEO4J.fullmatch(name.strip()):
+            parts.setdefault(match["kind"].upper(), (name, (match["space"] or "").strip()))
+    label = parts.get("LABEL", ("", ""))[0]
+    if {"START_ID", "END_ID"} <= set(parts):
+        (head, of_head), (tail, of_tail) = parts["START_ID"], parts["END_ID"]
+        columns, entry = {"head_id": head, "tail_id": tail}, {"file": file, "head_type": of_head, "tail_type": of_tail}
+        if "TYPE" in parts:
+            columns["relation"] = parts["TYPE"][0]
+        else:
+            entry["relation"] = stem
+        return {"edges": {**{key: value for key, value in entry.items() if value}, "columns": columns}}
+    if "ID" not in parts:
+        return {}
+    key, space = parts["ID"]
+    kind = {"type_column": label} if label else {"type": space or stem}
+    return {"nodes": {"file": file, "id_column": key, **kind, **named, **({"space": space} if space else {})}}
+
+
 def guess_of_files(files: Mapping[str, str | Path], *, unsure: bool = False) -> Guess:
     """The guess for files (name within their folder → location). Raises :class:`InputError` if none has edges."""
     files_of, remarks = guessed_files(files, unsure=unsure)
     if not files_of["edges"]:
-        raise InputError("no file has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]")
-    return Guess({kind: entries for kind, entries in files_of.items() if entries}, remarks)
+        alone = "; there are only nodes: name the folder, or the file of edges" if files_of["nodes"] else ""
+        raise InputError(
+            f"no file has columns for the two ends of an edge{alone}; or list them: edges: [{{file: …, relation: …}}]"
+        )
+    types = [entry.get("type_column", "") for entry in files_of["nodes"]]
+    marks = {"type_separator": _LABEL_MARKS} if any(t == "_labels" or _NEO4J.fullmatch(t) for t in types) else {}
+    return Guess({kind: entries for kind, entries in files_of.items() if entries} | marks, remarks)
+
+
+def _files(candidate: Candidate) -> Mapping[str, str | Path]:
+    """The files of a folder by name; or one file, and for edges of KGX the node file beside it, if there is one."""
+    if candidate.is_folder:
+        return candidate.files
+    folder, _, name = candidate.path.rpartition("/")
+    nodes: dict[str, str | Path] = {}
+    if set(candidate.columns) >= _KGX:
+        beside = Candidate(folder or ".").files.items()
+        nodes |= {n: file for n, file in beside if {"id", "category"} <= set(Candidate(str(file)).columns)}
+    return {name: candidate.path} | (nodes if len(nodes) == 1 else {})
 
 
 def _guess(candidate: Candidate, columns: Mapping[str, str]) -> Guess:
     no_columns(columns)
-    return guess_of_files(candidate.files)
+    return guess_of_files(_files(candidate))
 
 
 def _recognises(candidate: Candidate) -> int:
-    return 50 if candidate.is_folder and guessed_files(candidate.files)[0]["edges"] else 0
+    if candidate.is_folder:
+        headers = [Candidate(str(f)).columns for n, f in candidate.files.items() if n.lower().endswith(TABLES)]
+        if any(set(names) >= _KGX or "edges" in _files_of_neo4j("", names) for names in headers):
+            return 97
+        return 50 if guessed_files(candidate.files)[0]["edges"] else 0
+    names, of_neo4j = set(candidate.columns), _files_of_neo4j("", candidate.columns)
+    if of_neo4j:
+        return 97 if "edges" in of_neo4j else 0
+    of_kgx = any(PREFIX in line for line in candidate.lines)
+    if names >= _KGX:
+        return 85 if names & _KGX_OTHERS or of_kgx else 0
+    return 80 if {"id", "category"} <= names and of_kgx else 0
 
 
 def _preview(location: str, settings: KgFilesSettings, role: str) -> Preview:
     kind, _, name = role.partition(":")
-    file = next(file for file in getattr(settings, kind) if file.file == name)
+    file = next((file for file in getattr(settings, kind) if file.file == name), settings)
     return table_preview(location, file, role)
 
 
