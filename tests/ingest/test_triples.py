@@ -99,18 +99,6 @@ class TestWithDictionaries:
         assert result.counts["rows"] == 4
         assert "2 rejected rows cannot be used" in result.notes[0]
 
-    def test_files_can_be_named_one_by_one(self, tmp_path: Path) -> None:
-        write(tmp_path, **self.FILES)
-        settings = TriplesSettings(
-            train=f"{tmp_path}/train.txt",
-            entity_to_id=f"{tmp_path}/node_dict.txt",
-            relation_to_id=f"{tmp_path}/rel_dict.txt",
-            node_type="biolink",
-        )
-        result = read_triples(settings=settings)
-        assert len(triples_of(result)) == 1
-        assert set(result.nodes["type"].to_pylist()) == {"biolink"}
-
     @pytest.mark.parametrize(
         ("name", "text", "sentence"),
         [

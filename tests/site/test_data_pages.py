@@ -59,7 +59,7 @@ def test_describe_your_nodes(here: Path, repository: Path) -> None:
     assert kinds["name"] == "text"
     (dataset,) = documents(blocks(repository, "describe_your_nodes", "yaml")[0])
     (source,) = parse_attributes(dataset["attributes"], root=here)
-    assert source.reading.node_type == "disease"
+    assert source.settings.node_type == "disease"
 
 
 def test_when_ids_do_not_match(here: Path, repository: Path) -> None:

@@ -101,7 +101,7 @@ def _content(source: SourceFile, locations: Mapping[str, str]) -> tuple[str, dic
     data = [role for role in locations if format.is_data(role)]
     if not data or (format.read is None and data[0] in binary):
         return digest, about
-    preview = format.preview(locations[data[0]], source.reading, data[0])
+    preview = format.preview(locations[data[0]], source.settings, data[0])
     about |= {
         COLUMNS_KEY: dg.TableSchema(columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]),
         "first_rows": records(preview.rows),

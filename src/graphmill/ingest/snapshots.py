@@ -105,13 +105,10 @@ def _matches(location: str) -> list[str]:
 
 def at_snapshot(source: SourceFile, name: str) -> SourceFile:
     """The source with the snapshot's name in its paths."""
-    fields = FORMATS[source.format].paths
-    named = {field: str(getattr(source.reading, field)).replace(PLACE, name) for field in fields}
     return replace(
         source,
         path=source.path.replace(PLACE, name),
         location=source.location.replace(PLACE, name),
-        reading=source.reading.model_copy(update=named),
     )
 
 
@@ -124,7 +121,7 @@ def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
     for part in parts:
         if is_binary(part):
             raise InputError(f"{path_text(part)} is not text, and partitions: mode append joins text: use mode replace")
-    lines = FORMATS[source.format].preview(parts[0], source.reading, "").header_lines
+    lines = FORMATS[source.format].preview(parts[0], source.settings, "").header_lines
     header: list[bytes] = []
     with replacing(target) as file:
         for part in parts:

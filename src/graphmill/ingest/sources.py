@@ -33,7 +33,7 @@ def checked_name(value: str, what: str) -> str:
 class SourceFile:
     """One source: its name in the asset keys, its format, its path (as written, and resolved), and its reading settings.
 
-    ``settings`` are as written. In ``reading``, the paths of files are resolved. ``force``: it is used although more than
+    ``force``: it is used although more than
     a tenth of its rows is refused.
     """
 
@@ -42,7 +42,6 @@ class SourceFile:
     path: str
     location: str
     settings: Settings
-    reading: Settings
     force: bool = False
 
     @property
@@ -58,7 +57,7 @@ class SourceFile:
         find = FORMATS[self.format].files
         if find is None:
             return {"": self.location}
-        return {role: str(file) for role, file in find(self.location, self.reading).items()}
+        return {role: str(file) for role, file in find(self.location, self.settings).items()}
 
 
 def parse_sources(values: Any, root: Path, attributes: Any = None) -> list[SourceFile]:
@@ -91,10 +90,10 @@ def parse_sources(values: Any, root: Path, attributes: Any = None) -> list[Sourc
 
 def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
     """If a node type has several sources of features, name each feature set after its source."""
-    kinds = [s.reading.node_type for s in sources if isinstance(s.reading, NodeFeatureSettings)]
+    kinds = [s.settings.node_type for s in sources if isinstance(s.settings, NodeFeatureSettings)]
     return [
-        replace(source, reading=source.reading.model_copy(update={"name": source.name}))
-        if isinstance(source.reading, NodeFeatureSettings) and kinds.count(source.reading.node_type) > 1
+        replace(source, settings=source.settings.model_copy(update={"name": source.name}))
+        if isinstance(source.settings, NodeFeatureSettings) and kinds.count(source.settings.node_type) > 1
         else source
         for source in sources
     ]
@@ -135,9 +134,7 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
         raise SettingsError(f"source {name!r}: unknown format {parts['format']!r} (known: {', '.join(FORMATS)})")
     format = FORMATS[parts["format"]]
     settings = parse(format.settings, rest, f"source {name!r}")
-    named = {field: getattr(settings, field) for field in format.paths}
-    reading = settings.model_copy(update={field: located(path, root) for field, path in named.items() if path})
-    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading, force)
+    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, force)
 
 
 def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -> IngestResult:
@@ -152,17 +149,17 @@ def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -
         if source.gives == "knowledge":
             result = with_knowledge(result, with_aliases(_read(source), aliases), source.name)
     for source in sources:
-        if isinstance(source.reading, NodeFeatureSettings):
-            result = with_features(result, source.location, source.reading, aliases)
-        elif isinstance(source.reading, AttributeSettings):
-            result = with_attributes(result, source.location, source.reading, aliases)
+        if isinstance(source.settings, NodeFeatureSettings):
+            result = with_features(result, source.location, source.settings, aliases)
+        elif isinstance(source.settings, AttributeSettings):
+            result = with_attributes(result, source.location, source.settings, aliases)
     return result
 
 
 def _read(source: SourceFile) -> IngestResult:
     read = FORMATS[source.format].read
     assert read is not None
-    result = read(source.location, source.reading)
+    result = read(source.location, source.settings)
     if not source.force and (problem := checked_share(result.counts, result.rejects, f"source {source.name!r}")):
         raise InputError(problem)
     return result

@@ -54,14 +54,8 @@ _SENTENCES = {
 
 
 class TriplesSettings(Settings):
-    """The files of a triples data set, if they do not have their usual names, and how strict to be."""
+    """How a ``triples`` source is read."""
 
-    train: str = setting("", "Training triples; empty = train.txt in the directory")
-    valid: str = setting("", "Validation triples; empty = valid.txt if it exists")
-    test: str = setting("", "Test triples; empty = test.txt if it exists")
-    entity_to_id: str = setting("", "Lines of entity<TAB>index; empty = node_dict.txt, or numbers by first appearance")
-    relation_to_id: str = setting("", "Lines of relation<TAB>index; empty = rel_dict.txt, or numbers by appearance")
-    names: str = setting("", "Lines of name<TAB>index; empty = node_name_dict.txt, or each entity's id")
     node_type: str = setting("entity", "The type of all nodes", min_length=1)
     source: str = setting("", "The vocabulary (column source) of all nodes; empty = the directory's name")
     timed: bool = setting(
@@ -73,22 +67,22 @@ class TriplesSettings(Settings):
 
 
 @guarded
-def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
+def read_triples(path: str | Path, settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
-    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes
-    are in the order of their numbers; an entity of a dictionary is a node even if no triple uses it. Duplicates within
-    a split are kept and counted; so are triples in two splits (a leak) and self loops.
+    ``path`` is a directory whose files have their usual names, or the one file. Nodes are in the order of their numbers; an
+    entity of a dictionary is a node even if no triple uses it. Duplicates within a split are kept and counted; so are
+    triples in two splits (a leak) and self loops.
 
     Raises :class:`InputError` if a file is missing or not text, a dictionary is unusable, no line can be used, more
     than ``max_rejects`` lines cannot be used, or, with ``strict``, anything was rejected or leaks.
     """
     settings = settings or TriplesSettings()
-    all_files = triples_files(path, settings)
+    all_files = triples_files(path)
     files = {split: all_files[split] for split in SPLITS if split in all_files}
-    name = path_text(path) if path else path_text(files["train"])
+    name = path_text(path)
     symbols, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
-    vocabulary = settings.source or Path(name).name or Path(path_text(files["train"])).parent.name or "triples"
+    vocabulary = settings.source or Path(name).name or "triples"
     known = _listed(symbols, all_files, settings.node_type, vocabulary)
     reading = GraphReading(name, max_rejects=settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(timed=settings.timed, split=len(files) > 1, relations=relations)
@@ -190,26 +184,24 @@ def _sourced(nodes: pa.Table, source: str) -> pa.Table:
     return nodes.set_column(4, nodes.schema.field(4), column)
 
 
-def triples_files(path: str | Path, settings: TriplesSettings) -> dict[str, str | Path]:
+def triples_files(path: str | Path, settings: TriplesSettings | None = None) -> dict[str, str | Path]:
     """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
 
     Raises :class:`InputError` if there is no training file.
     """
-    alone = bool(path) and "://" not in str(path) and Path(path).is_file()
-    given: dict[str, str | Path] = {split: getattr(settings, split) for split in SPLITS}
-    given |= {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
-    given["train"] = given["train"] or (path if alone else "")
+    if "://" not in str(path) and Path(path).is_file():
+        return {"train": path}
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
-    files_of = {role: given[role] or ("" if alone else _in_directory(path, name)) for role, name in usual.items()}
-    if not files_of["train"]:
-        place = f"{path_text(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
-        raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
-    return {role: file for role, file in files_of.items() if file}
+    files_of = {role: file for role, name in usual.items() if (file := _in_directory(path, name))}
+    if "train" not in files_of:
+        raise InputError(
+            f"{path_text(path)} has no train.txt or train.txt.gz; the format triples needs head<TAB>relation<TAB>tail "
+            "lines in it"
+        )
+    return files_of
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
-    if not path:
-        return ""
     if "://" in str(path):
         import fsspec.core
 
@@ -321,7 +313,6 @@ FORMAT = Format(
     read_triples,
     triples_files,
     data_roles=SPLITS,
-    paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
     graph=ONE_WAY,
     preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
 )

@@ -248,7 +248,7 @@ def _described(
     (main,) = parse_sources([source], Path())
     read, described = FORMATS[main.format].read, dict[str, dict[str, str]]()
     assert read is not None
-    result = read(main.location, main.reading)
+    result = read(main.location, main.settings)
     for path, column in about.items():
         result = with_attributes(result, path, AttributeSettings(id=column))
         (kind,) = set(result.attributes) - set(described)
