@@ -176,6 +176,28 @@ def test_nothing_is_estimated_after_the_budget(interactions: TypedGraph, monkeyp
     assert set(states.values()) == {"no time"}
 
 
+@pytest.mark.parametrize("name", ["ease", "ials"])
+def test_a_slow_closed_form_starts_only_within_the_budget(
+    interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("implicit")
+    kind = type(registry.create(name, interactions, registry.settings_model(name)(), "full"))
+    estimate, estimated = kind.sampled_seconds, []
+    monkeypatch.setattr(kind, "sampled_seconds", lambda system: estimated.append(estimate(system)) or 7200.0)
+    choice = choose(interactions.path, "1h", overrides=CPU, systems=["popularity", name])
+    assert by_system(choice) == {"popularity": "finished", name: "no time"}
+    assert all(0 < seconds < 3600 for seconds in estimated)
+    alone = choose(interactions.path, "1h", overrides=CPU, systems=[name], root=str(interactions.path / "alone"))
+    assert by_system(alone) == {name: "finished"}, "the first closed form does not count"
+
+
+def test_the_time_of_a_blend_has_that_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A blend has one step; ComplEx and NBFNet, its parts, have hundreds."""
+    monkeypatch.setattr("graphmill.training.engine.Engine.seconds_per_step", lambda engine: 60.0)
+    choice = choose(typed_graph(tmp_path / "graph").path, "30min", overrides=CPU, systems=["knn", "blend"])
+    assert by_system(choice) == {"knn": "finished", "blend": "no time"}
+
+
 def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
 from graphmill.systems.auto import AUTO, FILE, seconds_of
+from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import Candidate, Choice, chosen_of
@@ -163,7 +164,8 @@ class _Watch:
 @dataclass(frozen=True)
 class Planned:
     """A system that suits the graph and fits into memory: its settings as ``values`` and parsed, the estimated seconds of
-    its training (0 for a closed form, whose memory orders it), the planned bytes, and what differs from its defaults."""
+    its training (0 for a closed form that takes seconds, whose memory orders it), the planned bytes, and what differs from
+    its defaults."""
 
     values: Mapping[str, Any]
     settings: Any
@@ -199,7 +201,7 @@ def _candidates(
                 others.append(Candidate(name, "no time", "the budget was used up before its time could be estimated"))
                 continue
             try:
-                fitting += _planned(name, graph, shared, given)
+                fitting += _planned(name, graph, shared, given, limit)
             except GraphmillError as error:
                 state = "too large" if isinstance(error, ResourceError) else "does not suit"
                 tell(f"{name} {state}: {error}")
@@ -210,7 +212,9 @@ def _candidates(
         yield from sorted(fitting, key=lambda each: (each.seconds, each.memory))
 
 
-def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping[str, Any]) -> Iterator[Planned]:
+def _planned(
+    name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping[str, Any], limit: _Limit
+) -> Iterator[Planned]:
     """The system by its defaults, then by the other settings that are tried.
 
     Raises:
@@ -223,8 +227,8 @@ def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping
     job, seconds = resolve(values, AUTO), 0.0
     if registry.entry(name).closed_form:
         plan = plan_run(job, graph, AUTO)
-        registry.create(name, graph, job.settings, plan.batching)
-        option = plan.option
+        system = cast(ClosedFormSystem, registry.create(name, graph, job.settings, plan.batching))
+        option, seconds = plan.option, system.sampled_seconds() if limit.left else 0.0
     else:
         run = estimate_run(job, graph, AUTO)
         if run.chosen is None:
