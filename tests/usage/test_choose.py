@@ -52,7 +52,8 @@ def only(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
 
 
 def by_system(choice: Choice) -> dict[str, str]:
-    return {each.system: each.state for each in choice.candidates}
+    """Of each system the state of its best settings."""
+    return {each.system: each.state for each in reversed(choice.candidates)}
 
 
 def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +128,7 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
     """At a rate of 10⁻⁹ vectors stay random, and so do their lists."""
     graph = built(tmp_path / "graph", taste(items=240, each=24), USERS, 240)
     monkeypatch.setattr(
-        "graphmill.systems.mf.settings.TRIES", ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)
+        "graphmill.systems.mf.settings.TRIES", {"mf": ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)}
     )
     monkeypatch.setattr(Remembered, "runs", {})
     monkeypatch.setattr("graphmill.runs.tracking.mirror.MlflowTracker", Remembered)
@@ -191,6 +192,15 @@ def test_a_slow_closed_form_starts_only_within_the_budget(
     assert by_system(alone) == {name: "finished"}, "the first closed form does not count"
 
 
+@pytest.mark.parametrize("name", ["complex", "distmult", "rotate", "transe"])
+def test_the_norm_is_tried_where_the_score_has_one(tmp_path: Path, name: str) -> None:
+    short = {**CPU, "training": {"epochs": 1}}
+    choice = choose(typed_graph(tmp_path / "graph").path, overrides=short, systems=[name])
+    tried = {"objective.n3=0.02", "objective.n3=0.1"} if name in ("complex", "distmult") else set()
+    assert {each.settings for each in choice.candidates} == {""} | tried
+    assert all(each.state == "finished" for each in choice.candidates), [each.reason for each in choice.candidates]
+
+
 def test_the_time_of_a_blend_has_that_of_its_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blend has one step; ComplEx and NBFNet, its parts, have hundreds."""
     monkeypatch.setattr("graphmill.training.engine.Engine.seconds_per_step", lambda engine: 60.0)
@@ -207,6 +217,8 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     only(monkeypatch, "markov", "ease", "popularity")
     found = choose(graph.path, overrides=CPU)
     assert (found.metric, found.queries, found.system) == ("ndcg@10", 60, "markov")
+    days = {f"popularity (model.days={count})" for count in (1, 7, 30, 365)}
+    assert {each.name for each in found.candidates if each.system == "popularity"} == {"popularity"} | days
     own = json.loads((Path(found.run) / "report.json").read_text())["metrics"]
     assert found.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
     assert all((each.figure or 0.0) > 0 for each in found.candidates)

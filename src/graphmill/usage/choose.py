@@ -1,6 +1,7 @@
 """Chooses the system for a graph: trains all that suit its data, cheapest first, within a budget.
 
-Each is trained by its defaults, then by the other settings that its module lists as ``TRIES``, which no default suits.
+Each is trained by its defaults, then by the other settings that its module lists as ``TRIES``, of which no value suits all
+data.
 
 All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
 interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
@@ -237,8 +238,14 @@ def _planned(
     yield Planned(values, job.settings, seconds, option.estimate.peak)
     for tried in registry.tries(name):
         other = merge(values, tried)
+        settings = resolve(other, AUTO).settings
+        if registry.entry(name).closed_form:
+            try:
+                registry.create(name, graph, settings, option.batching)
+            except SettingsError:  # the data lack what it reads, such as times
+                continue
         differs = ", ".join(f"{part}.{key}={value}" for part in tried for key, value in tried[part].items())
-        yield Planned(other, resolve(other, AUTO).settings, seconds, option.estimate.peak, differs)
+        yield Planned(other, settings, seconds, option.estimate.peak, differs)
 
 
 def _tried(
