@@ -21,6 +21,8 @@ from graphmill.evaluation.ranking.per_query import QueryValues
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.auto import FILE, seconds_of
+from graphmill.training.engine import Engine
+from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import FASTER, LEVEL, SHORTEST, Candidate, Choice, chosen_of
 from graphmill.usage.choose import choose
@@ -224,31 +226,56 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert all((each.figure or 0.0) > 0 for each in found.candidates)
 
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.usage.choose import choose
+
+data = Path(sys.argv[1])
+save = CheckpointStore.save
+
+def save_and_end(store, *snapshot, **details):
+    save(store, *snapshot, **details)
+    if list((data.parent / "auto").glob("*/report.json")):  # popularity has finished
+        os.kill(os.getpid(), signal.SIGKILL)
+
+CheckpointStore.save = save_and_end
+choose(data, overrides={"acceleration": {"device": "cpu"}}, systems=["popularity", "mf"])
+"""
+"""A choice that is killed at the first checkpoint of ``mf``."""
+
+
 def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
-    command = ["train", "auto", "--set", f"data={interactions.path}", "--set", "acceleration.device=cpu"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "graphmill.cli", *command], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
-    assert process.stderr is not None
-    assert any(line.startswith("popularity: recall@20") for line in process.stderr)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stderr.close()
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(interactions.path)], check=False)
+    assert killed.returncode == -signal.SIGKILL
     (before,) = (interactions.path.parent / "auto").glob("*/report.json")
     seconds = json.loads(before.read_text())["seconds"]
-    only(monkeypatch, "popularity", "ease", "item_knn")
-    stop = StopRequest()
+    (begun,) = {each.parent.parent for each in before.parent.parent.glob("*/checkpoints/*")} - {before.parent}
+    stop, resumed, resume = StopRequest(), [], Engine.resume
+
+    def noted(engine: Engine, which: str | int = "last") -> list[str]:
+        notes = resume(engine, which)
+        resumed.append((engine.system.name, engine.state.epoch, engine.state.steps > 0))
+        return notes
 
     def interrupt(line: str) -> None:
         if line.startswith("popularity:"):
             stop.request("SIGINT")
 
+    monkeypatch.setattr(Engine, "resume", noted)
+    names = ["popularity", "mf"]
     with pytest.raises(StoppedError, match="goes on"):
-        choose(interactions.path, overrides=CPU, tell=interrupt, stop=stop)
-    found = choose(interactions.path, overrides=CPU)
-    again = next(each for each in found.candidates if each.system == "popularity")
-    assert (Path(again.run), again.seconds) == (before.parent, seconds), "the finished run is reused"
-    assert found.system in ("ease", "item_knn")
+        choose(interactions.path, overrides=CPU, tell=interrupt, stop=stop, systems=names)
+    found = choose(interactions.path, overrides=CPU, systems=names)
+    popularity, factorisation = (
+        next(each for each in found.candidates if each.name == name and each.figure is not None) for name in names
+    )
+    assert (Path(popularity.run), popularity.seconds) == (before.parent, seconds), "the finished run is reused"
+    assert Path(factorisation.run) == begun
+    assert resumed == [("mf", 1, True)], "the unfinished one goes on after its checkpoint"
+    steps = [record["step"] for record in RunDirectory(begun).metrics.read("step")]
+    assert steps == list(range(steps[0], steps[0] + len(steps))), "no step is made twice"
 
 
 @pytest.mark.parametrize(
