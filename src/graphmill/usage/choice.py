@@ -149,7 +149,9 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
         return f"Use {best.name}: it alone has finished ({metric} {best.figure:.4f} on validation)."
     others = [each for each in level if each is not best]
     rival = others[0] if others else ranked[1]
-    how = "level within chance, and not much cheaper" if others else "which is less"
+    how = "level within chance, and not much cheaper"
+    if not others:
+        how = "which is less" if (rival.figure or 0.0) < (best.figure or 0.0) else "which is the same"
     return (
         f"Use {best.name}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.name} has "
         f"{rival.figure:.4f}, {how}."
