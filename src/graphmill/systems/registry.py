@@ -81,7 +81,7 @@ def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dic
 
 def tries(name: str) -> tuple[dict[str, Any], ...]:
     """Other settings than the defaults that a choice of a system tries, by section, since no default suits all data."""
-    return tuple(getattr(import_module(f"{entry(name).module}.settings"), "TRIES", ()))
+    return tuple(getattr(import_module(f"{entry(name).module}.settings"), "TRIES", {}).get(name, ()))
 
 
 def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> tuple[str, str]:

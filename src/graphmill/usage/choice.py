@@ -17,6 +17,9 @@ from graphmill.systems.auto import FEWEST
 
 LEVEL = 0.98
 """Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
+FASTER, SHORTEST = 1.5, 1.0
+"""How many times as long a training must take as another one to cost more, and the seconds below which none does: such
+differences are chance."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,8 @@ class Choice:
 
 
 def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
-    """The cheapest of the systems that are level with the best within chance."""
+    """The cheapest of the systems that are level with the best within chance; of equally cheap ones the first of
+    ``candidates``."""
     finished = sorted((each for each in candidates if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
@@ -114,7 +118,9 @@ def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) 
     least = LEVEL * first.mean
     best_of = {each.system: each for each in reversed(ranked)}  # of each system its best settings
     level = [each for each in best_of.values() if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
-    chosen = min(level, key=lambda each: each.seconds)
+    quickest, order = min(each.seconds for each in level), [each.run for each in candidates]
+    cheap = [each for each in level if not _costs_more(each.seconds, quickest)]
+    chosen = min(cheap, key=lambda each: order.index(each.run))
     text = _sentence(chosen, level, ranked, first.metric)
     if len(first.values) < FEWEST:
         text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
@@ -123,11 +129,18 @@ def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) 
     return Choice(*about, (*ranked, *rest))
 
 
+def _costs_more(seconds: float, other: float) -> bool:
+    """Whether a training of so many seconds costs more than one of ``other`` seconds."""
+    return seconds > max(FASTER * other, SHORTEST)
+
+
 def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate], metric: str) -> str:
     best = ranked[0]
     if chosen is not best:
-        times = best.seconds / chosen.seconds if chosen.seconds else 1.0
-        cheaper = f"{times:.0f} times cheaper" if times >= 1.5 else "cheaper"
+        cheaper = "and about as cheap"
+        if _costs_more(best.seconds, chosen.seconds):
+            times = best.seconds / max(chosen.seconds, SHORTEST)
+            cheaper = f"{times:.0f} times cheaper" if times >= FASTER else "cheaper"
         return (
             f"Use {chosen.name}: level with {best.name} within chance ({metric} {chosen.figure:.4f} beside "
             f"{best.figure:.4f} on validation), {cheaper}."
@@ -136,7 +149,9 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
         return f"Use {best.name}: it alone has finished ({metric} {best.figure:.4f} on validation)."
     others = [each for each in level if each is not best]
     rival = others[0] if others else ranked[1]
-    how = "level within chance, and not cheaper" if others else "which is less"
+    how = "level within chance, and not much cheaper"
+    if not others:
+        how = "which is less" if (rival.figure or 0.0) < (best.figure or 0.0) else "which is the same"
     return (
         f"Use {best.name}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.name} has "
         f"{rival.figure:.4f}, {how}."

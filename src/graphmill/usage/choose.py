@@ -1,6 +1,7 @@
 """Chooses the system for a graph: trains all that suit its data, cheapest first, within a budget.
 
-Each is trained by its defaults, then by the other settings that its module lists as ``TRIES``, which no default suits.
+Each is trained by its defaults, then by the other settings that its module lists as ``TRIES``, of which no value suits all
+data.
 
 All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
 interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
@@ -36,6 +37,7 @@ from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
 from graphmill.systems.auto import AUTO, FILE, seconds_of
+from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import Candidate, Choice, chosen_of
@@ -163,7 +165,8 @@ class _Watch:
 @dataclass(frozen=True)
 class Planned:
     """A system that suits the graph and fits into memory: its settings as ``values`` and parsed, the estimated seconds of
-    its training (0 for a closed form, whose memory orders it), the planned bytes, and what differs from its defaults."""
+    its training (0 for a closed form that takes seconds, whose memory orders it), the planned bytes, and what differs from
+    its defaults."""
 
     values: Mapping[str, Any]
     settings: Any
@@ -199,7 +202,7 @@ def _candidates(
                 others.append(Candidate(name, "no time", "the budget was used up before its time could be estimated"))
                 continue
             try:
-                fitting += _planned(name, graph, shared, given)
+                fitting += _planned(name, graph, shared, given, limit)
             except GraphmillError as error:
                 state = "too large" if isinstance(error, ResourceError) else "does not suit"
                 tell(f"{name} {state}: {error}")
@@ -210,7 +213,9 @@ def _candidates(
         yield from sorted(fitting, key=lambda each: (each.seconds, each.memory))
 
 
-def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping[str, Any]) -> Iterator[Planned]:
+def _planned(
+    name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping[str, Any], limit: _Limit
+) -> Iterator[Planned]:
     """The system by its defaults, then by the other settings that are tried.
 
     Raises:
@@ -223,8 +228,8 @@ def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping
     job, seconds = resolve(values, AUTO), 0.0
     if registry.entry(name).closed_form:
         plan = plan_run(job, graph, AUTO)
-        registry.create(name, graph, job.settings, plan.batching)
-        option = plan.option
+        system = cast(ClosedFormSystem, registry.create(name, graph, job.settings, plan.batching))
+        option, seconds = plan.option, system.sampled_seconds() if limit.left else 0.0
     else:
         run = estimate_run(job, graph, AUTO)
         if run.chosen is None:
@@ -233,8 +238,14 @@ def _planned(name: str, graph: TypedGraph, shared: SharedQueries, given: Mapping
     yield Planned(values, job.settings, seconds, option.estimate.peak)
     for tried in registry.tries(name):
         other = merge(values, tried)
+        settings = resolve(other, AUTO).settings
+        if registry.entry(name).closed_form:
+            try:
+                registry.create(name, graph, settings, option.batching)
+            except SettingsError:  # the data lack what it reads, such as times
+                continue
         differs = ", ".join(f"{part}.{key}={value}" for part in tried for key, value in tried[part].items())
-        yield Planned(other, resolve(other, AUTO).settings, seconds, option.estimate.peak, differs)
+        yield Planned(other, settings, seconds, option.estimate.peak, differs)
 
 
 def _tried(

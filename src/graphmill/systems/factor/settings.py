@@ -86,3 +86,7 @@ class FactorSettings(LinkSettings):
         if self.system != "transe":
             return self.system
         return "transe_l1" if self.model.distance == "l1" else "transe_l2"
+
+
+TRIES = {name: tuple({"objective": {"n3": n3}} for n3 in (0.02, 0.1)) for name in ("complex", "distmult")}
+"""The more links determine a node's vector, the less norm it needs."""

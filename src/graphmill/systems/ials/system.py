@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
@@ -63,7 +64,18 @@ class IalsSystem(ItemClosedForm):
             best = max(best, (value, arrays), key=lambda each: each[0])
         return best[1]
 
-    def _fit(self, met: sp.csr_matrix, regularisation: float, poll: Callable[[], None]) -> dict[str, np.ndarray]:
+    def sampled_seconds(self) -> float:
+        """By the time of one iteration."""
+        met, m = matrix_of(known(self.view.train), self.view.num_items), self.settings.model
+        started = time.perf_counter()
+        self._fit(met, WITHOUT_VALIDATION, lambda: None, 1)
+        tried = 1 if m.regularisation or not len(self.view.valid) else len(REGULARISATIONS)
+        return (time.perf_counter() - started) * m.iterations * tried
+
+    def _fit(
+        self, met: sp.csr_matrix, regularisation: float, poll: Callable[[], None], iterations: int = 0
+    ) -> dict[str, np.ndarray]:
+        """The vectors after so many iterations, 0: those of the settings."""
         from implicit.cpu.als import AlternatingLeastSquares
 
         m = self.settings.model
@@ -72,7 +84,7 @@ class IalsSystem(ItemClosedForm):
             factors=m.embedding_dim,
             regularization=self.penalty(regularisation) / m.unobserved_weight,
             alpha=1.0 + 1.0 / m.unobserved_weight,
-            iterations=m.iterations,
+            iterations=iterations or m.iterations,
             num_threads=torch.get_num_threads(),
             random_state=self.settings.training.seed,
         )

@@ -41,5 +41,5 @@ class MfSettings(RecommenderSettings):
     training: MfTraining = setting(MfTraining(), "Length and optimizer")
 
 
-TRIES = ({"objective": {"regularisation": 0.1}},)
+TRIES = {"mf": ({"objective": {"regularisation": 0.1}},)}
 """λ = 0.3 is too much where users have many items each."""

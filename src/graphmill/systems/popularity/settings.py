@@ -21,3 +21,7 @@ class PopularitySettings(ClosedFormRecommenderSettings):
     system: Literal["popularity"] = setting("popularity", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: PopularityModel = setting(PopularityModel(), "The model")
+
+
+TRIES = {"popularity": tuple({"model": {"days": days}} for days in (1, 7, 30, 365))}
+"""What is new, of the season, or neither; left out where interactions have no times."""
