@@ -7,6 +7,7 @@ Dagster finds a duplicate name only when everything is loaded, and does not name
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -100,13 +101,19 @@ def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:
     attributes."""
     for path in sorted(folder.rglob("*.y*ml")):
         try:
-            documents = list(yaml.compose_all(path.read_text(encoding="utf-8"), yaml.SafeLoader))
+            documents = _composed(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             continue
         for number, document in enumerate(documents):
             parts = _mapping(document)
             kind = str(getattr(parts.get("type"), "value", "")).rpartition(".")[2]
             yield path, number, kind, _mapping(parts.get("attributes"))
+
+
+@lru_cache(maxsize=256)
+def _composed(text: str) -> list[yaml.Node]:
+    """The documents of a file with this text. Every component of a project reads all its files."""
+    return list(yaml.compose_all(text, yaml.SafeLoader))
 
 
 def _names(folder: Path, root: Path) -> Iterator[Named]:

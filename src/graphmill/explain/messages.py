@@ -20,6 +20,9 @@ from graphmill.systems.hgt.model import HGT, HGTLayer
 
 Relations = Sequence[tuple[int, int]]
 """Source and target type of each relation."""
+Attended = tuple[Tensor | None, Tensor, Tensor]
+"""Of one type: its edges' messages [edges, heads, width] (None without a relation into it), their targets and their
+pairs int64 [edges]."""
 FEWEST_STEPS = 16
 _TOLERANCE = 0.01
 """Largest error of the sum of the shares, relative to the score (or to 1 if it is smaller). With a larger error the
@@ -47,8 +50,11 @@ def integrated_shares(
         for n in range(len(relations))
     ]  # fmt: skip
 
+    with torch.no_grad():  # the mask changes only what follows the first layer's messages
+        first = _attended(encoder, 0, hood, relations, graph, inputs)
+
     def value(mask: Tensor) -> Tensor:
-        return score(masked_embeddings(encoder, hood, relations, graph, inputs, mask))
+        return score(masked_embeddings(encoder, hood, relations, graph, inputs, first, mask))
 
     count = len(hood.pairs)
     with torch.no_grad():
@@ -74,36 +80,49 @@ def masked_embeddings(
     relations: Relations,
     graph: Sequence[tuple[Tensor, Tensor, Tensor]],
     inputs: Sequence[Tensor],
+    first: Sequence[Attended],
     mask: Tensor,
 ) -> list[Tensor]:
-    """Per type the seeds' embeddings, with each message multiplied by the ``mask`` [pairs] of its pair. Memory grows
-    with edges × width."""
+    """Per type the seeds' embeddings, with each message multiplied by the ``mask`` [pairs] of its pair. ``first``: the
+    messages of the first layer. Memory grows with edges × width."""
     x = list(inputs)
     for number in range(len(encoder.layers)):
         layer = encoder.layer(number)
-        counts = hood.counts[number + 1]
-        receivers = [rows[:count] for rows, count in zip(x, counts.tolist(), strict=True)]
-        both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
-        arrived = _messages(layer, number, hood, relations, graph, receivers, both, mask)
-        out = layer.update_all(receivers, arrived)
+        attended = _attended(encoder, number, hood, relations, graph, x) if number else first
+        receivers = [rows[:count] for rows, count in zip(x, hood.counts[number + 1].tolist(), strict=True)]
+        out = layer.update_all(
+            receivers, [_sums(layer, rows, *each, mask) for rows, each in zip(receivers, attended, strict=True)]
+        )
         x = encoder.finish_all(number, out)
     return [encoder.head(t, rows) for t, rows in enumerate(x)]
 
 
-def _messages(
-    layer: HGTLayer,
+def _sums(
+    layer: HGTLayer, rows: Tensor, messages: Tensor | None, target: Tensor, pair: Tensor, mask: Tensor
+) -> Tensor | None:
+    """The masked sum of each receiver's messages [receivers, width]; None for a type without a relation into it."""
+    if messages is None:
+        return None
+    summed = messages.new_zeros(len(rows), layer.num_heads, layer.out_dim // layer.num_heads)
+    return summed.index_add(0, target, messages * mask[pair][:, None, None]).flatten(1)
+
+
+def _attended(
+    encoder: HGT,
     number: int,
     hood: Neighbourhood,
     relations: Relations,
     graph: Sequence[tuple[Tensor, Tensor, Tensor]],
-    receivers: Sequence[Tensor],
-    both: Sequence[Tensor | None],
-    mask: Tensor,
-) -> list[Tensor | None]:
+    x: Sequence[Tensor],
+) -> list[Attended]:
+    """The messages of a layer's edges, weighted by attention, per target type."""
+    layer = encoder.layer(number)
     heads = layer.num_heads
     width = layer.out_dim // heads
-    result: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
+    receivers = [rows[:count] for rows, count in zip(x, hood.counts[number + 1].tolist(), strict=True)]
+    both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
     queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
+    result: list[list[tuple[Tensor, Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
     for r, (source_type, target_type) in enumerate(relations):
         edges = hood.layer_edges(number, r, target_type)
         src, dst, pair = (part[edges] for part in graph[r])
@@ -114,22 +133,19 @@ def _messages(
         keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
         values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
         logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
-        result[target_type].append((logits, values[src] * mask[pair][:, None, None], dst))
-    out: list[Tensor | None] = []
+        result[target_type].append((logits, values[src], dst, pair))
+    out: list[Attended] = []
     for t, rows in enumerate(receivers):
-        if not layer.is_target[t]:
-            out.append(None)
-            continue
+        none = torch.zeros(0, dtype=torch.int64, device=rows.device)
         if not result[t]:
-            out.append(rows.new_zeros(len(rows), layer.out_dim))
+            out.append((rows.new_zeros(0, heads, width) if layer.is_target[t] else None, none, none))
             continue
-        logits, values, dst = (torch.cat(parts) for parts in zip(*result[t], strict=True))
+        logits, values, dst, pair = (torch.cat(parts) for parts in zip(*result[t], strict=True))
         highest = logits.new_full((len(rows), heads), -math.inf)
         highest = highest.scatter_reduce(0, dst[:, None].expand_as(logits), logits.detach(), "amax")
         weights = (logits - highest[dst]).exp()
         total = logits.new_zeros(len(rows), heads).index_add(0, dst, weights)
-        messages = (weights / total[dst])[:, :, None] * values
-        out.append(values.new_zeros(len(rows), heads, width).index_add(0, dst, messages).flatten(1))
+        out.append(((weights / total[dst])[:, :, None] * values, dst, pair))
     return out
 
 
