@@ -59,6 +59,14 @@ def test_every_asset_shows_what_it_is(repository: Path) -> None:
         assert node.group_name.startswith(f"{node.key.path[0]}_"), node.key
 
 
+def test_validation_runs_before_a_ranking_that_is_ready_too(repository: Path) -> None:
+    """The report that the ranking writes would draw and measure the vectors once more."""
+    definitions = dg.load_from_defs_folder(path_within_project=repository / "src" / "graphmill")
+    tags = {node.name: node.tags for node in definitions.resolve_job_def("biomed_refresh").nodes}
+    priority = {name: int(of.get("dagster/priority", 0)) for name, of in tags.items()}
+    assert priority["biomed__hgt_validation"] > priority["biomed__hgt_ranking"]
+
+
 def test_dg_check_defs_passes(repository: Path) -> None:
     command = [str(Path(sys.executable).parent / "dg"), "check", "defs", "--use-active-venv"]
     done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)

@@ -46,6 +46,8 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
         ),
         checks=checks_of(plan),
         page=_page,
+        # Before other ready steps: the report that the ranking writes then takes figures and pictures from here.
+        more={"op_tags": {"dagster/priority": "1"}},
     )
 
 

@@ -64,6 +64,8 @@ def compile_functions(compilables: list[Compilable], mode: str, trial: Callable[
     torch's own limit of recompilations, a function runs uncompiled.
     """
     torch._dynamo.reset()
+    # The compiler has a flag of its own, which only this function sets.
+    torch.use_deterministic_algorithms(torch.are_deterministic_algorithms_enabled(), warn_only=True)
     before, started = graphs_compiled(), time.perf_counter()
     for each in compilables:
         compiled = torch.compile(getattr(each.owner, each.attribute), mode=None if mode == "default" else mode)

@@ -89,8 +89,9 @@ def configure_torch(device: torch.device, processes: int) -> int:
     torch.set_num_threads(threads)
     # Without it, cuBLAS may compute the same product in different orders. cuBLAS reads it at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # warn_only: an operator without a deterministic form on this device is named in the log, and the run continues.
-    torch.use_deterministic_algorithms(device.type in DETERMINISTIC, warn_only=True)
+    # warn: an operator without a deterministic form on this device is named in the log, and the run continues.
+    # Not use_deterministic_algorithms: it imports torch's compiler, which takes a second.
+    torch.set_deterministic_debug_mode("warn" if device.type in DETERMINISTIC else "default")
     # Otherwise torch fills every array that it allocates, which costs time. It does so to find reads of uninitialised
     # memory.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
