@@ -57,11 +57,15 @@ def link_model_with(restored: Restored, tables: IngestResult, source: str) -> Li
         known = np.concatenate([block.vectors for block in system.embeddings(model)])
         vectors = by_type(restored.graph, known, new, joined.later)
         return LinkModel(
-            restored.run.path, graph, registry.exported_scorer(system.name, arrays, vectors), restored.used
+            restored.run.path,
+            graph,
+            registry.exported_scorer(system.name, arrays, vectors),
+            restored.used,
+            later_edges=True,
         )
     grown = registry.create(system.name, graph, restored.job.settings, restored.job.batching)
     grown.to(restored.job.device)
-    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used)
+    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used, later_edges=True)
 
 
 def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder: Path) -> TypedGraph:
