@@ -39,10 +39,10 @@ def grown_link_model(
     """
     restored = restore(run)
     name, entry = restored.system.name, restored.entry
-    if entry.recommends or (entry.vectors and not entry.new_nodes):
+    if not entry.scores_later:
         raise SettingsError(
-            f"--edges: {name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
-            "spectral can"
+            f"--edges: {name} cannot score links of nodes that it was not trained with; "
+            f"{registry.names_with('scores_later')} can"
         )
     return link_model_with(restored, read_edges(edges, format, **(settings or {})), edges)
 

@@ -125,9 +125,9 @@ def link_model(run: str | Path) -> LinkModel:
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. For HGT this avoids message passing, for a blend the making of its parts. Other
-    runs are scored from their checkpoint, on their own device, if they have one."""
-    return manifest["system"] in ("blend", "hgt") or not (path / "checkpoints").is_dir()
+    """Whether to score from the export. Where vectors are made from the graph (as those of new nodes are) this avoids the
+    making. Other runs are scored from their checkpoint, on their own device, if they have one."""
+    return entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
@@ -301,21 +301,12 @@ def write_links(
 
 
 def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
-    """The edges that explain the best links, if the system's scores are sums over edges. Without training the explainers
-    do not know later nodes, so a model with later edges has none."""
+    """The edges that explain the best links, if the system has explanations. They are of the graph of the training and do
+    not know later nodes, so a model with later edges has none."""
     from graphmill.usage.explain import EdgeEvidence
 
-    if (
-        model.later_edges
-        or not settings.explained_links
-        or RunDirectory(model.path).read_json("settings.json")["system"]
-        not in (
-            "blend",
-            "hgt",
-            "knn",
-            "spectral",
-        )
-    ):
+    system = RunDirectory(model.path).read_json("settings.json")["system"]
+    if model.later_edges or not settings.explained_links or not entry(system).explains:
         return []
     names = model.graph.node_table()["name"]
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]
