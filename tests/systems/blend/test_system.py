@@ -200,6 +200,19 @@ def test_a_finished_part_of_another_run_is_copied(blend: Restored, graph: TypedG
     assert restore(other).system.name == "blend"
 
 
+def test_a_finished_run_of_complex_with_the_parts_settings_is_copied(graph: TypedGraph, tmp_path: Path) -> None:
+    own = complex_part.complex_values(graph, 0, "cpu")
+    alone = Path(train(own, "test", root=str(tmp_path / "complex"))["run_dir"])
+    defaults = {"system": "complex", "data": str(graph.path), "acceleration": {"device": "cpu"}}
+    other = parse_settings(defaults | {"preset": "none"}, "x").objective.relation_weight
+    assert other != own["objective"]["relation_weight"]
+    values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "complex"]})
+    found = Path(train(values, "test", root=str(tmp_path / "blend"))["run_dir"])
+    (copied,) = (found / parts.PARTS / "complex").glob("*")
+    assert copied.name == alone.name
+    assert (copied / "report.json").read_bytes() == (alone / "report.json").read_bytes()
+
+
 def test_a_blend_that_was_killed_in_a_part_goes_on_with_it(blend: Restored, graph: TypedGraph, tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(yaml.safe_dump(values_of(graph)))
