@@ -59,7 +59,6 @@ TYPE_FIGURES = {
     "type_cosine_max": "cosine",
     "type_rank_share_min": "rank_share",
     "type_rank_min": "effective_rank",
-    "type_top1_max": "top1_ratio",
 }
 _BOUNDS = tuple(own for check in CHECKS for own in check.thresholds if own.name in FIGURES | TYPE_FIGURES)
 

@@ -125,7 +125,7 @@ def _row(
     found: DriftReport = drift_report(drift_figures(before, after), graph_difference(same, graph))
     overall, names = found.figures.overall, " + ".join(finding.name for finding in found.findings)
     note = (
-        f"{names}; overlap@10 {overall.overlap_10:.3f}, @50 {overall.overlap_50:.3f}, CKA {overall.cka:.3f}, "
+        f"{names}; overlap@10 {overall.overlap_10:.3f}, CKA {overall.cka:.3f}, "
         f"cosine after alignment {overall.cosine_aligned:.3f}"
     )
     return card.row(

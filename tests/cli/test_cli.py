@@ -111,7 +111,7 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
 
 def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
     found = json.loads(run("rank", trained["run_dir"], "--json").stdout)
-    assert set(found["figures"]) == {"model", "degree", "knn", "random"}
+    assert set(found["figures"]) == {"model", "degree", "knn"}
     assert found["against"]["best"] in ("degree", "knn")
     assert {verdict["name"] for verdict in found["verdicts"]} >= {"mrr_over_best_baseline"}
     assert found["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])

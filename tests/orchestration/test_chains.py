@@ -88,7 +88,7 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
     instance, _ = run("watch", "watch", "tisasrec")
     with instance:
         ranking = metadata(instance, "watch", "tisasrec_ranking")
-        for name in ("popularity", "item-kNN", "the items that most often follow"):
+        for name in ("popularity", "item-kNN", "a Markov chain"):
             assert name in ranking["beside_the_baselines"]
         found = metadata(instance, "watch", "tisasrec_recommendations")
         assert (found["dagster/row_count"], found["users"]) == (6000, 300)

@@ -6,22 +6,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from graphmill.errors import SettingsError, TrainingError
+from graphmill.errors import ResourceError, SettingsError, StoppedError, TrainingError
 from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.train import train
-from graphmill.search import study as module
 from graphmill.search.leaderboard import leaderboard
 from graphmill.search.study import open_search, run_search
 from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.signals import StopRequest
 from tests.training.cases import CASES, recommender_graph
 
 optuna = pytest.importorskip("optuna")
@@ -143,32 +143,19 @@ def test_other_mistakes_of_the_section(graph: str) -> None:
 
 
 @pytest.fixture
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Trials train here and not in processes of their own, which is what takes the time; the settings that were trained."""
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The settings of the trainings, in order."""
     made: list[dict[str, Any]] = []
 
-    on_epoch = RunListener.on_epoch
-
-    def run(
-        values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any, **more: Any
-    ) -> Any:
+    def recorded(values: Mapping[str, Any], *arguments: Any, **options: Any) -> Any:
         made.append(dict(values))
+        return train(values, *arguments, **options)
 
-        def told(listener: RunListener, record: dict[str, Any]) -> None:
-            on_epoch(listener, record)
-            tell(record)  # which ends a bad trial
-
-        with monkeypatch.context() as patch:
-            patch.setattr(RunListener, "on_epoch", told)
-            return train(values, where, root=str(root), **more), ""
-
-    monkeypatch.setattr(module, "run_process", run)
+    monkeypatch.setattr("graphmill.runs.train.train", recorded)
     return made
 
 
-def test_validation_decides_and_the_test_is_not_read(
-    graph: str, tmp_path: Path, in_this_process: list[dict[str, Any]]
-) -> None:
+def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     space = {"training.learning_rate": {"low": 1e-7, "high": 0.1, "log": True}, "model.embedding_dim": [4, 8]}
     values = settings_of(graph, space, trials=4, seeds=2)
     wanted = open_search(values, "settings.yaml", str(tmp_path))
@@ -189,16 +176,14 @@ def test_validation_decides_and_the_test_is_not_read(
     assert (tmp_path / "live/current/embeddings.parquet").is_file()
     # The same call makes no further trial; with more it goes on and draws others.
     run_search(wanted)
-    assert len(in_this_process) == 8
+    assert len(trained) == 8
     more = open_search(values | {"search": values["search"] | {"trials": 5}}, "settings.yaml", str(tmp_path))
     run_search(more)
-    rates = {each["training"]["learning_rate"] for each in in_this_process}
+    rates = {each["training"]["learning_rate"] for each in trained}
     assert len(rates) == 5
 
 
-def test_a_bad_trial_is_ended_early_and_counted(
-    graph: str, tmp_path: Path, in_this_process: list[dict[str, Any]]
-) -> None:
+def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     """Five good trials and a bad sixth, in the order of the queue."""
     space = {"training.learning_rate": [0.1, 0.09, 0.08, 0.07, 0.06, 1e-9]}
     values = settings_of(graph, space, trials=6, seeds=1)
@@ -219,26 +204,53 @@ def test_a_bad_trial_is_ended_early_and_counted(
     assert epochs == {0.1: 6, 0.09: 6, 0.08: 6, 0.07: 6, 0.06: 6, 1e-9: 2}
     # It counts as a trial and as time, and has no place among the finished ones.
     run_search(wanted)
-    assert len(in_this_process) == 6
+    assert len(trained) == 6
     found = leaderboard(wanted, study)
     assert (len(found.entries), found.pruned, found.failed) == (5, 1, 0)
     assert found.seconds > sum(e.seconds for e in found.entries)
 
 
 def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "run_process", lambda *_, **__: ({}, "the loss is not finite"))
+    def fails(*_: Any, **__: Any) -> None:
+        raise ResourceError("the loss is not finite")
+
+    monkeypatch.setattr("graphmill.runs.train.train", fails)
     wanted = open_search(settings_of(graph, {"model.embedding_dim": [4, 8]}), "settings.yaml", str(tmp_path))
     with pytest.raises(TrainingError, match="5 trials in a row failed; the last: the loss is not finite"):
         run_search(wanted)
 
 
-def test_the_budget_bounds_the_trials(graph: str, tmp_path: Path, in_this_process: list[dict[str, Any]]) -> None:
+def test_a_stop_ends_the_trial_with_a_checkpoint_and_the_search_goes_on(
+    graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings_of(graph, {"model.embedding_dim": [4, 8]}, trials=1)
+    values["training"] = {**values["training"], "epochs": 40, "patience_epochs": 0}
+    wanted, stop, on_epoch = open_search(values, "settings.yaml", str(tmp_path)), StopRequest(), RunListener.on_epoch
+
+    def stopping(listener: RunListener, record: dict[str, Any]) -> None:
+        on_epoch(listener, record)
+        if record["epoch"] == 3:
+            stop.request("a test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunListener, "on_epoch", stopping)
+        with pytest.raises(StoppedError, match="stopped"):
+            run_search(wanted, stop=stop)
+    assert list(wanted.folder.glob("runs/*/checkpoints/*.safetensors"))
+    monkeypatch.setattr("graphmill.search.study._is_alive", lambda process: False)  # as after the end of the command
+    said: list[str] = []
+    assert [trial.state.name for trial in run_search(wanted, said.append).get_trials()] == ["FAIL", "COMPLETE"]
+    assert "was under way when its search ended" in said[0]
+    assert len(list((wanted.folder / "runs").iterdir())) == 1
+
+
+def test_the_budget_bounds_the_trials(graph: str, tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     values = settings_of(graph, {"model.embedding_dim": [4, 8, 16]}, trials=50, budget_seconds=1)
     values["training"] = {**values["training"], "epochs": 60, "patience_epochs": 0}
     wanted = open_search(values, "settings.yaml", str(tmp_path))
     said: list[str] = []
     run_search(wanted, said.append)
-    assert len(in_this_process) < 50
+    assert len(trained) < 50
     assert "budget of 1 s is used up" in said[-1]
 
 

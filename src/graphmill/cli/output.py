@@ -78,7 +78,7 @@ def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
     ``truth`` and ``judgements``.
     """
-    about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if ranking.get(name)}
+    about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
     rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
     rest += ["question", "answer", "truth", "judgements"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}

@@ -41,6 +41,7 @@ def rank(
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
     from graphmill.predictions.settings import RankSettings
+    from graphmill.reports.verdict import run_verdict
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
@@ -65,8 +66,8 @@ def rank(
         print_json(ranking_json(ranking))
         return
     show_ranking(str(run), ranking)
-    if ranking.get("advice"):
-        print(ranking["advice"])
+    if "beside" in ranking:
+        print(run_verdict(run).sentence)
 
 
 @app.command(rich_help_panel=JUDGE)

@@ -52,7 +52,7 @@ DRIFT_CHECKS = (
             "Vectors belong to the same ids as before. If not: do not promote; compare how ids and rows are paired.",
         ),
         ("ids_permuted",),
-        "moved",
+        "overlap",
     ),
     DriftCheck(
         Check(
@@ -64,7 +64,6 @@ DRIFT_CHECKS = (
     ),
 )
 
-PICTURES = {"overlap": "what was kept", "moved": "the nodes that moved most"}
 PLOTTED = ("changed", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
@@ -114,7 +113,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
     overall = report["overall"]
-    kept = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
+    kept = ("overlap_10", "cka", "cosine_raw", "cosine_aligned", "residual")
     names = (*kept, "shared", "new", "vanished")
     figures = scalars({"changed": report["changed"], **{n: overall.get(n) for n in names}})
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
@@ -139,11 +138,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "graph": dg.MetadataValue.md(_graph_table(report["graph"])),
         "report": dg.MetadataValue.path(f"{folder}/drift.json"),
     }
-    pictures = {
-        name: Picture(step.path(f"{folder}/{name}.png").read_bytes(), f"{folder}/{name}.png", title)
-        for name, title in PICTURES.items()
-        if step.path(f"{folder}/{name}.png").is_file() and (name == "overlap" or step.plan.abilities.vectors)
-    }
+    drawn = f"{folder}/overlap.png"
+    pictures = {"overlap": Picture(step.path(drawn).read_bytes(), drawn, "what was kept")}
     pages = describe(step)  # the summary links the report that this writes
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, pictures=pictures)
     return step.result(

@@ -17,12 +17,12 @@ from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.files import path_text
-from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
 from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.parquet import ParquetTable
+from graphmill.reports.validation import types_without_vectors
 
 BLOCK_ROWS = 4096
 COLUMNS = {
@@ -177,8 +177,9 @@ def _check_results(
     neighbourhoods = neighbourhood_groups(graph) if len(vectors) == graph.num_nodes else None
     figures, bounds = row_figures(vectors, BLOCK_ROWS, neighbourhoods), step.plan.checks
     dim, lonely = int(step.report.result["dim"]), int(figures.unconnected.sum())
-    without = types_without_vectors(step.plan, rows, vectors)
-    counted = ~np.isin(texts(rows["node_type"]), without)
+    names, codes = np.unique(texts(rows["node_type"]), return_inverse=True)
+    without = types_without_vectors(codes, names.tolist(), vectors)
+    counted = ~np.isin(names[codes], without)
     broken, dead = int((~figures.finite).sum()), int((figures.dead & counted).sum())
     absent = f"; the system has no vectors for {', '.join(without)}" if without else ""
     absent += f"; and {lonely:,} of nodes without a training edge, of which nothing is known" if lonely else ""
@@ -193,16 +194,6 @@ def _check_results(
         step.check(ALIVE, dead <= bounds.dead_rows_max, f"{dead} dead rows{absent}", metadata={"rows": dead}),
         step.check(SPREAD, cosine < collapse, spread, metadata={"mean cosine": float(cosine)}),
     ]
-
-
-def types_without_vectors(plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
-    """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them."""
-    if not plan.abilities.recommends:
-        return []
-    kinds = texts(rows["node_type"])
-    empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))
-    names = [str(name) for name in dict.fromkeys(kinds)]
-    return [name for name in names if name not in (USER, ITEM) and empty[kinds == name].all()]
 
 
 def texts(column: pa.ChunkedArray) -> NDArray[np.object_]:

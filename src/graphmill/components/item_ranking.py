@@ -10,6 +10,7 @@ from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table as markdown
 from graphmill.evaluation.pictures.comparisons import grouped_bars
+from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
 from graphmill.reports.ranking_tables import ranking_tables
@@ -33,16 +34,7 @@ PROTOCOLS = {
     "new": "full ranking, only targets new to their user, among the items new to the user",
 }
 """Prefixes for the model under another protocol. Every other prefix is a simpler model."""
-ABOUT = {
-    "popularity": "popularity",
-    "recent": "popularity of late",
-    "markov": "the items that most often follow the last item",
-    "item_knn": "similar items (item-kNN)",
-    "session_knn": "similar items to the last ones (item-kNN over sessions)",
-    "repeats": "the items that the user has taken most often and most recently",
-    "ease": "EASE",
-    "mf": "matrix factorisation, trained on the same data",
-}
+ABOUT = {"recent": "popularity of late", **SIMPLER}
 
 PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
 """Numbers to plot over several retrainings, in addition to the metric that chose the epoch."""
@@ -119,8 +111,7 @@ def _summary(step: Step, report: Mapping[str, Any]) -> str:
     """The verdict, and whether the figures are optimistic."""
     text = run_verdict(step.path(step.run_dir)).text
     chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if report.get("selected_on") == "test" else ""
-    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # without the path; the check has it
-    return f"{text}{chosen}" + (f" {advice.removesuffix('.')}." if advice else "")
+    return f"{text}{chosen}"
 
 
 def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:
@@ -129,5 +120,4 @@ def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapp
         return step.check(BEATS, True, "no baseline was measured (evaluation.baselines)", "warn")
     text = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
     text += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
-    text += f". {report['advice']}" if report.get("advice") else ""
     return ratio_result(step, BEATS, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")

@@ -1,4 +1,4 @@
-"""Shows a ranking of links by relation, beside degree, random and the baselines."""
+"""Shows a ranking of links by relation, beside degree and the other baselines."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,15 +23,6 @@ BEATS_BASELINES = Check(
     "checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"
-BASELINES = {
-    "degree": "degree_only",
-    "recent": "degree_of_late",
-    "knn": "knn",
-    "spectral": "spectral",
-    "complex": "complex",
-    "random": "random",
-}
-"""Scorers besides the model: their names in the report → their labels."""
 RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
 """Ratios with a check of the asset; the ratio to the best baseline has its own check."""
 PLOTTED = ("mrr", "hits@10", "micro_mrr", "macro_mrr", RATIO, "mrr_over_degree")
@@ -50,7 +41,6 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     other = "micro" if average == "macro" else "macro"
     figures, others = comparison[average], comparison[other]
     rows = tuple(ComparedRelation(**row) for row in comparison["relations"])
-    labels = {name: label for name, label in BASELINES.items() if name in figures}
     ratio, values = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
@@ -61,7 +51,9 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         others=scalars(values | comparison["ratios"] | interval),
         pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
-        baselines={label: figures[name] | {f"{other}_mrr": others[name]["mrr"]} for name, label in labels.items()},
+        baselines={
+            name: values | {f"{other}_mrr": others[name]["mrr"]} for name, values in figures.items() if name != "model"
+        },
     )
     checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
     return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks
@@ -69,7 +61,7 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     mrr = relation["mrr"]
-    baselines = {f"mrr_{label}": mrr[name] for name, label in BASELINES.items() if name in mrr}
+    baselines = {f"mrr_{name}": value for name, value in mrr.items() if name != "model"}
     return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **baselines}
 
 

@@ -13,7 +13,7 @@ from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
-from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, memory_curve, metric_curve
+from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, records, scalars
@@ -206,7 +206,6 @@ def _pictures(plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapp
     folder, pictures = str(result["run_dir"]), {}
     if len(epochs) >= FEWEST_DRAWN:
         pictures["loss_curve"] = Picture(loss_curve(epochs), f"{folder}/losses.png", "loss")
-        pictures["memory_curve"] = Picture(memory_curve(epochs), f"{folder}/memory.png", "memory")
     if sum(bool(record.get("valid")) for record in epochs) >= FEWEST_DRAWN:
         png = metric_curve(epochs, selection=plan.selection_metric)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}

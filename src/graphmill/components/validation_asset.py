@@ -5,34 +5,23 @@ from dataclasses import asdict
 from typing import Any
 
 import dagster as dg
-import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from graphmill.components.embeddings_asset import read_vectors, texts, types_without_vectors
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
-from graphmill.errors import InputError
-from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.check import Group, Verdict, bounds_sentence, setting_names
 from graphmill.evaluation.health.checks import CHECKS, GROUPS, HealthThresholds
 from graphmill.evaluation.health.figures import TypeFigures
-from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.health.report import HealthReport
 from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
 from graphmill.evaluation.probe import LabelSettings
-from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.queries import link_queries
-from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
-from graphmill.reports.validation import write_health
+from graphmill.reports.validation import validate, with_vectors, write_health
 from graphmill.usage.probe import keep_probe, probe_embeddings
 
-# Number of links per relation for the ranking by cosine: enough to detect shuffled ids within seconds.
-SIGNAL_QUERIES = 200
 FOLDER = "validation"
 LABELS = Check(
     "labels_known",
@@ -63,46 +52,24 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
 def checks_of(plan: ModelPlan) -> list[Check]:
     """The checks of the asset for this kind of system."""
     probed = [LABELS] if plan.validation.labels.file else []
-    return [NAMED, *(Check(each.name, each.text) for each in groups_of(plan)), *probed]
-
-
-def groups_of(plan: ModelPlan) -> list[Group]:
-    """The groups of health checks for this kind of system."""
-    return [each for each in GROUPS if each.of_items or not plan.abilities.recommends]
+    return [NAMED, *(Check(each.name, each.text) for each in GROUPS), *probed]
 
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
     """The report, which is also written into the run directory, and the pictures by name."""
-    plan, embeddings = step.plan, step.inputs["export"]
-    rows, vectors = read_vectors(step.path(str(embeddings["files"]["parquet"])))
-    graph = TypedGraph.open(step.path(str(embeddings["graph"]["path"])))
-    signal, neighbourhoods = _signal(vectors, graph), neighbourhood_groups(graph)
-    if without := types_without_vectors(plan, rows, vectors):
-        kept = ~np.isin(texts(rows["node_type"]), without)
-        rows, vectors, neighbourhoods = rows.filter(pa.array(kept)), vectors[kept], neighbourhoods[kept]
-    names, codes = np.unique(texts(rows["node_type"]), return_inverse=True)
-    type_names = [str(name) for name in names]
-    thresholds = plan.checks.part(HealthThresholds)
+    plan, export = step.plan, step.inputs["export"]
+    embeddings = read_embeddings(step.path(str(export["files"]["parquet"])))
+    graph = TypedGraph.open(step.path(str(export["graph"]["path"])))
     known = setting_names(plan.settings.model_dump())
-    report = health_report(
-        vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known, neighbourhoods=neighbourhoods
-    )
+    report = validate(embeddings, graph, known, graph, plan.checks.part(HealthThresholds))
     write_health(step.path(step.run_dir), report)
+    part = with_vectors(embeddings)
     drawn = {
-        "pca": pca_scatter(vectors, codes, type_names),
-        "cosines": cosine_histograms(vectors, codes),
+        "pca": pca_scatter(part.vectors, part.types, part.type_names),
+        "cosines": cosine_histograms(part.vectors, part.types),
         "spectrum": spectrum_curve(report.figures.spectrum),
     }
     return report, {name: Picture(png, f"{step.run_dir}/{FOLDER}/{name}.png", name) for name, png in drawn.items()}
-
-
-def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:
-    """The ranking of held-out links by cosine, or None if there are none."""
-    try:
-        queries = link_queries(graph, "test", max_per_relation=SIGNAL_QUERIES)
-    except InputError:
-        return None
-    return rank_links(SimilarityScorer(vectors, graph), queries)
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
@@ -127,7 +94,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         page | pages,
         [
             step.check(NAMED, not report.failure, failure),
-            *(_check_result(step, each, report.verdicts) for each in groups_of(step.plan)),
+            *(_check_result(step, each, report.verdicts) for each in GROUPS),
             *([step.check(LABELS, probed["passed"], probed["sentence"])] if probed else []),
         ],
     )
@@ -140,7 +107,6 @@ PLOTTED = (
     "duplicated_share",
     "norm_spread",
     "type_separation",
-    "disease_cosine",
     "link_signal",
 )
 """Numbers to plot over several retrainings."""
@@ -209,6 +175,5 @@ def _type_row(figures: TypeFigures) -> dict[str, Any]:
         "mean_cosine": figures.cosine,
         "effective_rank": figures.effective_rank,
         "rank_share": figures.rank_share,
-        "top1_ratio": figures.top1_ratio,
         "judged": figures.judged,
     }

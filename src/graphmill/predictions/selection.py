@@ -100,6 +100,37 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
     return [each for each in graph.relations if not names or wanted & set(called(each))]
 
 
+def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tuple[Relation, int, int]:
+    """The relation, and the rows of the node table of head and tail.
+
+    Raises :class:`InputError` if one of them does not exist or is ambiguous.
+    """
+    named = relations_of(graph, [relation])
+    nodes = graph.node_table()
+    known = NodeNames(nodes.column("id").to_pylist(), nodes.column("name").to_pylist())
+
+    def rows_of(kind: str, word: str) -> list[int]:
+        node_type = graph.node_type(kind)
+        return known.find(word, lambda row: node_type.offset <= row < node_type.offset + node_type.count)
+
+    fitting = [(each, h, t) for each in named for h in rows_of(each.source, head) for t in rows_of(each.target, tail)]
+    if len(fitting) == 1:
+        return fitting[0]
+    for what, word, kinds in (("head", head, [r.source for r in named]), ("tail", tail, [r.target for r in named])):
+        rows = sorted({row for kind in kinds for row in rows_of(kind, word)})
+        joins = " or ".join(dict.fromkeys(kinds))
+        if not rows:
+            raise InputError(
+                f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}"
+                + known.did_you_mean(word)
+            )
+        if len(rows) > 1 and fitting:
+            listed = ", ".join(known.ids[row] for row in rows[:5])
+            raise InputError(f"{len(rows)} nodes are called '{word}' ({listed}); use an id of a {joins}")
+    keys = ", ".join("|".join(each.key) for each in named)
+    raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")
+
+
 def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> list[SelectedLinks]:
     """The relations, heads and candidates of ``choice``. Relative files are looked up from ``root``. Relations without a
     head or a candidate are left out.

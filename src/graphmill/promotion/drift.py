@@ -10,11 +10,11 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
-from graphmill.evaluation.drift.figures import DriftFigures, drift_figures
+from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.lists import Lists, list_report
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
+from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.export.alignment import aligned_file
 from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.graph_location import open_graph_of
@@ -97,7 +97,7 @@ def _lists(side: Side, like: Lists | None = None) -> Lists:
 
 
 def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThresholds | None = None) -> dict[str, Any]:
-    """Compare a run's export with the live version; writes ``drift/drift.json`` and its pictures into the run.
+    """Compare a run's export with the live version; writes ``drift/drift.json`` and its picture into the run.
 
     Returns the report's values, with the version's name as ``against``. Raises :class:`InputError` if nothing is live.
     """
@@ -112,10 +112,8 @@ def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThreshol
 
 
 def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path) -> None:
-    """Write ``drift.json``, ``overlap.png`` and, for vectors, ``moved.png`` into ``folder``."""
+    """Write ``drift.json`` and ``overlap.png`` into ``folder``."""
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):
         write_atomically(folder / REPORT, f"{text}\n".encode())
         write_atomically(folder / "overlap.png", overlap_histogram(report.figures))
-        if isinstance(report.figures, DriftFigures):
-            write_atomically(folder / "moved.png", moved_arrows(report.figures))

@@ -124,7 +124,7 @@ def _about(files: CardFiles) -> Section:
 
 def _against(files: CardFiles) -> str:
     comparison = files.ranking.get("comparison", files.ranking)
-    sentence = (comparison.get("against") or {}).get("sentence") or files.ranking.get("advice") or ""
+    sentence = (comparison.get("against") or {}).get("sentence") or ""
     return f"{str(sentence).rstrip('.')}." if sentence else ""
 
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 from graphmill.atomic_files import os_error_in_a_sentence, write_atomically
-from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.reports.card import Section, Table, beside_baselines, card_sections, write_card
+from graphmill.reports.card import Section, Table, card_sections, write_card
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.verdict import card_verdict
 from graphmill.training.metrics_log import MetricsLog
@@ -44,7 +43,6 @@ _SAVED = (
     ("health", "Cosines of pairs of rows", "validation/cosines.png"),
     ("health", "Variance by component", "validation/spectrum.png"),
     ("drift", "What stayed", "drift/overlap.png"),
-    ("drift", "Nodes that moved most", "drift/moved.png"),
 )
 
 
@@ -103,7 +101,7 @@ def report_html(files: CardFiles) -> str:
     trained = curves.text or any(picture.section == curves.name for picture in pictures)
     sections = [rest[0], *([curves] if trained else []), *rest[1:]]
     anchors = "".join(f'<a href="#{s.name}">{html.escape(s.title.partition(":")[0])}</a>' for s in sections)
-    body = "".join(_section(section, pictures, files) for section in sections)
+    body = "".join(_section(section, pictures) for section in sections)
     title = html.escape(first.title)
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
@@ -115,11 +113,9 @@ def report_html(files: CardFiles) -> str:
     )
 
 
-def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) -> str:
+def _section(section: Section, pictures: Sequence[Picture]) -> str:
     parts = [f'<section id="{section.name}"><h2>{html.escape(section.title)}</h2>']
     parts += [f"<p>{_inline(text)}</p>" for text in section.text]
-    if section.name == "figures":
-        parts.append(_bars(files))
     drawn = "".join(_figure(p) for p in pictures if p.section == section.name)
     displayed = [f'<div class="pictures">{drawn}</div>'] if drawn else []
     tables = [_table(table) for table in section.tables if table.rows]
@@ -127,23 +123,6 @@ def _section(section: Section, pictures: Sequence[Picture], files: CardFiles) ->
     parts += [*tables, *displayed] if section.name == "figures" else [*displayed, *tables]
     parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
     return "".join([*parts, "</section>\n"])
-
-
-def _bars(files: CardFiles) -> str:
-    """Bars of the metric that chose the epoch, one for each scorer."""
-    extra = beside_baselines(files)
-    wanted = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
-    metric = wanted if wanted in extra.get("model", {}) else next(iter(extra.get("model", {})), "")
-    values = {who: float(each[metric]) for who, each in extra.items() if each.get(metric) is not None}
-    if len(values) < 2 or max(values.values()) <= 0:
-        return ""
-    most = max(values.values())
-    rows = "".join(
-        f'<span>{html.escape(who)}</span><span class="track"><svg class="bar{" own" if who == "model" else ""}" '
-        f'width="{100 * max(value, 0) / most:.1f}%"></svg></span><span class="value">{number(value)}</span>'
-        for who, value in sorted(values.items(), key=lambda item: -item[1])
-    )
-    return f'<p class="caption">{html.escape(metric)}</p><div class="bars">{rows}</div>'
 
 
 def _table(table: Table) -> str:
@@ -210,9 +189,9 @@ def _of_vectors(files: CardFiles) -> Iterator[Picture]:
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--panel:#f5f7f8;--own:#0072b2;
---other:#9fb0b8;--good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
+--good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
 @media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;--panel:#1c2327;
---own:#56b4e9;--other:#5c6a70;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
+--own:#56b4e9;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:68rem;padding:1.25rem;background:var(--paper);color:var(--ink);
 font:1rem/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
@@ -240,15 +219,7 @@ td.pass{color:var(--good)}td.warn{color:var(--odd);font-weight:600}td.fail{color
 figure{margin:0;overflow-x:auto;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
 figure img{width:100%;min-width:36rem;height:auto;display:block}
 figcaption{color:#5c6a70;font-size:.85rem;padding-top:.25rem}
-.caption{color:var(--soft);margin:.75rem 0 .25rem}
-.bars{display:grid;grid-template-columns:max-content minmax(4rem,1fr) max-content;gap:.25rem .75rem;max-width:40rem;
-align-items:center}
-.track{background:var(--panel);border-radius:.2rem}
-.bar{display:block;height:.9rem;background:var(--other);border-radius:.2rem;print-color-adjust:exact;
--webkit-print-color-adjust:exact}
-.bar.own{background:var(--own)}
-.value{font-variant-numeric:tabular-nums}
-@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2;--other:#9fb0b8}
+@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2}
 body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr,pre{break-inside:avoid}h2{break-after:avoid}
 .table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}
 figure img{min-width:0}}

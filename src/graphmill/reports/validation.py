@@ -4,25 +4,33 @@ cosine."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import GraphmillError, InputError
+from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.check import setting_names
+from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.export.manifests import read_manifest
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.interactions import ITEM, USER
 from graphmill.verified_files import MANIFEST
 
 HEALTH = "validation/health.json"
+SIGNAL_QUERIES = 200
+"""Links of each relation that are ranked by cosine: enough to detect shuffled ids within seconds."""
 PROBE = "validation/probe.json"
 
 
@@ -58,28 +66,63 @@ def validate(
     graph: TypedGraph | None = None,
     settings: Collection[str] | None = None,
     trained_on: TypedGraph | None = None,
+    thresholds: HealthThresholds | None = None,
 ) -> HealthReport:
-    """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file.
+    """:func:`graphmill.evaluation.health.report.health_report` for embeddings read from a file, without node types that have
+    no vectors.
 
-    ``trained_on``: the graph whose edges say which rows may be zero or equal.
+    ``graph``: its links are ranked by cosine. ``trained_on``: the graph whose edges say which rows may be zero or equal.
     """
-    ranking = None
-    if graph is not None:
-        from graphmill.evaluation.baselines.links import SimilarityScorer
-        from graphmill.evaluation.ranking.links import rank_links
-        from graphmill.evaluation.ranking.queries import link_queries
+    ranking = None if graph is None else _ranking(embeddings, graph)
+    part = with_vectors(embeddings)
+    known = None if trained_on is None else _neighbourhoods(part, trained_on)
+    how: dict[str, Any] = {"thresholds": thresholds, "settings": settings, "neighbourhoods": known}
+    return health_report(part.vectors, part.types, list(part.type_names), ranking=ranking, **how)
 
-        nodes = graph.node_table()
-        order = embeddings.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
-        if (order < 0).any():
-            raise InputError(
-                f"{int((order < 0).sum())} nodes of {graph.path} have no embedding; they are of different data"
-            )
-        scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
-        ranking = rank_links(scorer, link_queries(graph, "test"))
-    types, names = embeddings.types, list(embeddings.type_names)
-    known = None if trained_on is None else _neighbourhoods(embeddings, trained_on)
-    return health_report(embeddings.vectors, types, names, ranking=ranking, settings=settings, neighbourhoods=known)
+
+def with_vectors(embeddings: Embeddings) -> Embeddings:
+    """The rows of node types that have vectors (:func:`types_without_vectors`)."""
+    names = embeddings.type_names
+    without = types_without_vectors(embeddings.types, names, embeddings.vectors)
+    if not without:
+        return embeddings
+    kept = ~np.isin(np.array(names, dtype=object)[embeddings.types], without)
+    rest = [name for name in names if name not in without]
+    number = np.array([rest.index(name) if name in rest else -1 for name in names], np.int32)
+    return Embeddings(
+        embeddings.ids[kept],
+        embeddings.names[kept],
+        number[embeddings.types[kept]],
+        tuple(rest),
+        embeddings.vectors[kept],
+        embeddings.index[kept],
+    )
+
+
+def types_without_vectors(types: NDArray[np.integer], names: Sequence[str], vectors: NDArray[np.float32]) -> list[str]:
+    """Node types, except users and items, whose rows are all zero: a recommender may have no vectors for them.
+
+    ``types``: int codes (n) into ``names``; ``vectors``: float32 (n × d).
+    """
+    if not {USER, ITEM} <= set(names):
+        return []
+    others = [number for number, name in enumerate(names) if name not in (USER, ITEM)]
+    return [names[number] for number in others if not vectors[types == number].any()]
+
+
+def _ranking(embeddings: Embeddings, graph: TypedGraph) -> LinkRanking | None:
+    """The ranking of held-out links by cosine, or None if there are none."""
+    nodes = graph.node_table()
+    order = embeddings.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
+    if (order < 0).any():
+        raise InputError(
+            f"{int((order < 0).sum())} nodes of {graph.path} have no embedding; they are of different data"
+        )
+    try:
+        queries = link_queries(graph, "test", max_per_relation=SIGNAL_QUERIES)
+    except InputError:
+        return None
+    return rank_links(SimilarityScorer(np.asarray(embeddings.vectors)[order], graph), queries)
 
 
 def graph_of(path: Path) -> TypedGraph | None:

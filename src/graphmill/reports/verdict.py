@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
+from graphmill.systems.registry import SYSTEMS
 from graphmill.verified_files import MANIFEST, read_json_file
 
 Word = Literal["better", "level", "worse", "broken", "unranked"]
@@ -24,8 +25,8 @@ LEVEL_WITHOUT_INTERVAL = 0.02
 """Largest relative difference that counts as level where no interval was measured."""
 _NEXT = {
     "better": "Promote it if its links or items look right to you.",
-    "level": "Use the simpler one, or train longer.",
-    "worse": "Use the simpler one, or search the settings.",
+    "level": "Use the simpler one{command}, or train longer.",
+    "worse": "Use the simpler one{command}, or search the settings.",
     "unranked": "Rank it: `graphmill rank RUN`.",
 }
 
@@ -59,6 +60,7 @@ class _Compared:
     word: Word
     short: str
     detail: str
+    rival: str = ""
 
 
 def model_verdict(
@@ -83,7 +85,9 @@ def model_verdict(
     if drift.get("against"):
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
     remedies = [each["remedy"] for each in bad if each.get("remedy")]
-    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else _NEXT[word])
+    command = f" (`graphmill train {compared.rival}`)" if compared.rival in SYSTEMS else ""
+    following = _NEXT.get(word, "").format(command=command)
+    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else following)
     short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
     return ModelVerdict(word, short, " ".join(part for part in parts if part))
 
@@ -130,7 +134,7 @@ def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:
     level = abs(ratio - 1) <= LEVEL_WITHOUT_INTERVAL
     word: Word = "level" if level else "better" if ratio > 1 else "worse"
     rest = "no interval was measured"
-    return _comparison(word, SIMPLER[best], name, model[name], rivals[best], ratio, rest)
+    return replace(_comparison(word, SIMPLER[best], name, model[name], rivals[best], ratio, rest), rival=best)
 
 
 def _of_links(against: Mapping[str, Any]) -> _Compared:
@@ -148,7 +152,7 @@ def _of_links(against: Mapping[str, Any]) -> _Compared:
         word = "better" if low > 1 else "worse" if high < 1 else "level"
         rest = f"95 % interval {_share(low)} to {_share(high)}, {rest}"
     name = f"{against['average']} MRR"
-    return _comparison(word, title(best), name, mrr["model"], mrr[best], value, rest)
+    return replace(_comparison(word, title(best), name, mrr["model"], mrr[best], value, rest), rival=best)
 
 
 def _comparison(word: Word, rival: str, metric: str, ours: float, theirs: float, ratio: float, rest: str) -> _Compared:

@@ -109,16 +109,26 @@ def supervise(
 
 
 def run_processes(
-    values: Mapping[str, Any], processes: int, *, where: str, root: str, stop: StopRequest, nodes: Nodes
+    values: Mapping[str, Any],
+    processes: int,
+    *,
+    where: str,
+    root: str,
+    stop: StopRequest,
+    nodes: Nodes = Nodes(),
+    **more: Any,
 ) -> dict[str, Any]:
     """Train in ``processes`` processes on each machine; returns the result message ({} on machines other than the first).
+
+    ``more``: further fields of the worker's job.
 
     Raises:
         WorkerFailedError: has the exit code of the workers, whose own message has been printed.
     """
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         job = Path(folder) / "job.json"
-        job.write_text(json.dumps({"settings": dict(values), "where": where, "run_root": root}), encoding="utf-8")
+        content = {"settings": dict(values), "where": where, "run_root": root, **more}
+        job.write_text(json.dumps(content), encoding="utf-8")
         code, result = supervise(processes, ["--job", str(job)], stop, nodes)
     if code != EXIT_OK:
         raise WorkerFailedError(code)

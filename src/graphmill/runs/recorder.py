@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from typing import Any
@@ -22,7 +22,7 @@ from graphmill.training.tensorboard import EventWriter
 @dataclass
 class RunListener(TrainingListener):
     """The engine's listener for a run directory. ``phase_steps``: steps per epoch in each phase. ``epochs``: as in the
-    settings."""
+    settings. ``watch`` gets the record of each epoch as it ends, and may raise to end the training."""
 
     run: RunDirectory
     outlets: Sequence[Outlet]
@@ -30,6 +30,7 @@ class RunListener(TrainingListener):
     epochs: int
     phase_steps: Sequence[int]
     every_seconds: float
+    watch: Callable[[dict[str, Any]], None] = lambda record: None
 
     def __post_init__(self) -> None:
         self.steps_per_epoch = sum(self.phase_steps)
@@ -103,6 +104,7 @@ class RunListener(TrainingListener):
             self._send_progress(record["epoch"], 0, record["losses"], record["per_second"])
         # The time of evaluation, saving and their compilation does not count as a step's time.
         self.last_step, self._compiled = time.monotonic(), False
+        self.watch(record)
 
     def on_note(self, text: str) -> None:
         """Write the text to the log and send it to all outlets."""

@@ -48,6 +48,7 @@ SPLITS = ("valid", "test")
 PROGRESS_SECONDS = 5.0
 KEEP_RUNS = 5
 """Number of run directories of a model that are kept; older ones are removed."""
+Watch = Callable[[dict[str, Any]], None]
 
 
 @dataclass
@@ -118,11 +119,12 @@ def train(
     stop: StopRequest | None = None,
     splits: Sequence[str] = SPLITS,
     note: str = "",
+    watch: Watch = lambda record: None,
 ) -> Message:
     """Train, resume, or reuse a finished run; returns the ``result`` message.
 
     ``splits``: the splits of the final metrics; a trial of a search leaves out the test split. ``note``: a sentence for
-    the run's report.
+    the run's report. ``watch`` gets the record of each epoch as it ends, and may raise to end the training.
 
     Raises:
         StoppedError: a stop was requested; the checkpoint is saved.
@@ -144,7 +146,7 @@ def train(
         if not why:
             try:
                 with prepared.run.lock() if ranks.main else nullcontext():
-                    return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits)
+                    return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits, watch)
             except Exception as error:
                 why = failure_of(prepared.job.device.type, error)
                 if not why or not may_fall_back:
@@ -156,22 +158,27 @@ def train(
         other = prepare(on_the_cpu(values, prepared.job), where, root=root)
         job = replace(other.job, device_reason=why, notes=[f"device: {why}", *other.job.notes[1:]])
         with other.run.lock():
-            return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
+            other = replace(other, job=job, left=prepared.job.device.type)
+            return _fit(other, ranks, outlets, stop, splits, watch)
     finally:
         ranks.close()
 
 
 def _fit(
-    prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
+    prepared: Prepared,
+    ranks: Ranks,
+    outlets: Sequence[Outlet],
+    stop: StopRequest | None,
+    splits: Sequence[str],
+    watch: Watch,
 ) -> Message:
     job, run, system = prepared.job, prepared.run, prepared.system
     settings, acceleration = job.settings, job.settings.acceleration
     threads = configure_torch(job.device, ranks.local_world)
     store = CheckpointStore(run.checkpoints, keep_influence=acceleration.keep_influence)
     steps = [phase.steps_per_epoch for phase in system.phases]
-    listener = RunListener(
-        run, outlets, epochs=settings.training.epochs, phase_steps=steps, every_seconds=PROGRESS_SECONDS
-    )
+    how: dict[str, Any] = {"every_seconds": PROGRESS_SECONDS, "watch": watch}
+    listener = RunListener(run, outlets, epochs=settings.training.epochs, phase_steps=steps, **how)
     start = ranks.broadcast(
         choose_start(run, store, settings, prepared.fingerprint, listener.on_note) if ranks.main else "fresh"
     )

@@ -1,4 +1,4 @@
-"""Runs a search: asks Optuna for a trial, trains it in a separate process, and reports its validation metric.
+"""Runs a search: asks Optuna for a trial, trains it, and reports its validation metric.
 
 A study is a folder with Optuna's ``study.db`` (SQLite) and the runs of its trials. The same command resumes a killed
 search: an unfinished trial is requested again, and its training resumes. Several processes may search at the same time.
@@ -6,6 +6,7 @@ search: an unfinished trial is requested again, and its training resumes. Severa
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
@@ -20,17 +21,15 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from graphmill.errors import InputError, TrainingError
+from graphmill.errors import GraphmillError, InputError, StoppedError, TrainingError
 from graphmill.graph.storage import read_manifest
-from graphmill.runs.measured_run import run_process
 from graphmill.runs.resolve import merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
 from graphmill.settings import identity_of
+from graphmill.training.signals import StopRequest
 
 if TYPE_CHECKING:
     import optuna
-
-    from graphmill.training.signals import StopRequest
 
 NAME = "settings"
 STARTUP_TRIALS = 5
@@ -194,9 +193,7 @@ def _train(search: Search, trial: optuna.Trial, values: Mapping[str, Any], stop:
                     raise _PrunedError
 
         wanted = merge(values, {"training": {"seed": seed}})
-        result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop, splits=["valid"])
-        if problem:
-            raise TrainingError(problem)
+        result = _result(wanted, search.folder / "runs", watch, stop or StopRequest())
         figure = result["metrics"].get(f"valid_{search.metric}")
         if figure is None:
             known = ", ".join(name.removeprefix("valid_") for name in result["metrics"] if name.startswith("valid_"))
@@ -206,6 +203,31 @@ def _train(search: Search, trial: optuna.Trial, values: Mapping[str, Any], stop:
         trial.set_user_attr("values", figures)
         trial.set_user_attr("runs", runs)
     return statistics.fmean(figures)
+
+
+def _result(
+    values: Mapping[str, Any], root: Path, watch: Callable[[Mapping[str, Any]], None], stop: StopRequest
+) -> Mapping[str, Any]:
+    """Train, or reuse a run in ``root``; in several processes if the settings say so, which ``watch`` does not see.
+
+    Raises:
+        StoppedError: ``stop`` was requested. TrainingError: any other failure.
+    """
+    from graphmill.runs.launch import run_processes
+    from graphmill.runs.train import train
+
+    how: dict[str, Any] = {"root": str(root), "stop": stop, "splits": ["valid"]}
+    processes = int(values.get("acceleration", {}).get("processes", 1))
+    try:
+        if processes > 1:
+            return run_processes(values, processes, where="search", **how)
+        return train(values, "search", **how, watch=watch)
+    except GraphmillError as error:
+        if stop.requested:
+            raise StoppedError(f"stopped ({stop.reason}); the same command goes on") from None
+        raise TrainingError(str(error)) from None
+    finally:
+        gc.collect()  # models and optimizers hold cycles
 
 
 def _ask_again(study: optuna.Study, tell: Tell) -> None:

@@ -18,6 +18,7 @@ from graphmill.errors import InputError, SettingsError, one_line
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
+from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
@@ -155,7 +156,8 @@ class _Analysis:
 
     def _explained(self) -> np.ndarray:
         if self.settings.mode == "single":
-            return resolve_triple(self.settings.triple, self.restored.graph, self.names)[None]
+            relation, head, tail = resolve_link(self.restored.graph, *self.settings.triple)
+            return np.array([[head, relation.index, tail]])
         triples = self.system.traced_triples(self.settings.split)
         if not len(triples):
             raise InputError(f"the graph has no triple in its {self.settings.split} split")
@@ -199,22 +201,6 @@ def names_of(graph: TypedGraph) -> Names:
     if len(set(relations)) < len(relations):
         relations = [" · ".join(r.key) for r in graph.relations]
     return Names(nodes.column("id").to_pylist(), nodes.column("name").to_pylist(), relations)
-
-
-def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndarray:
-    """int64 [3]: the numbers of (head, relation, tail), each given by id or by a unique name.
-
-    Raises :class:`InputError` if one of them does not exist or is not unique.
-    """
-    pools = ((names.ids, names.labels), (names.relations, names.relations), (names.ids, names.labels))
-    result = []
-    for word, (ids, labels), what in zip(words, pools, ("entity", "relation", "entity"), strict=True):
-        places = [i for i, known in enumerate(ids) if known == word] or [i for i, n in enumerate(labels) if n == word]
-        if len(places) != 1:
-            several = f"{len(places)} have the name {word!r}; use an id" if places else f"there is no {what} {word!r}"
-            raise InputError(f"{several} in {graph.path}")
-        result.append(places[0])
-    return np.array(result, dtype=np.int64)
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:

@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.against_baselines import Average
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.names import SIMPLER, grouped
+from graphmill.evaluation.ranking.names import grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of
@@ -51,7 +51,7 @@ SPECTRAL_WIDTH = 128
 
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex, random), their comparison, and parts of the queries."""
+    """The rankings by name (model, degree, knn, spectral, complex), their comparison, and parts of the queries."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
@@ -121,7 +121,6 @@ def _rank_items(
     rival = rival_mf(restored, outlets=outlets)
     metrics |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
     figures = grouped(metrics)
-    about["advice"] = simpler(restored, rival, figures if split == "test" else None)
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = metrics.get("repeat_share", 0.0)
     restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
@@ -220,48 +219,6 @@ def _by_baselines(
     return baselines.rankings(others)
 
 
-def simpler(restored: Restored, rival: Mapping[str, Any], test: Mapping[str, Mapping[str, float]] | None = None) -> str:
-    """Advice to use a simpler model if one is better; "" if none is.
-
-    Validation decides. If the data have no validation split, ``test`` does, and the advice says so. There is no advice
-    for a run with a validation split whose epoch was chosen on the test split. ``rival``: the result of the
-    training of ``mf``, or {}. ``test``: the metrics on the test split by scorer.
-    """
-    metric = str(restored.job.settings.evaluation.selection_metric)
-    if not (restored.run.path / "report.json").is_file():
-        return ""
-    metrics = restored.run.read_json("report.json")["metrics"]
-    valid = {name.removeprefix("valid_"): metrics[name] for name in metrics if name.startswith("valid_")}
-    if valid and restored.selected_on != "valid":
-        return ""
-    figures = grouped(valid) if valid else test or {}
-    measured = {
-        who: by_metric[metric]
-        for who, by_metric in figures.items()
-        if metric in by_metric and who in ("model", *SIMPLER)
-    }
-    if "model" not in measured:
-        return ""
-    mine = measured.pop("model")
-    if valid and rival.get("best_metric") is not None:
-        measured[MF] = float(rival["best_metric"])
-    best = max(measured, key=lambda who: measured[who], default="")
-    if not best or measured[best] <= mine:
-        return ""
-    split, take = "validation", "Take"
-    if not valid:
-        split = "test"
-        take = (
-            "The data have no validation split, so this is a comparison on test items alone; hold validation items out "
-            "(graph.split) to confirm it. Until then take"
-        )
-    where = f", whose run is {rival['run_dir']}" if best == MF else ""
-    return (
-        f"{restored.system.name} does not pay on these data: by {metric} on {split} it has {mine:.4f}, {SIMPLER[best]} "
-        f"{measured[best]:.4f}. {take} the system {best} (graphmill train {best}){where}"
-    )
-
-
 def rank_run(
     restored: Restored,
     scorer: Scorer,
@@ -275,8 +232,8 @@ def rank_run(
 ) -> RankedRun:
     """Rank a run's held-out links by its ``scorer``, or only the tails that are ``asked`` for.
 
-    It compares the model with degree, random, and the baselines of ``evaluation.baselines``: those that are parts of the
-    model as they are, others from a cache in a folder beside the run directories.
+    It compares the model with degree and the baselines of ``evaluation.baselines``: those that are parts of the model as
+    they are, others from a cache in a folder beside the run directories.
     """
     settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
     queries = link_queries(graph, split) if asked else system.ranking_queries(split)
@@ -289,16 +246,15 @@ def rank_run(
         poll()
         return rank_links(scorer, ranked_queries, ks=ks)
 
-    rankings = {"model": ranked_by(scorer), "degree": ranked_by(DegreeScorer(queries))}
+    rankings = {"model": ranked_by(scorer)}
+    baselines = {"degree": ranked_by(DegreeScorer(queries))}
     of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)
-    others = {RECENT: ranked_by(DegreeScorer(windows.by_recent(queries)))} if windows else {}
-    others |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
+    if windows:
+        baselines[RECENT] = ranked_by(DegreeScorer(windows.by_recent(queries)))
+    baselines |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
     how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
-    others |= _by_baselines(restored, split, sides, of_model, **how)
-    rankings |= others
-    rankings["random"] = ranked_by(RandomScorer(queries, seed))
-    comparison = compare_to_baselines(
-        rankings["model"], rankings["degree"], rankings["random"], others=others, average=average, seed=seed
-    )
+    baselines |= _by_baselines(restored, split, sides, of_model, **how)
+    rankings |= baselines
+    comparison = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
     part_rows = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
     return RankedRun(rankings, comparison, part_rows, restored.epoch)

@@ -11,7 +11,7 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.next_item import NextItemSplit
 from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values, list_values, next_item_values
-from graphmill.evaluation.ranking.queries import link_queries
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view
 from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.splits import VALID
@@ -62,13 +62,11 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
 
 def _links(graph: TypedGraph, split: str) -> SharedQueries:
     queries = link_queries(graph, split, max_per_relation=RELATION_QUERIES)
-    start = {kind.name: kind.offset for kind in graph.node_types}
-    offsets = [(start[relation.source], start[relation.target]) for relation in graph.relations]
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         scorer = system.scorer(model)
         scorer.poll = poll
-        return link_values(scorer, queries, offsets, "mrr", leave_out, macro=True)
+        return link_values(scorer, queries, first_nodes(graph), "mrr", leave_out, macro=True)
 
     return SharedQueries("mrr", False, values)
 

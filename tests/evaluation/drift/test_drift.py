@@ -9,7 +9,7 @@ from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.health.neighbours import nearest
-from graphmill.evaluation.pictures.comparisons import moved_arrows, overlap_histogram
+from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
 from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
@@ -44,7 +44,7 @@ def test_figures_of_a_rotation_and_of_an_equal_copy() -> None:
     rng = np.random.default_rng(1)
     A = rng.normal(size=(300, 8))
     turned = drift_figures(embedding(A), embedding(A @ random_rotation(8, rng)))
-    assert turned.overall.overlap_10 == turned.overall.overlap_50 == 1.0
+    assert turned.overall.overlap_10 == 1.0
     assert turned.overall.cka == pytest.approx(1, abs=1e-6)
     assert turned.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
     assert abs(turned.overall.cosine_raw) < 0.5
@@ -120,10 +120,10 @@ def test_the_share_that_changed_is_held_to_the_bounds() -> None:
     assert drift_report(figures, thresholds=strict).status == "fail"
 
 
-def test_pictures_are_small_and_drawn() -> None:
+def test_the_picture_is_small_and_drawn() -> None:
     rng = np.random.default_rng(8)
     edges = edges_of(rng)
     figures = drift_figures(embeddings(embed(edges, rng)), embeddings(embed(edges, rng)))
-    for drawn in (overlap_histogram(figures), moved_arrows(figures)):
-        assert drawn.startswith(b"\x89PNG")
-        assert 2_000 < len(drawn) <= 80_000
+    drawn = overlap_histogram(figures)
+    assert drawn.startswith(b"\x89PNG")
+    assert 2_000 < len(drawn) <= 80_000

@@ -72,9 +72,7 @@ def self_test(
         for number in range(draws):
             drawn = draw(generator("self-test", seed, case, number), size)
             ranking = _ranking(drawn) if len(drawn.links) else None
-            report = health_report(
-                drawn.X, drawn.types, names, thresholds=thresholds, disease_type=names[0], ranking=ranking
-            )
+            report = health_report(drawn.X, drawn.types, names, thresholds=thresholds, ranking=ranking)
             given[report.failure or PASSED] = given.get(report.failure or PASSED, 0) + 1
     return SelfTestResult(draws, confusion, tuple(HEALTHY))
 

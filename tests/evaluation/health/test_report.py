@@ -134,43 +134,6 @@ def test_a_few_duplicated_rows_are_a_warning() -> None:
     assert report.verdict("duplicated_share").status == "warn"
 
 
-def disease_case(cosine: float, rank: int) -> cases.Case:
-    """Diseases around one centre with the given cosine, varying in ``rank`` directions."""
-    rng = np.random.default_rng(0)
-    types = np.repeat([0, 1, 2], 200)
-    X = rng.standard_normal((600, 64)) / 8
-    centre = rng.standard_normal(64)
-    centre *= np.sqrt(cosine) / np.linalg.norm(centre)
-    within = rng.standard_normal((200, rank)) @ np.linalg.qr(rng.standard_normal((64, 64)))[0][:rank] / np.sqrt(rank)
-    X[types == 1] = centre + np.sqrt(1 - cosine) * within
-    return cases.Case(X.astype(np.float32), types, np.zeros((0, 2), dtype=np.int64))
-
-
-@pytest.mark.parametrize(
-    ("cosine", "rank", "status", "words"),
-    [
-        (0.65, 64, "pass", "in the band"),
-        (0.3, 64, "pass", "below"),
-        (0.85, 64, "warn", "still vary in many directions"),
-        (0.85, 2, "fail", "few directions"),
-    ],
-)
-def test_the_disease_band_is_judged_at_its_upper_end_together_with_the_rank(
-    cosine: float, rank: int, status: str, words: str
-) -> None:
-    verdict = report_of(disease_case(cosine, rank)).verdict("disease_cosine")
-    assert verdict.value == pytest.approx(cosine, abs=0.03)
-    assert verdict.status == status
-    assert words in verdict.meaning
-    assert "0.5 to 0.8" in verdict.meaning
-
-
-def test_no_disease_type_no_disease_verdict() -> None:
-    case = healthy()
-    for report in (report_of(case, disease_type=""), health_report(case.X, case.types, ("a", "b", "c"))):
-        assert not any(verdict.name == "disease_cosine" for verdict in report.verdicts)
-
-
 def test_types_with_few_rows_are_shown_but_not_judged() -> None:
     case = healthy()
     small = np.flatnonzero(case.types == 2)[:10]

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+
+from graphmill.evaluation.ranking.queries import LinkQueries
 
 
 @dataclass(frozen=True)
@@ -79,3 +82,15 @@ def random_graph(seed: int, *, duplicates: bool = True) -> FakeGraph:
             ("gene", "interacts with", "gene", draw("gene", "gene", 12)),
         ],
     )
+
+
+class ChanceScorer:
+    """Random scores of each head, the same in every block."""
+
+    def __init__(self, queries: LinkQueries, seed: int = 0) -> None:
+        self.candidates = {each.relation: each.candidates for each in queries.relations}
+        self.seed = seed
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
+        rows = [np.random.default_rng([self.seed, relation, head]) for head in heads.tolist()]
+        return torch.from_numpy(np.stack([each.random(self.candidates[relation]) for each in rows]))

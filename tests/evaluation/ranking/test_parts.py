@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.parts import HALF_LINKS, NodeLabels, parts
 from graphmill.evaluation.ranking.per_query import values_of
 from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries, narrowed
-from tests.evaluation.ranking.graphs import random_graph
+from tests.evaluation.ranking.graphs import ChanceScorer, random_graph
 
 GRAPH = random_graph(3)
 QUERIES = link_queries(GRAPH, "test")
@@ -17,7 +17,7 @@ QUERIES = link_queries(GRAPH, "test")
 
 def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None:
     rankings = {
-        "model": rank_links(RandomScorer(QUERIES), QUERIES),
+        "model": rank_links(ChanceScorer(QUERIES), QUERIES),
         "degree": rank_links(DegreeScorer(QUERIES), QUERIES),
     }
     member = np.zeros((GRAPH.num_nodes, 2), bool)
@@ -34,7 +34,7 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
 
 
 def test_half_links_and_numbers_of_links_are_those_of_training() -> None:
-    rankings = {"model": rank_links(RandomScorer(QUERIES), QUERIES)}
+    rankings = {"model": rank_links(ChanceScorer(QUERIES), QUERIES)}
     member = np.arange(GRAPH.num_nodes)[:, None] % 3 == 0
     found = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("third", ("yes",), member))
     halves, few, labelled = dict.fromkeys(HALF_LINKS, 0), 0, 0

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.parts import TIME, parts
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.evaluation.ranking.windows import RECENT, WINDOWS, TimeWindows
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
+from tests.evaluation.ranking.graphs import ChanceScorer
 from tests.graph.tables import edges_table, nodes_table
 
 NODES = nodes_table(["drug"] * 10 + ["disease"] * 12)
@@ -57,7 +58,7 @@ def test_parts_show_the_windows_and_the_degree_of_late_beside_the_model(build):
     windows, queries = TimeWindows.of(graph, "test"), link_queries(graph, "test")
     late = rank_links(DegreeScorer(windows.by_recent(queries)), queries)
     found = parts(
-        queries, {"model": rank_links(RandomScorer(queries), queries), RECENT: late}, first_nodes(graph), None, windows
+        queries, {"model": rank_links(ChanceScorer(queries), queries), RECENT: late}, first_nodes(graph), None, windows
     )
     shown = [row for row in found if row["by"] == TIME]
     assert len(shown) == WINDOWS

@@ -131,7 +131,7 @@ def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pyt
     monkeypatch.setattr("graphmill.usage.link_baselines.train", never)
     monkeypatch.setattr("graphmill.systems.neighbours.system.choose", never)
     found = rank_any(blend)
-    assert set(found["mrr"]) == {"model", "degree", "random", *BASELINES}
+    assert set(found["mrr"]) == {"model", "degree", *BASELINES}
 
 
 def test_score_export_and_explanation_are_one(blend: Restored) -> None:

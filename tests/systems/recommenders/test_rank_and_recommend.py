@@ -13,12 +13,12 @@ import pytest
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.reports.verdict import run_verdict
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.system import RecommenderSystem
-from graphmill.training.run_directory import RunDirectory
 from graphmill.usage import recommender_baseline as recommender_baseline
-from graphmill.usage.ranking import rank_any, simpler
+from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built
 from tests.systems.recommenders.music import music_graph
@@ -102,72 +102,7 @@ def test_baselines_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     assert recommender_baseline.mf_figures({}, "test") == {}
 
 
-def run_with(kgat: Restored, folder: Path, metrics: dict[str, float], settings: dict[str, Any]) -> RunDirectory:
-    """A run directory with this report's metrics and these settings."""
-    run = RunDirectory(folder)
-    run.create()
-    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": metrics})
-    run.write_json("settings.json", settings)
-    return run
-
-
-@pytest.mark.parametrize(
-    ("valid", "rival", "advice"),
-    [
-        ({"recall@20": 0.3, "ease_recall@20": 0.2, "popularity_recall@20": 0.1}, 0.25, ""),
-        ({"recall@20": 0.3, "ease_recall@20": 0.35}, 0.31, "EASE 0.3500. Take the system ease (graphmill train ease)"),
-        (
-            {"recall@20": 0.3, "ease_recall@20": 0.2},
-            0.31,
-            "Take the system mf (graphmill train mf), whose run is runs/mf",
-        ),
-        ({"ease_recall@20": 0.2}, 0.31, ""),
-    ],
-    ids=["the model is best", "EASE is", "MF is", "nobody was asked on validation"],
-)
-def test_a_simpler_model_that_is_better_on_validation_is_named(
-    kgat: Restored, tmp_path: Path, valid: dict[str, float], rival: float, advice: str
-) -> None:
-    """By validation alone, whatever the test says."""
-    settings = {"system": "kgat", "evaluation": {"selection_split": "valid"}}
-    metrics = {f"valid_{name}": value for name, value in valid.items()} | {"test_ease_recall@20": 0.9}
-    run = run_with(kgat, tmp_path / "run", metrics, settings)
-    found = simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"})
-    assert found.endswith(advice)
-    assert bool(found) == bool(advice)
-    if advice:
-        assert found.startswith("kgat does not pay on these data: by recall@20 on validation it has 0.3000, ")
-    run.write_json("settings.json", settings | {"evaluation": {"selection_split": "test"}})
-    assert simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"}) == ""
-
-
-@pytest.mark.parametrize("selected_on", ["valid", "test"])
-@pytest.mark.parametrize(
-    ("test", "advice"),
-    [
-        ({"model": 0.3, "ease": 0.2, "mf": 0.29}, ""),
-        ({"model": 0.3, "ease": 0.35, "mf": 0.31}, "take the system ease (graphmill train ease)"),
-        ({"model": 0.3, "ease": 0.2, "mf": 0.31}, "take the system mf (graphmill train mf), whose run is runs/mf"),
-        ({"model": 0.3, "untied": 0.9}, ""),
-    ],
-    ids=["the model is best", "EASE is", "MF is", "another protocol is no model"],
-)
-def test_without_a_validation_split_the_test_names_it_and_says_so(
-    kgat: Restored, tmp_path: Path, test: dict[str, float], advice: str, selected_on: str
-) -> None:
-    settings = {"system": "kgat", "evaluation": {"selection_split": selected_on}}
-    run = run_with(kgat, tmp_path / "run", {"test_recall@20": 0.3}, settings)
-    figures = {who: {"recall@20": value} for who, value in test.items()}
-    found = simpler(replace(kgat, run=run), {"best_metric": 0.9, "run_dir": "runs/mf"}, figures)
-    assert found.endswith(advice)
-    assert bool(found) == bool(advice)
-    if advice:
-        assert found.startswith("kgat does not pay on these data: by recall@20 on test it has 0.3000, ")
-        assert "The data have no validation split, so this is a comparison on test items alone" in found
-    assert simpler(replace(kgat, run=run), {}, None) == ""
-
-
-def test_a_ranking_without_a_validation_split_writes_its_advice(tmp_path: Path) -> None:
+def test_a_ranking_that_loses_names_the_command_of_the_simpler_system(tmp_path: Path) -> None:
     """Items of one kind each: a model that has hardly learned is behind item-kNN and EASE."""
     pairs = [(user, 10 * (user % 2) + item, 2 if item == user % 10 else 0) for user in range(40) for item in range(10)]
     graph = built(tmp_path / "graph", pairs, 40, 20)
@@ -184,10 +119,10 @@ def test_a_ranking_without_a_validation_split_writes_its_advice(tmp_path: Path) 
             "selection_metric": "recall@2",
         },
     )
-    found = rank_any(run)
-    assert found["advice"].startswith("mf does not pay on these data: by recall@2 on test it has 0.")
-    assert "The data have no validation split" in found["advice"]
-    assert json.loads((run.run.path / "ranking.json").read_text(encoding="utf-8"))["advice"] == found["advice"]
+    rank_any(run)
+    verdict = run_verdict(run.run.path)
+    assert verdict.word == "worse"
+    assert "Use the simpler one (`graphmill train " in verdict.sentence
 
 
 def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:

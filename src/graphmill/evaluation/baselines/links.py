@@ -1,13 +1,12 @@
-"""Baseline scorers (degree, random) and a scorer of plain vectors, all with the Scorer protocol."""
+"""The baseline by degree, and a scorer of plain vectors, both with the Scorer protocol."""
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.queries import LinkQueries
-from graphmill.sampling.keyed import key_of
 
 if TYPE_CHECKING:
     import torch
@@ -32,33 +31,13 @@ class DegreeScorer:
         return degree.expand(len(heads), -1)
 
 
-class RandomScorer:
-    """Uniform random scores, keyed by (seed, relation, head), so that they do not depend on other heads in the block."""
-
-    def __init__(self, queries: LinkQueries, seed: int = 0) -> None:
-        self._candidates = {relation.relation: relation.candidates for relation in queries.relations}
-        self._seed = seed
-
-    def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
-        """Float64 (B × candidates) in [0, 1)."""
-        import torch
-
-        key = key_of("random-scorer", self._seed, relation)
-        scores = np.empty((len(heads), self._candidates[relation]))
-        for row, head in enumerate(heads.tolist()):
-            np.random.Generator(np.random.Philox(key=np.array([key, head], dtype=np.uint64))).random(out=scores[row])
-        return torch.from_numpy(scores)
-
-
 class SimilarityScorer:
-    """Scores by vectors alone: the cosine or dot product of head and candidate, the same for every relation.
+    """Scores by vectors alone: the cosine of head and candidate, the same for every relation.
 
     It is for exported embeddings without their decoder. It ranks weakly, but shows whether vectors belong to their ids.
     """
 
-    def __init__(
-        self, vectors: NDArray[np.float32], graph: "TypedGraph", metric: Literal["cosine", "dot"] = "cosine"
-    ) -> None:
+    def __init__(self, vectors: NDArray[np.float32], graph: "TypedGraph") -> None:
         """``vectors``: float32 (nodes × d), with rows in the graph's global order."""
         if len(vectors) != graph.num_nodes:
             raise InputError(
@@ -66,8 +45,7 @@ class SimilarityScorer:
                 "bring the rows into the graph's order (Embeddings.rows_of) and leave none out"
             )
         norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-        unit = vectors / np.where(norms > 0, norms, 1.0) if metric == "cosine" else vectors
-        self._vectors = np.ascontiguousarray(unit, dtype=np.float32)
+        self._vectors = np.ascontiguousarray(vectors / np.where(norms > 0, norms, 1.0), dtype=np.float32)
         types = {node_type.name: node_type for node_type in graph.node_types}
         self._ends = {relation.index: (types[relation.source], types[relation.target]) for relation in graph.relations}
 

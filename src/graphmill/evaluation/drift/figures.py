@@ -20,7 +20,9 @@ from graphmill.evaluation.health.neighbours import nearest
 from graphmill.evaluation.json_values import plain
 from graphmill.sampling.keyed import generator
 
-KS = (10, 50)
+K = 10
+LEAST_SHARED = 52
+"""Nodes that two embeddings must share."""
 QUERIES = 2000
 TYPE_QUERIES = 200
 """Smallest number of queries of a type, if it has that many nodes."""
@@ -36,7 +38,7 @@ Key = tuple[str, str]
 class Agreement:
     """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes.
 
-    ``overlap_10``, ``overlap_50``: fraction of the nearest neighbours by cosine, among all shared nodes, that stayed.
+    ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
     ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
     same after shuffling. ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself. ``residual``: ‖AR − B‖ / ‖B‖
     of this type after the rotation R of all nodes. ``spread_ratio``: variance around the type's mean divided by the
@@ -48,7 +50,6 @@ class Agreement:
     new: int
     vanished: int
     overlap_10: float
-    overlap_50: float
     chance_10: float
     cka: float
     chance_cka: float
@@ -74,8 +75,7 @@ class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``overlaps``: for each query its type number
-    and overlap@10, for the picture. ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
+    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture.
     """
 
     overall: Agreement
@@ -83,10 +83,9 @@ class DriftFigures:
     spectrum_change: float
     moved: tuple[MovedNode, ...]
     overlaps: tuple[Int64, NDArray[np.float64]]
-    projection: Projection
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the data for pictures."""
+        """Plain values for JSON, without the data for the picture."""
         return plain(
             {
                 "overall": asdict(self.overall),
@@ -96,19 +95,6 @@ class DriftFigures:
                 "moved": [asdict(each) for each in self.moved],
             }
         )
-
-
-@dataclass(frozen=True)
-class Projection:
-    """Coordinates in the first two principal components of A: ``before``, ``after`` float (n × 2) of the nodes ``names``.
-
-    ``background`` (m × 2): other nodes, after.
-    """
-
-    names: tuple[str, ...]
-    before: NDArray[np.float64]
-    after: NDArray[np.float64]
-    background: NDArray[np.float64]
 
 
 def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigures:
@@ -122,9 +108,9 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
     rows_a = rows_a[rows_b]
     usable = _usable(a.vectors, rows_a) & _usable(b.vectors, rows_b)
     rows_a, rows_b = rows_a[usable], rows_b[usable]
-    if len(rows_a) <= max(KS) + 1:
+    if len(rows_a) < LEAST_SHARED:
         raise InputError(
-            f"the two embeddings share {len(rows_a)} nodes by type and id; drift needs at least {max(KS) + 2}"
+            f"the two embeddings share {len(rows_a)} nodes by type and id; drift needs at least {LEAST_SHARED}"
         )
     both = _Matched(
         _padded(np.asarray(a.vectors)[rows_a], b),
@@ -138,7 +124,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
     same_width = a.vectors.shape[1] == b.vectors.shape[1]
     types = both.by_type(new, vanished)
     moved = np.argsort(both.cosine_aligned, kind="stable")[:MOVED]
-    stayed = _overlap(nearest(both.A, moved, KS[0]).rows, nearest(both.B, moved, KS[0]).rows)
+    stayed = _overlap(nearest(both.A, moved, K).rows, nearest(both.B, moved, K).rows)
     nodes = tuple(
         MovedNode(
             b.type_names[both.types[row]],
@@ -154,8 +140,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         types,
         _spectrum_change(both.A, both.B),
         nodes,
-        (both.types[both.queries].astype(np.int64), both.overlaps[KS[0]]),
-        _projection(both.aligned, both.B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
+        (both.types[both.queries].astype(np.int64), both.overlaps),
     )
 
 
@@ -172,8 +157,7 @@ class _Matched:
     ) -> None:
         self.A, self.B, self.types, self.type_names, self.seed = A, B, types, type_names, seed
         self.queries = _queries(types, seed)
-        near_a, near_b = (nearest(X, self.queries, max(KS)).rows for X in (A, B))
-        self.overlaps = {k: _overlap(near_a[:, :k], near_b[:, :k]) for k in KS}
+        self.overlaps = _overlap(*(nearest(X, self.queries, K).rows for X in (A, B)))
         self.rotation = fit_rotation(in_blocks(A, B), A.shape[1])
         self.aligned = np.concatenate([self.rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
         self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)
@@ -194,9 +178,8 @@ class _Matched:
                     shared=count,
                     new=sum(key[0] == name for key in new),
                     vanished=sum(key[0] == name for key in vanished),
-                    overlap_10=_mean(self.overlaps[10][requested]),
-                    overlap_50=_mean(self.overlaps[50][requested]),
-                    chance_10=min(10 / max(count - 1, 1), 1.0),
+                    overlap_10=_mean(self.overlaps[requested]),
+                    chance_10=min(K / max(count - 1, 1), 1.0),
                     cka=_cka(A, B),
                     chance_cka=_cka(A, B[turned]),
                     cosine_raw=float(self.cosine_raw[of_type].mean()),
@@ -221,7 +204,6 @@ class _Matched:
             new=new,
             vanished=vanished,
             overlap_10=mean_of("overlap_10"),
-            overlap_50=mean_of("overlap_50"),
             chance_10=mean_of("chance_10"),
             cka=_cka(self.A, self.B),
             chance_cka=mean_of("chance_cka"),
@@ -297,17 +279,6 @@ def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
         values = np.linalg.eigvalsh(np.cov(np.asarray(X, np.float64), rowvar=False))[::-1]
         shares.append(values / max(values.sum(), 1e-30))
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
-
-
-def _projection(A: NDArray[Any], B: NDArray[Any], moved: Int64, names: list[str], seed: int) -> Projection:
-    middle = A.mean(axis=0, dtype=np.float64)
-    # Not scikit-learn's PCA: its covariance form subtracts the mean last, which loses all digits for a collapsed
-    # embedding.
-    values, axes = np.linalg.eigh(np.cov(np.asarray(A, np.float64), rowvar=False))
-    plane = axes[:, np.argsort(values)[::-1][:2]]
-    others = generator("drift background", seed).choice(len(A), min(2000, len(A)), replace=False)
-    before, after, background = ((X - middle) @ plane for X in (A[moved], B[moved], B[others]))
-    return Projection(tuple(names), before, after, background)
 
 
 def _mean(values: NDArray[np.float64]) -> float:

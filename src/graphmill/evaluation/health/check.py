@@ -93,14 +93,13 @@ def bounds_sentence(verdicts: Sequence[Mapping[str, Any]]) -> str:
 class CheckInput:
     """The input of a check: the embedding X (n × d floats) with type codes (n), and its measured figures.
 
-    ``link_signal``: mean |AMRI| of the link ranking, nan without one. ``disease_type``: "" for none.
+    ``link_signal``: mean |AMRI| of the link ranking, nan without one.
     """
 
     X: NDArray[Any]
     types: NDArray[Any]
     figures: Figures
     thresholds: HealthThresholds
-    disease_type: str
     link_signal: float
 
 
@@ -138,14 +137,12 @@ class Group:
     """A check of the validation asset, which covers several figures.
 
     ``picture``: the picture that illustrates it. ``absent``: the message if the embedding has none of the figures.
-    ``of_items``: whether systems that recommend items have it.
     """
 
     name: str
     text: str
     picture: str = ""
     absent: str = ""
-    of_items: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

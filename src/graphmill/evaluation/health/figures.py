@@ -23,7 +23,6 @@ from graphmill.evaluation.health.geometry import (
     participation_ratio,
     rogue_of,
     spectrum_of,
-    top1_ratio,
     uniformity_of,
 )
 from graphmill.sampling.keyed import sampled
@@ -140,7 +139,6 @@ class TypeFigures:
     cosine: float
     effective_rank: float
     rank_share: float
-    top1_ratio: float
 
 
 @dataclass(frozen=True)
@@ -242,7 +240,6 @@ def _type_figures(
                 cosine=each.cosine,
                 effective_rank=rank,
                 rank_share=rank / available if available > 0 else float("nan"),
-                top1_ratio=top1_ratio(each.spectrum),
             )
         )
     return tuple(result)

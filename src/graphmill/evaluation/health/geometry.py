@@ -38,12 +38,6 @@ def components_for(spectrum: Float64, share: float) -> int:
     return min(int(np.searchsorted(cumulated, share - 1e-12)) + 1, len(spectrum))
 
 
-def top1_ratio(spectrum: Float64) -> float:
-    """λ₁ / Σ λ: the share of the first principal component."""
-    total = float(spectrum.sum())
-    return float(spectrum[0]) / total if total > 0 else 0.0
-
-
 def participation_ratio(spectrum: Float64) -> float:
     """(Σ λ)² / Σ λ²: the number of directions if they all had the same size; between 1 and the dimension."""
     squares = float(np.square(spectrum).sum())

@@ -110,7 +110,6 @@ def health_report(
     *,
     thresholds: HealthThresholds | None = None,
     seed: int = 0,
-    disease_type: str = "disease",
     ranking: "LinkRanking | None" = None,
     block_rows: int = BLOCK_ROWS,
     settings: Collection[str] | None = None,
@@ -118,8 +117,7 @@ def health_report(
 ) -> HealthReport:
     """Measure and judge an embedding.
 
-    X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``disease_type``: the type for
-    the disease band, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the held-out link
+    X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``ranking``: the held-out link
     ranking of the same vectors, the only figure that detects shuffled ids. ``block_rows`` changes speed and memory,
     never a result. ``settings``: names of the system's settings, so that remedies mention no others (None: unknown).
     ``neighbourhoods``: int64 (n), equal for nodes with the same training neighbours, whose rows may be equal; 0: without
@@ -132,7 +130,7 @@ def health_report(
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows, neighbourhoods)
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
-    evidence = CheckInput(X, types, figures, thresholds, disease_type, link_signal)
+    evidence = CheckInput(X, types, figures, thresholds, link_signal)
     verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
     return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
 

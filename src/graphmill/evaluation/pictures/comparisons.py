@@ -33,21 +33,6 @@ def overlap_histogram(figures: DriftFigures | ListFigures) -> bytes:
     return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))
 
 
-def moved_arrows(figures: DriftFigures) -> bytes:
-    """The most moved nodes in the earlier vectors' first two principal components, aligned; all others in grey."""
-    figure, axes = blank(7.0, 5.5)
-    result = figures.projection
-    axes.scatter(result.background[:, 0], result.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
-    for name, start, end in zip(result.names, result.before, result.after, strict=True):
-        axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": COLOURS[5], "linewidth": 0.9})
-        axes.text(end[0], end[1], name[:24], fontsize="x-small")
-    # annotate() does not widen the axes.
-    axes.update_datalim(np.concatenate((result.before, result.after)))
-    axes.autoscale_view()
-    title = f"The {len(result.names)} nodes that moved most"
-    return png(labelled(figure, axes, title, "first principal component", "second principal component", ""))
-
-
 SHOWN_RELATIONS = 8
 """Those with most pairs."""
 

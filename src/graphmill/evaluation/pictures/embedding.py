@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from graphmill.evaluation.health.geometry import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 from graphmill.evaluation.pictures.comparisons import grouped_bars
+from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 
 #: Number of points of the scatter plot, and of rows whose pairs make the histograms.
@@ -21,14 +22,6 @@ HISTOGRAM_ROWS = 1500
 SHOWN_TYPES = 12
 #: Number of relations in the bar chart: those with most queries.
 SHOWN_RELATIONS = 30
-LABELS = {
-    "model": "model",
-    "degree": "degree only",
-    "recent": "degree of late",
-    "knn": "kNN",
-    "spectral": "spectral vectors",
-    "complex": "ComplEx",
-}
 
 
 def pca_scatter(X: NDArray[Any], types: NDArray[np.integer], type_names: Sequence[str], *, seed: int = 0) -> bytes:
@@ -100,15 +93,15 @@ def spectrum_curve(spectrum: Float64) -> bytes:
 def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
     """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
     rows = sorted(relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
-    scorers = [name for name in LABELS if rows and name in rows[0].mrr]
+    scorers = list(rows[0].mrr) if rows else []
     baselines = [name for name in scorers if name != "model"]
     above = sum(all(row.mrr["model"] > row.mrr[name] for name in baselines) for row in relations)
-    title = f"Above every baseline in {above} of {len(relations)} relations"
+    heading = f"Above every baseline in {above} of {len(relations)} relations"
     return grouped_bars(
         [f"{_shortened(row.name)} ({row.queries})" for row in rows],
-        {LABELS[name]: [row.mrr[name] for row in rows] for name in scorers},
+        {title(name): [row.mrr[name] for row in rows] for name in scorers},
         axis="filtered MRR (queries in brackets)",
-        title=title,
+        title=heading,
     )
 
 

@@ -1,11 +1,11 @@
-"""Pictures of a training, as PNG bytes: losses, metrics and memory. The title states the main result."""
+"""Pictures of a training, as PNG bytes: losses and metrics. The title states the main result."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from graphmill.evaluation.health.loss_curve import is_total, weighted_losses
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
+from graphmill.evaluation.pictures.canvas import GREY, blank, labelled, png, style_of
 
 FEWEST_DRAWN = 3
 """With fewer epochs, a line of figures says more than a curve."""
@@ -91,14 +91,3 @@ def _loss_title(total: Sequence[tuple[float, float]], rows: Mapping[str, Sequenc
     (first, before), (last, after) = finite[0], finite[-1]
     verb = "fell" if after < before else "rose" if after > before else "stayed"
     return f"Loss {verb} from {before:.4g} at {x} {first} to {after:.4g} at {x} {last}{broken}"
-
-
-def memory_curve(records: Sequence[Mapping[str, Any]]) -> bytes:
-    """The process's memory after each epoch. A record has the number "epoch" and "memory_bytes", as metrics.jsonl."""
-    figure, ax = blank()
-    points = [(record["epoch"], record["memory_bytes"] / 2**30) for record in records if record.get("memory_bytes")]
-    if points:
-        ax.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.5)
-    ax.set_ylim(bottom=0)
-    most = f"up to {max(value for _, value in points):.2f} GiB" if points else "was not recorded"
-    return png(labelled(figure, ax, f"Memory after each epoch {most}", "epoch", "GiB", ""))

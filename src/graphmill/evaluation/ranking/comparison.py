@@ -1,4 +1,4 @@
-"""Compares a model's link ranking with degree, random and its baselines."""
+"""Compares a model's link ranking with its baselines: degree, and those that have a system of their own."""
 
 import math
 from collections.abc import Mapping
@@ -62,18 +62,6 @@ RATIO_CHECKS = (
         "In most relations the model beats popularity. If not: `by_relation` shows the others.",
     ),
     RatioCheck(
-        "mrr_over_random",
-        Threshold("random_ratio_min", 2.0, "MRR divided by that of random scores.", ge=0),
-        "The ranking is far from chance.",
-        "The ranking is close to chance.",
-        "Train longer, raise embedding_dim, or look at the relations below the baseline.",
-        "×",
-        "the model learned nothing: check the loss curve, then the ids",
-        "beats_random",
-        "The model ranks links far better than chance. If not: ids and vectors may not belong together, or it was "
-        "not trained.",
-    ),
-    RatioCheck(
         "mrr_over_best_baseline",
         Threshold(
             "baseline_ratio_min",
@@ -111,9 +99,8 @@ class ComparedRelation:
 class RankingComparison:
     """The comparison: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
-    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_best_baseline`` (of MRR),
-    ``share_above_degree`` (of relations, strictly above). ``against``: the comparison with the baselines, with intervals;
-    random scores do not count as a baseline.
+    ``ratios``: ``mrr_over_degree``, ``mrr_over_best_baseline`` (of MRR), ``share_above_degree`` (of relations, strictly
+    above). ``against``: the comparison with the baselines, with intervals.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -130,29 +117,25 @@ class RankingComparison:
 
 def compare_to_baselines(
     model: LinkRanking,
-    degree: LinkRanking,
-    random: LinkRanking,
+    baselines: Mapping[str, LinkRanking],
     *,
-    others: Mapping[str, LinkRanking] | None = None,
     average: Average = "macro",
     thresholds: RankingThresholds | None = None,
     seed: int = 0,
 ) -> RankingComparison:
     """Compare rankings of the same queries. Raises :class:`InputError` if their queries differ.
 
-    ``others``: further baselines by name, such as "knn". ``average``: the mean that ratios are of. ``seed``: for the
-    bootstrap.
+    ``baselines``: by name, "degree" among them. ``average``: the mean that ratios are of. ``seed``: for the bootstrap.
     """
     thresholds = thresholds or RankingThresholds()
-    rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
+    rankings, degree = {"model": model, **baselines}, baselines["degree"]
     _require_same_queries(rankings)
+    against = against_baselines(model, baselines, average, seed=seed)
     ratios = {
-        "mrr_over_degree": _ratio(model, degree, average),
-        "mrr_over_random": _ratio(model, random, average),
+        "mrr_over_degree": against.ratios["degree"].value,
         "share_above_degree": _share_above(model, degree),
+        "mrr_over_best_baseline": against.ratio.value,
     }
-    against = against_baselines(model, {"degree": degree, **(others or {})}, average, seed=seed)
-    ratios["mrr_over_best_baseline"] = against.ratio.value
     return RankingComparison(
         relations=tuple(_rows(rankings)),
         macro={name: ranking.macro for name, ranking in rankings.items()},
@@ -180,11 +163,6 @@ def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
         )
         for place, row in enumerate(rankings["model"].relations)
     ]
-
-
-def _ratio(model: LinkRanking, other: LinkRanking, average: Average) -> float:
-    above, below = ((ranking.macro if average == "macro" else ranking.micro)["mrr"] for ranking in (model, other))
-    return above / below if below > 0 else float("nan")
 
 
 def _share_above(model: LinkRanking, other: LinkRanking) -> float:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
-from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.next_item import chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.paired_difference import grouped_mean
 from graphmill.evaluation.ranking.queries import LinkQueries
-from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
+from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.graph.sorted_unique import sorted_unique
 
@@ -88,25 +88,18 @@ def link_values(
 
     ``offsets``: by relation number, the global numbers of the first head and tail. ``macro``: one group per relation.
     """
-    name, k = parse_metric(metric, LINK_METRICS)
-    parts: list[tuple[NDArray[np.float64], Int64, Int64]] = []
-    left = 0
+    parse_metric(metric, LINK_METRICS)
+    kept, units, left = [], [np.zeros(0, np.int64)], 0
     for relation in queries.relations:
         first, second = offsets[relation.relation]
         heads, tails = relation.heads + first, relation.targets + second
         ranked = ~leave_out(relation.relation, heads, tails)
         left += int((~ranked).sum())
-        if not ranked.any():
-            continue
-        kept = replace(relation, heads=relation.heads[ranked], tails=relation.tails[ranked])
-        rank = ranks_of(scorer, kept).realistic
+        kept.append(replace(relation, heads=relation.heads[ranked], tails=relation.tails[ranked]))
         low, high = np.minimum(heads, tails)[ranked], np.maximum(heads, tails)[ranked]
-        group = np.full(len(rank), relation.relation if macro else 0)
-        parts.append((1.0 / rank if name == "mrr" else (rank <= k).astype(np.float64), group, (low << 32) | high))
-    if not parts:
-        return QueryValues(metric, np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), left)
-    values, groups, units = (np.concatenate([part[i] for part in parts]) for i in range(3))
-    return QueryValues(metric, values, groups, units, left)
+        units.append((low << 32) | high)
+    values, groups = values_of(rank_links(scorer, LinkQueries(queries.split, tuple(kept))), metric)
+    return QueryValues(metric, values, groups if macro else np.zeros_like(groups), np.concatenate(units), left)
 
 
 def list_values(

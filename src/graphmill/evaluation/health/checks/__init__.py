@@ -18,7 +18,6 @@ GROUPS: tuple[Group, ...] = (
     similarity.COSINE,
     spectrum.VARIANCE,
     node_types.VARY,
-    node_types.DISEASES,
     single_rows.SOUND,
     similarity.ROGUE,
     links.FIT,

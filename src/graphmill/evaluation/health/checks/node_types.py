@@ -11,12 +11,6 @@ VARY = Group(
     "Vectors vary within every node type, and types differ from each other. If not, see `by_type`.",
     picture="pca",
 )
-DISEASES = Group(
-    "disease_band",
-    "Diseases are not too similar. If they are, the message gives the usual band and says what to change.",
-    absent="the graph has no node type 'disease' with enough rows",
-    of_items=False,
-)
 APART = "Train longer on the relations of this type, give it features, or raise supervision for it."
 
 
@@ -39,34 +33,9 @@ def _rank(e: CheckInput) -> Outcome | None:
     return RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
 
 
-def _top1(e: CheckInput) -> Outcome | None:
-    if not (types := _with_enough_rows(e)):
-        return None
-    kind, most = max(types, key=lambda kind: kind.top1_ratio), e.thresholds.type_top1_max
-    return TOP1.outcome(kind.top1_ratio, most, kind.top1_ratio <= most, type=kind.name)
-
-
 def _separation(e: CheckInput) -> float | None:
     apart = e.figures.cosines.separation
     return None if math.isnan(apart) or not _with_enough_rows(e) else apart
-
-
-def _diseases(e: CheckInput) -> Outcome | None:
-    """The band's upper end alone would fail a type that is similar but has many directions, so a failure also needs a
-    low rank."""
-    kind = next((kind for kind in _with_enough_rows(e) if kind.name == e.disease_type), None)
-    if kind is None:
-        return None
-    low, high = e.thresholds.disease_cosine_low, e.thresholds.disease_cosine_high
-    band = f"mean cosine {kind.cosine:.2f}, band {low:g} to {high:g}"
-    if kind.cosine <= high:
-        place = "in" if kind.cosine >= low else "below (more spread than)"
-        return Outcome(kind.cosine, high, "pass", f"Diseases lie {place} the band: {band}.")
-    if narrow(kind, e.thresholds):
-        few = f"Diseases are too alike and vary in few directions: {band}, effective rank {kind.effective_rank:.1f}."
-        return Outcome(kind.cosine, high, "fail", few)
-    many = f"Diseases are more alike than usual but still vary in many directions: {band}."
-    return Outcome(kind.cosine, high, "warn", many)
 
 
 _POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."
@@ -95,19 +64,6 @@ RANK = HealthCheck(
     bad="The rows of type '{type}' vary only in few directions.",
     remedy=APART,
 )
-_LINE = "Share of a type's variance on its first component; above it, the type is nearly a line (warning)."
-TOP1 = HealthCheck(
-    name="type_top1_ratio",
-    group=VARY,
-    what="the largest first-component share within a type",
-    thresholds=(Threshold("type_top1_max", 0.5, _LINE, gt=0, le=1),),
-    judge=_top1,
-    good="No type lies on a line.",
-    bad="More than half of the variance of type '{type}' lies on one line.",
-    breach="warn",
-    breaking="warn: the line is often the degree",
-    remedy="Find out what the line is (often the degree): colour the PCA picture by it.",
-)
 _LESS = "Mean cosine within types minus that between types; below it, types do not differ (warning)."
 SEPARATION = HealthCheck(
     name="type_separation",
@@ -122,20 +78,4 @@ SEPARATION = HealthCheck(
     breaking="warn: this need not be a problem",
     remedy="This is a problem only if types should be recognisable. Then train longer, or check the node types.",
 )
-_LOW = "Lower end of the band shown for the disease type's mean cosine; not judged."
-_HIGH = "Upper end of that band, judged together with the type's effective rank."
-DISEASE_COSINE = HealthCheck(
-    name="disease_cosine",
-    group=DISEASES,
-    what="mean cosine within the disease type, if the graph has one",
-    thresholds=(
-        Threshold("disease_cosine_low", 0.5, _LOW, ge=-1, le=1),
-        Threshold("disease_cosine_high", 0.8, _HIGH, ge=-1, le=1),
-    ),
-    bound="the band {disease_cosine_low} to {disease_cosine_high} is shown. Above it the check warns, and it fails "
-    "only if the type's rank is also low. Below it the vectors are more spread, and the check passes",
-    breaking="warn, fail",
-    judge=_diseases,
-    remedy=("lower contrastive_weight", "see the disease rows in the PCA picture"),
-)
-CHECKS = (COSINE, RANK, TOP1, SEPARATION, DISEASE_COSINE)
+CHECKS = (COSINE, RANK, SEPARATION)
