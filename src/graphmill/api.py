@@ -129,7 +129,7 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool =
 
 def train(
     graph: TypedGraph | str | Path,
-    system: str = "hgt",
+    system: str = "blend",
     *,
     epochs: int = 0,
     device: str = "",
@@ -145,7 +145,7 @@ def train(
 
     Args:
         graph: a graph from :func:`build_graph`, or its folder.
-        system: a system of docs/reference/settings.md, such as hgt, complex, conve, kgat or sasrec.
+        system: a system of docs/reference/settings.md, such as blend, hgt, complex, kgat or sasrec.
         epochs: shortcut for ``training.epochs``; 0: the default.
         device: shortcut for ``acceleration.device``; "": the default.
         seed: shortcut for ``training.seed``; None: the default.

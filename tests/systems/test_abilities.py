@@ -4,6 +4,7 @@ from importlib import import_module
 
 import pytest
 
+from graphmill.explain.links import EXPLAINERS
 from graphmill.systems.registry import SYSTEMS, entry
 
 
@@ -20,4 +21,7 @@ def test_the_class_has_the_methods_of_the_abilities(name: str) -> None:
         "embeddings": True,
     }
     assert {method: hasattr(system, method) for method in methods} == methods
+    assert (name in EXPLAINERS) == known.explains
+    if known.explains:
+        assert not known.recommends
     assert any(phase.closed_form for phase in getattr(system, "phases", ())) == known.closed_form

@@ -308,6 +308,7 @@ CASES = {
     "transe": Case("transe", _DISTANCE),
     "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
+    "nbfnet-triples": Case("nbfnet", _NBFNET, graph=triples_graph),
     "blend": Case(
         "blend",
         {"model": {"embedding_dim": 16, "parts": ["spectral", "knn", "paths", "features", "complex"]}},

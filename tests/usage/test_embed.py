@@ -12,11 +12,12 @@ import pytest
 import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.train import train
 from graphmill.usage.embed import NEW
 from graphmill.usage.exported import Run
 from graphmill.usage.grown_graph import grown_link_model
-from graphmill.usage.links import link_model
+from graphmill.usage.links import link_model, write_links
 from tests.ingest.kg_text import COLUMNS
 from tests.training.cases import CASES, CLOSED_LINKS, typed_graph
 
@@ -169,6 +170,30 @@ def test_links_of_later_edges_are_predicted_untrained(
         of_vectors = graphmill.load(run).embed(file, tmp_path / "out", columns=COLUMNS)
         rows = of_vectors.links("twin", "drug_protein", 10)
         assert [row["score"] for row in found] == pytest.approx(rows.score.tolist(), rel=1e-4)
+
+
+@pytest.mark.parametrize("case", ["blend", "hgt-full", "spectral", "knn", "nbfnet"])
+def test_a_table_of_later_edges_leaves_the_runs_own_table(
+    graph: TypedGraph, case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``graphmill links --edges`` without ``--head``: all heads, new ones too, and no explanation by the old graph."""
+    from graphmill.cli import app
+
+    values = (CASES | CLOSED_LINKS)[case].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+    run = Path(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
+    write_links(link_model(run), LinkSettings(relations=["drug_protein"], k=1, explained_links=0, csv=False))
+    before = {file.name: file.read_bytes() for file in (run / "links").iterdir()}
+    file = written(tmp_path, edges_of(graph, "n90", "twin"))
+    columns = [part for name in COLUMNS for part in ("--read", f"columns.{name}={COLUMNS[name]}")]
+    command = ["links", str(run), "--edges", str(file), *columns, "--relation", "drug|drug_protein|gene/protein"]
+    app([*command, "-k", "3", "--json"], standalone_mode=False)
+    report = json.loads(capsys.readouterr().out)
+    table = pq.read_table(run / "links_with_later_edges" / "links.parquet").to_pandas()
+    assert report["rows"] == len(table) == 3 * (graph.node_type("drug").count + 1)
+    assert "twin" in set(table.head_id)
+    assert "because" not in table
+    assert any("without the later edges" in note for note in report["notes"])
+    assert {file.name: file.read_bytes() for file in (run / "links").iterdir()} == before
 
 
 @pytest.mark.parametrize("case", ["blend", "hgt-full"])

@@ -162,12 +162,12 @@ def links(
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
-    RUN/links."""
+    RUN/links (with --edges: RUN/links_with_later_edges)."""
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
     from graphmill.usage.grown_graph import grown_link_model
-    from graphmill.usage.links import FOLDER, Predictor, link_model, write_links
+    from graphmill.usage.links import FOLDER, LATER_FOLDER, Predictor, link_model, write_links
     from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
@@ -199,7 +199,7 @@ def links(
     elif heads:
         show_links(predictions["links"])
     else:
-        show_link_report(str(run / FOLDER), predictions)
+        show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
 
 
 @app.command(rich_help_panel=USE)

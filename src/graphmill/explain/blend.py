@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -61,19 +60,7 @@ class BlendExplainer(LinkExplainer):
         first, second = self.system.links.offsets[relation]
         network = self.system.trained[NBFNET], self.model.parts[NBFNET]
         why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
-        keys, order = self._sorted_pairs
-        return order[np.searchsorted(keys, self._keys(why.source, why.target))], amount * why.share
-
-    @cached_property
-    def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray]:
-        """int64 [pairs]: :meth:`_keys` of all pairs, ascending, and the pairs' numbers."""
-        keys = self._keys(*self._ends)
-        order = np.argsort(keys)
-        return keys[order], order
-
-    def _keys(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """int64: a number for each pair of nodes, in either direction."""
-        return np.minimum(source, target).astype(np.int64) * self.graph.num_nodes + np.maximum(source, target)
+        return self.pairs_of(why.source, why.target), amount * why.share
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""
@@ -86,8 +73,7 @@ class BlendExplainer(LinkExplainer):
                 continue
             if name == NBFNET:
                 network = self.system.trained[NBFNET], self.model.parts[NBFNET]
-                ends = np.stack([each[pairs] for each in self._ends], 1).astype(np.int64)
-                total += amount * score_without_pairs(*network, relation, head, tail, ends)
+                total += amount * score_without_pairs(*network, relation, head, tail, self.ends_of(pairs))
                 continue
             if isinstance(part, Paths):
                 part = Paths(links, part.channels, part.weights)

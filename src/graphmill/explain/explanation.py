@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -91,7 +92,10 @@ class Explanation:
 
 
 class LinkExplainer(ABC):
-    """Explains links of one restored model. Data that all explanations need are computed once."""
+    """Explains links of one restored model. Data that all explanations need are computed once. ``method``: how the shares
+    are computed."""
+
+    method = "shares of the score"
 
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         self.system: Any = system
@@ -125,9 +129,29 @@ class LinkExplainer(ABC):
         kind = self.graph.relations[relation]
         return head - self.graph.node_type(kind.source).offset, tail - self.graph.node_type(kind.target).offset
 
+    def pairs_of(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """int64: the numbers of the pairs of training edges between nodes (rows of the node table), in either direction."""
+        keys, order = self._sorted_pairs
+        return order[np.searchsorted(keys, self._keys(source, target))]
+
+    @cached_property
+    def _sorted_pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """int64 [pairs]: :meth:`_keys` of all pairs, ascending, and the pairs' numbers."""
+        keys = self._keys(*self._ends)
+        order = np.argsort(keys)
+        return keys[order], order
+
+    def _keys(self, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """int64: a number for each pair of nodes, in either direction."""
+        return np.minimum(source, target).astype(np.int64) * self.graph.num_nodes + np.maximum(source, target)
+
+    def ends_of(self, pairs: np.ndarray) -> np.ndarray:
+        """int64 [n, 2]: the rows of the two nodes of each pair."""
+        return np.stack([each[pairs] for each in self._ends], 1).astype(np.int64)
+
     def named(self, explanations: Sequence[Explanation]) -> list[Explanation]:
-        """Add the names of the relations that join the nodes of each edge, in one pass over the graph for all
-        explanations."""
+        """Add the names of the relations that join the nodes of each edge, also to paths without relations, in one pass over
+        the graph for all explanations."""
         wanted = {e.pair for each in explanations for e in (*each.evidence, *each.against)}
         wanted |= {pair for each in explanations for path, _ in each.paths for pair in path.pairs}
         names = _relations_of_pairs(self.graph, wanted)
@@ -142,7 +166,9 @@ class LinkExplainer(ABC):
                 against=tuple(
                     replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.against
                 ),
-                paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
+                paths=tuple(
+                    (path, relations or tuple("/".join(names[p]) for p in path.pairs)) for path, relations in each.paths
+                ),
             )
             for each in explanations
         ]

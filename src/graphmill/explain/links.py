@@ -1,4 +1,4 @@
-"""Explains predicted links by the edges and paths that carried their scores: HGT by its layers, a blend by its parts."""
+"""Explains predicted links by the edges and paths that carried their scores: each system whose entry ``explains``."""
 
 from __future__ import annotations
 
@@ -11,9 +11,17 @@ from graphmill.explain.blend import BlendExplainer
 from graphmill.explain.explanation import ExplainSettings, LinkExplainer
 from graphmill.explain.layers import LayersExplainer
 from graphmill.explain.neighbours import NeighboursExplainer
-from graphmill.systems.blend.system import BlendSystem
-from graphmill.systems.hgt.system import HgtSystem
-from graphmill.systems.neighbours.system import NeighboursSystem
+from graphmill.explain.propagation import PropagationExplainer
+from graphmill.systems.registry import names_with
+
+EXPLAINERS: dict[str, type[LinkExplainer]] = {
+    "blend": BlendExplainer,
+    "hgt": LayersExplainer,
+    "knn": NeighboursExplainer,
+    "nbfnet": PropagationExplainer,
+    "spectral": NeighboursExplainer,
+}
+"""System → the class that explains its links."""
 
 
 def explainer_of(system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> LinkExplainer:
@@ -22,13 +30,9 @@ def explainer_of(system: Any, model: nn.Module, settings: ExplainSettings | None
     Raises:
         SettingsError: the system's scores cannot be explained by edges.
     """
-    if isinstance(system, BlendSystem):
-        return BlendExplainer(system, model, settings)
-    if isinstance(system, HgtSystem):
-        return LayersExplainer(system, model, settings)
-    if isinstance(system, NeighboursSystem):
-        return NeighboursExplainer(system, model, settings)
-    raise SettingsError(
-        f"{system.name} scores links by its vectors alone, so no edge explains a score; blend, hgt, knn and spectral are "
-        "explained by edges, conve by training triples (graphmill tracin)"
-    )
+    if system.name not in EXPLAINERS:
+        raise SettingsError(
+            f"{system.name} scores links by its vectors alone, so no edge explains a score; {names_with('explains')} are "
+            f"explained by edges, {names_with('traces')} by training triples (graphmill tracin)"
+        )
+    return EXPLAINERS[system.name](system, model, settings)

@@ -71,7 +71,7 @@ class LinkSettings(LinkSelection):
     explained_links: int = setting(
         3,
         "In the files: number of links of each relation, best scores first, that are explained by the edges that "
-        "contribute to their score (blend, HGT, kNN and spectral vectors)",
+        "contribute to their score (blend, HGT, NBFNet, kNN and spectral vectors)",
         ge=0,
     )
     csv: bool = setting(True, "Also write links.csv, in the same folder as links.parquet")

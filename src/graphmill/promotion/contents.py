@@ -37,9 +37,7 @@ from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
-from graphmill.systems.blend.system import BlendSystem
-from graphmill.systems.closed_form import ClosedFormSystem, OldRows
-from graphmill.training.contract import StepSizes, System
+from graphmill.training.contract import OldRows, StepSizes, System
 from graphmill.training.run_files import RunSettings, shaped
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
@@ -224,8 +222,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
             for name, buffer in model.named_buffers():
                 if name in tensors and name not in keys and tensors[name].shape == buffer.shape:
                     buffer.copy_(tensors[name])
-            if isinstance(system, ClosedFormSystem | BlendSystem):
-                new += system.carry_over(model, tensors, _old_rows(version, summary, like.graph))
+            new += system.carry_over(model, tensors, _old_rows(version, summary, like.graph))
             # Update what the system derives from its vectors for this graph (KGAT's attention).
             system.begin_epoch(model, max(int(version.about["epoch"]), 1))
     model.to(like.job.device).eval()

@@ -18,7 +18,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.copies import in_one_copy
-from graphmill.training.contract import Compilable, EmbeddingBlock, ParameterGroup, Phase, StepSizes
+from graphmill.training.contract import Compilable, EmbeddingBlock, OldRows, ParameterGroup, Phase, StepSizes
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
@@ -132,6 +132,10 @@ class BaseSystem(Generic[M]):
                 known = torch.ones(len(parameters[name]), dtype=torch.bool)
                 known[rows] = False
                 parameters[name][~known] = parameters[name][known].mean(0)
+
+    def carry_over(self, model: M, tensors: Mapping[str, Tensor], old: OldRows) -> int:
+        """By default nothing."""
+        return 0
 
     def begin_epoch(self, model: M, epoch: int) -> None:
         """By default nothing changes between epochs."""

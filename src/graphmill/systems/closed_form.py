@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,20 +14,20 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError, TrainingError
 from graphmill.systems.base_system import BaseSystem
-from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepBatch, StepSizes, Term
+from graphmill.training.contract import (
+    EmbeddingBlock,
+    Encoded,
+    OldRows,
+    ParameterGroup,
+    Phase,
+    StepBatch,
+    StepSizes,
+    Term,
+)
 from graphmill.training.solved import SolvedArrays
 
 SOLVE = "solve"
 """The name of the only phase."""
-
-
-class OldRows(NamedTuple):
-    """The rows of a graph's nodes in another graph, int64 [nodes], −1 for a node that it lacks: among all of its nodes,
-    and among those of the node's type. ``same_relations``: both graphs have the same ones, in the same order."""
-
-    of_all: np.ndarray
-    of_type: np.ndarray
-    same_relations: bool
 
 
 class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):

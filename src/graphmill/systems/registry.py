@@ -54,10 +54,16 @@ def entry(name: str) -> Entry:
     return SYSTEMS[name]
 
 
+def names_with(ability: str) -> str:
+    """The systems whose entry has ``ability``, for a sentence: "a, b and c"."""
+    able = sorted(name for name, each in SYSTEMS.items() if getattr(each, ability))
+    return " and ".join([", ".join(able[:-1]), able[-1]] if len(able) > 1 else able)
+
+
 def require_folds_in(name: str) -> None:
     """Raise :class:`SettingsError` for a system that cannot embed only."""
     if not entry(name).folds_in:
-        able = ", ".join(each for each, about in SYSTEMS.items() if about.folds_in)
+        able = names_with("folds_in")
         raise SettingsError(f"embed only: {name} cannot fold in new nodes without a training; those that can: {able}")
 
 

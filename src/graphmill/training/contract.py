@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from torch import Tensor, nn
@@ -133,6 +133,15 @@ class Compilable:
     attribute: str
 
 
+class OldRows(NamedTuple):
+    """The rows of a graph's nodes in another graph, int64 [nodes], −1 for a node that it lacks: among all of its nodes,
+    and among those of the node's type. ``same_relations``: both graphs have the same ones, in the same order."""
+
+    of_all: np.ndarray
+    of_type: np.ndarray
+    same_relations: bool
+
+
 class SolvedSystem(Protocol):
     """A system with a phase in closed form."""
 
@@ -188,6 +197,10 @@ class System(Protocol):
     def fold_in_rows(self, model: nn.Module, missing: Mapping[str, np.ndarray]) -> None:
         """Give new nodes vectors without a training: fill the ``missing`` rows of tables (parameter → row numbers) from the
         other rows and the graph's training edges."""
+
+    def carry_over(self, model: nn.Module, tensors: Mapping[str, Tensor], old: OldRows) -> int:
+        """Put into ``model`` what neither :meth:`row_keys` nor the shapes of buffers take over from the ``tensors`` of a
+        model of another graph; returns the number of rows that it lacks. Raises :class:`InputError` if it cannot."""
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         """Update state that changes once an epoch (KGAT's attention), in persistent buffers."""

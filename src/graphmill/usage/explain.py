@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,20 +14,15 @@ from graphmill.errors import SettingsError
 from graphmill.explain.explanation import ExplainSettings, known_of_edges
 from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
-from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.notebook import page, pairs, rows
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
-from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.system import NbfnetSystem
-from graphmill.systems.registry import entry
+from graphmill.systems.registry import entry, names_with
 from graphmill.usage.influence import trace_influence
 
-GRADIENTS = "shares of the score"
-PROPAGATION = "gradient × input of the messages"
 TRACIN = "influence of training triples (TracIn)"
 
 
@@ -66,7 +61,7 @@ class ExplainedLink:
 class EdgeEvidence:
     """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
 
-    It needs a run of a blend, HGT, kNN or spectral vectors.
+    It needs a run of a system that explains its links.
 
     ``name_of``: row of the node table → the node's name.
     """
@@ -97,7 +92,7 @@ def explain_link(
     """Explain one link of a run.
 
     ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
-    name, or source|name|target. ``verify``: also let the whole model score the link without the listed edges (HGT, a blend).
+    name, or source|name|target. ``verify``: also score the link without the listed edges (not for ConvE).
 
     Raises:
         SettingsError: the system predicts no links, or its links cannot be explained.
@@ -105,12 +100,12 @@ def explain_link(
     """
     settings = settings or ExplainSettings()
     if entry(restored.system.name).recommends:
-        raise SettingsError(f"{restored.system.name} recommends items; links are explained for blend, hgt and conve")
+        raise SettingsError(
+            f"{restored.system.name} recommends items; links are explained for {names_with('explains')}"
+        )
     result, h, t = resolve_link(restored.graph, head, relation, tail)
     if entry(restored.system.name).traces:
         return _traced(restored, result, h, t, settings)
-    if isinstance(restored.system, NbfnetSystem):
-        return _propagated(restored, result, h, t, settings, verify)
     explainer = explainer_of(restored.system, restored.model, settings)
     [why] = explainer.named([explainer.explain(result.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
@@ -126,7 +121,7 @@ def explain_link(
         result.name,
         names[t],
         _score(restored, result, h, t),
-        GRADIENTS,
+        explainer.method,
         [
             {"head": names[e.source], "relation": "/".join(e.relations), "tail": names[e.target], "share": e.share}
             | dict(e.known)
@@ -137,41 +132,6 @@ def explain_link(
         why.whole,
         deletion,
     )
-
-
-def _propagated(
-    restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings, verify: bool
-) -> ExplainedLink:
-    """The explanation of a link of NBFNet."""
-    system, model = cast(NbfnetSystem, restored.system), cast(NBFNet, restored.model)
-    why = explain_propagation(system, model, relation.index, h, t, settings.paths)
-    names = restored.graph.node_table().column("name").to_pylist()
-    kinds = system.messages.named([each.name for each in restored.graph.relations])
-    speaking = np.flatnonzero(why.share > 0)[: settings.edges]
-    against = np.flatnonzero(why.share < 0)[::-1][: settings.edges]
-    order = [*speaking, *against[::-1]]
-    ends_of = {n: (int(why.source[n]), int(why.target[n])) for n in order}
-    known = known_of_edges(restored.graph, ends_of.values())
-    edges = [
-        {
-            "head": names[why.source[n]],
-            "relation": "/".join(dict.fromkeys(kinds[kind] for kind in why.relations[n])),
-            "tail": names[why.target[n]],
-            "share": float(why.share[n]),
-            **known[ends_of[n]],
-        }
-        for n in order
-    ]
-    paths = [
-        _path([names[n] for n in path.nodes], [kinds[k] for k in path.relations], path.strength) for path in why.paths
-    ]
-    deletion = {}
-    if verify:
-        ends, link = np.stack([why.source, why.target], 1), (system, model, relation.index, h, t)
-        others = np.delete(ends, speaking, 0)
-        deletion = _deletion(ends[speaking], others, lambda gone: score_without_pairs(*link, gone))
-    parts = {"popularity of the target": why.popularity, "paths": why.score - why.popularity}
-    return ExplainedLink(names[h], relation.name, names[t], why.score, PROPAGATION, edges, paths, parts, True, deletion)
 
 
 def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:

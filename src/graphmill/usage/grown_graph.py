@@ -39,10 +39,10 @@ def grown_link_model(
     """
     restored = restore(run)
     name, entry = restored.system.name, restored.entry
-    if entry.recommends or (entry.vectors and not entry.new_nodes):
+    if not entry.scores_later:
         raise SettingsError(
-            f"--edges: {name} cannot score links of nodes that it was not trained with; blend, hgt, knn, nbfnet and "
-            "spectral can"
+            f"--edges: {name} cannot score links of nodes that it was not trained with; "
+            f"{registry.names_with('scores_later')} can"
         )
     return link_model_with(restored, read_edges(edges, format, **(settings or {})), edges)
 
@@ -57,11 +57,15 @@ def link_model_with(restored: Restored, tables: IngestResult, source: str) -> Li
         known = np.concatenate([block.vectors for block in system.embeddings(model)])
         vectors = by_type(restored.graph, known, new, joined.later)
         return LinkModel(
-            restored.run.path, graph, registry.exported_scorer(system.name, arrays, vectors), restored.used
+            restored.run.path,
+            graph,
+            registry.exported_scorer(system.name, arrays, vectors),
+            restored.used,
+            later_edges=True,
         )
     grown = registry.create(system.name, graph, restored.job.settings, restored.job.batching)
     grown.to(restored.job.device)
-    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used)
+    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used, later_edges=True)
 
 
 def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder: Path) -> TypedGraph:

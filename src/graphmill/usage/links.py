@@ -47,21 +47,30 @@ from graphmill.usage.links_of_export import scorer_of_export
 from graphmill.verified_files import listed_files
 
 FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
+LATER_FOLDER = "links_with_later_edges"
+"""The table of a model with later edges. A version holds the other one, of the run's own graph."""
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
 """Splits (by number) whose links are excluded from the candidates, by the setting ``known``."""
+NOT_EXPLAINED = "no link is explained by edges: explanations are of the graph of the training, without the later edges"
 FREQUENT = 5
 """Number of most frequent tails that the report lists for each relation."""
 
 
 @dataclass(frozen=True)
 class LinkModel:
-    """The predicting model: a scorer and the graph on which it was trained. ``about``: the epoch, and notes on its
-    choice."""
+    """The predicting model: a scorer and its graph, which is the one of the training or, with ``later_edges``, that graph
+    and edges that came after it. ``about``: the epoch, and notes on its choice."""
 
     path: Path
     graph: TypedGraph
     scorer: Scorer
     about: dict[str, Any]
+    later_edges: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """Where its table of links is written."""
+        return self.path / (LATER_FOLDER if self.later_edges else FOLDER)
 
 
 @dataclass(frozen=True)
@@ -116,9 +125,9 @@ def link_model(run: str | Path) -> LinkModel:
 
 
 def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. For HGT this avoids message passing, for a blend the making of its parts. Other
-    runs are scored from their checkpoint, on their own device, if they have one."""
-    return manifest["system"] in ("blend", "hgt") or not (path / "checkpoints").is_dir()
+    """Whether to score from the export. Where vectors are made from the graph (as those of new nodes are) this avoids the
+    making. Other runs are scored from their checkpoint, on their own device, if they have one."""
+    return entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()
 
 
 class Predictor:
@@ -259,7 +268,7 @@ def write_links(
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
-    """Write ``links/links.parquet``, ``links.csv`` and ``links.json`` (the report) into the run; returns the report.
+    """Write ``links.parquet``, ``links.csv`` and ``links.json`` (the report) into the model's folder; returns the report.
 
     Relative paths in ``settings`` are looked up from ``root``. Files are written atomically. The report is written
     last, so it always describes the files beside it.
@@ -267,7 +276,7 @@ def write_links(
     if not (model.path / "checkpoints").is_dir():
         raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
     predictor = Predictor(model, settings, root=root, evidence=_edges(model, settings), poll=poll)
-    folder = model.path / FOLDER
+    folder = model.folder
     with writing(folder):
         folder.mkdir(exist_ok=True)
         with only_writer(folder):
@@ -284,21 +293,20 @@ def write_links(
                 for part in parts:
                     part.abort()
             about |= predictor.notes
+            if model.later_edges and settings.explained_links:
+                about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report
 
 
 def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
-    """The edges that explain the best links, if the system's scores are sums over edges."""
+    """The edges that explain the best links, if the system has explanations. They are of the graph of the training and do
+    not know later nodes, so a model with later edges has none."""
     from graphmill.usage.explain import EdgeEvidence
 
-    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["system"] not in (
-        "blend",
-        "hgt",
-        "knn",
-        "spectral",
-    ):
+    system = RunDirectory(model.path).read_json("settings.json")["system"]
+    if model.later_edges or not settings.explained_links or not entry(system).explains:
         return []
     names = model.graph.node_table()["name"]
     return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]

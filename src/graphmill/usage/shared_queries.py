@@ -17,6 +17,7 @@ from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.splits import VALID
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.recommenders.evaluate import known
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
 
 Poll = Callable[[], None]
 LIST = 20
@@ -102,7 +103,7 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
 
 def _scores(system: Any, model: Any, poll: Poll) -> Callable[[np.ndarray, np.ndarray], Any]:
     """Users and the ends of their histories → scores of all items; only a system of sequences reads the ends."""
-    if hasattr(system, "score_at"):
+    if isinstance(system.evaluator, SequenceEvaluator):
         return cast(Callable[[np.ndarray, np.ndarray], Any], system.score_at(model, poll))
     scorer = system.scorer(model)
     return lambda users, ends: scorer.score_targets(0, users)

@@ -15,6 +15,7 @@ import torch
 import yaml
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.explanation import NOT_SHARED
@@ -27,10 +28,12 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
 from graphmill.systems.blend import complex_part
 from graphmill.systems.blend.exported import scorer_of
-from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures
+from graphmill.systems.blend.features import FeatureSimilarity
+from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures, choices_of, mix_for_few_links
+from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
-from tests.training.cases import CASES, typed_graph
+from tests.training.cases import CASES, featured_graph, typed_graph
 from tests.training.runs import Kept, assert_same, outcome
 
 BASELINES = ("knn", "spectral", "complex")
@@ -64,11 +67,49 @@ def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored
     assert not list((blend.run.path.parent / "baselines").glob("complex/*")), "the part's run is the baseline's"
 
 
+def ranked_alone(restored: Restored) -> dict[str, float]:
+    """The validation MRR of each part, features and popularity among them, with the amounts that make it a baseline."""
+    system: Any = restored.system
+    every = system.parts_of(restored.model)
+    alone, mix = choices_of(every)[0], np.ones((len(restored.graph.relations), 1), np.float32)
+    scorers = {name: BlendScorer(system.links, every, mix * np.float32([amounts])) for name, amounts in alone.items()}
+    return {name: mrr(restored, scorer) for name, scorer in scorers.items()}
+
+
 def test_on_validation_links_it_is_never_below_a_part(blend: Restored) -> None:
     own: Any = blend.system
     ranked = {name: mrr(blend, scorer) for name, scorer in own.baselines(blend.model).items()}
     assert set(ranked) == set(BASELINES)
-    assert mrr(blend, own.scorer(blend.model)) >= max(ranked.values())
+    alone = ranked_alone(blend)
+    assert {name: alone[name] for name in ranked} == pytest.approx(ranked, rel=1e-6)
+    assert mrr(blend, own.scorer(blend.model)) >= max(alone.values())
+
+
+def test_with_features_too(tmp_path: Path) -> None:
+    graph = featured_graph(tmp_path / "graph")
+    values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "knn", "paths", "features"]})
+    found = restore(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
+    alone = ranked_alone(found)
+    assert "features" in alone
+    assert mrr(found, found.system.scorer(found.model)) >= max(alone.values())
+
+
+def test_features_that_say_nothing_do_not_take_it_below_a_part(
+    blend: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even if a relation may lose any share of its MRR for targets with few links."""
+    monkeypatch.setattr("graphmill.systems.blend.mix.KEPT", 0.0)
+    monkeypatch.setattr("graphmill.systems.blend.mix.FEW_LINKS", 1)
+    own: Any = blend.system
+    valid, alone, rng = own.ranking_queries("valid", TUNING_QUERIES), ranked_alone(blend), np.random.default_rng(1)
+    best = max(alone, key=lambda name: alone[name])
+    for _ in range(3):
+        noise = rng.normal(size=(blend.graph.num_nodes, 4)).astype(np.float32)
+        every = own.parts_of(blend.model) | {"features": FeatureSimilarity(own.links, noise)}
+        mix = np.tile(np.float32([choices_of(every)[0][best]]), (len(blend.graph.relations), 1))
+        scorer = BlendScorer(own.links, every, mix)
+        assert mrr(blend, scorer) == pytest.approx(alone[best])
+        assert mrr(blend, BlendScorer(own.links, every, mix_for_few_links(scorer, valid, 0, "features"))) >= alone[best]
 
 
 def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +198,19 @@ def test_a_finished_part_of_another_run_is_copied(blend: Restored, graph: TypedG
     (one,), (two,) = (list((run / parts.PARTS / "complex").glob("*/report.json")) for run in (blend.run.path, other))
     assert one.read_bytes() == two.read_bytes()
     assert restore(other).system.name == "blend"
+
+
+def test_a_finished_run_of_complex_with_the_parts_settings_is_copied(graph: TypedGraph, tmp_path: Path) -> None:
+    own = complex_part.complex_values(graph, 0, "cpu")
+    alone = Path(train(own, "test", root=str(tmp_path / "complex"))["run_dir"])
+    defaults = {"system": "complex", "data": str(graph.path), "acceleration": {"device": "cpu"}}
+    other = parse_settings(defaults | {"preset": "none"}, "x").objective.relation_weight
+    assert other != own["objective"]["relation_weight"]
+    values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "complex"]})
+    found = Path(train(values, "test", root=str(tmp_path / "blend"))["run_dir"])
+    (copied,) = (found / parts.PARTS / "complex").glob("*")
+    assert copied.name == alone.name
+    assert (copied / "report.json").read_bytes() == (alone / "report.json").read_bytes()
 
 
 def test_a_blend_that_was_killed_in_a_part_goes_on_with_it(blend: Restored, graph: TypedGraph, tmp_path: Path) -> None:

@@ -5,17 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 
 from graphmill.explain.explanation import ExplainSettings
 from graphmill.explain.propagation import explain_propagation
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import Restored, restore
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.scorer import query_scores
 from graphmill.systems.nbfnet.system import NbfnetSystem
 from graphmill.usage.explain import explain_link
+from graphmill.usage.links import link_model, write_links
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
 
@@ -108,3 +111,28 @@ def test_without_the_listed_edges_the_score_falls_more_than_without_others(
         falls.append((found.score - listed, found.score - others))
     mine, theirs = np.array(falls).mean(0)
     assert mine > max(theirs, 0)
+
+
+def test_an_explanation_has_the_shares_and_paths_of_the_propagation(graph: TypedGraph, trained: Restored) -> None:
+    system, model, (relation, head, tail) = trained.system, trained.model, a_link(graph)
+    assert isinstance(system, NbfnetSystem)
+    assert isinstance(model, NBFNet)
+    why, nodes = explain_propagation(system, model, relation, head, tail, 5), graph.node_table()
+    ids, names = nodes["id"].to_pylist(), nodes["name"].to_pylist()
+    settings = ExplainSettings(edges=4, paths=5)
+    found = explain_link(trained, ids[head], "|".join(graph.relations[relation].key), ids[tail], settings)
+    shares = {frozenset((names[u], names[v])): s for u, v, s in zip(why.source, why.target, why.share, strict=True)}
+    assert [e["share"] for e in found.edges[:4]] == pytest.approx(np.sort(why.share)[::-1][:4].tolist(), rel=1e-4)
+    assert all(e["share"] == pytest.approx(shares[frozenset((e["head"], e["tail"]))], rel=1e-4) for e in found.edges)
+    assert [path["nodes"] for path in found.paths] == [[names[node] for node in path.nodes] for path in why.paths]
+    kinds = system.messages.named([each.name for each in graph.relations])
+    assert [path["relations"] for path in found.paths] == [[kinds[k] for k in path.relations] for path in why.paths]
+
+
+def test_the_best_links_of_a_table_have_the_edges_behind_them(trained: Restored) -> None:
+    run = trained.run.path
+    write_links(link_model(run), LinkSettings(relations=["drug_protein"], k=2, explained_links=2, csv=False))
+    because = pq.read_table(run / "links" / "links.parquet")["because"].to_pylist()
+    edges = [edge for text in because if text for edge in text.split(" ; ")]
+    assert len(edges) > 2
+    assert all("–" in edge and "(+" in edge for edge in edges)

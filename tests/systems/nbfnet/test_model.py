@@ -27,6 +27,12 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     return typed_graph(Path(tmp_path_factory.mktemp("nbfnet")) / "graph")
 
 
+@pytest.fixture(scope="module", params=["nbfnet", "nbfnet-triples"])
+def any_graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    """The graph, and one without reverses, where several relations join the same nodes."""
+    return CASES[request.param].graph(Path(tmp_path_factory.mktemp(request.param)) / "graph")
+
+
 def built(graph: TypedGraph, **sections: Any) -> tuple[NbfnetSystem, NBFNet]:
     _, system = CASES["nbfnet"].build(graph, **sections)
     assert isinstance(system, NbfnetSystem)
@@ -36,9 +42,16 @@ def built(graph: TypedGraph, **sections: Any) -> tuple[NbfnetSystem, NBFNet]:
 
 
 def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tail: int | None = None) -> Tensor:
-    """The scores of all targets of one query, with a matrix [N, N] of each relation; without the pair's edges."""
-    r = graph.relations[relation]
+    """The scores of all targets of one query, with a matrix [N, N] of each relation; without the pair's edges.
+
+    In a graph without reverses ``relation`` may be an inverse, R + r, and ``tail`` takes out the pair's links of
+    this relation alone.
+    """
+    count, triples = len(graph.relations), len(model.query) > len(graph.relations)
+    r = graph.relations[relation % count]
     source, target = graph.node_type(r.source), graph.node_type(r.target)
+    if relation >= count:
+        source, target = target, source
     matrices, degree = [], torch.zeros(0)
     for each in graph.relations:
         a, b = graph.node_type(each.source), graph.node_type(each.target)
@@ -46,13 +59,21 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
         train = np.asarray(edges.split) == TRAIN
         matrix = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
         matrix[np.asarray(edges.src)[train] + a.offset, np.asarray(edges.dst)[train] + b.offset] = 1.0
-        if each.index == relation:
-            degree = matrix.sum(0)[target.offset : target.offset + target.count].clone()
-        if tail is not None:  # the graph without the link and its reverse
+        if each.index == relation % count:
+            into = matrix.sum(int(relation >= count))
+            degree = into[target.offset : target.offset + target.count].clone()
+        if tail is not None and not triples:  # the graph without the pair
             u, v = head + source.offset, tail + target.offset
             matrix[u, v] = matrix[v, u] = 0.0
+        own = tail is not None and triples and each.index == relation % count
+        if own:
+            u, v = (head, tail) if relation < count else (tail, head)
+            matrix[u, v] = 0.0
         out, into = matrix.sum(1, keepdim=True), matrix.sum(0, keepdim=True)
         matrices.append((matrix * (out * into).clamp(min=1).rsqrt()).float().double())  # stored in fp32
+        if own:  # nor is a link of the relation from tail to head read; it counts in degrees
+            matrices[-1][v, u] = 0.0
+    matrices += [matrix.T for matrix in matrices] if triples else []
     if tail is not None:
         degree[tail] = (degree[tail] - 1).clamp(min=0)
     log_degree = torch.from_numpy(np.log1p(degree.float().numpy())).double()
@@ -73,11 +94,12 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
     return torch.where(there, mlp, model.unreached[relation]) + model.popularity[relation] * log_degree
 
 
-def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
+def test_scores_are_those_of_the_dense_form(any_graph: TypedGraph) -> None:
+    graph = any_graph
     system, model = built(graph, model={"num_layers": 3, "nodes_per_layer": 1000})
     torch.nn.init.normal_(model.popularity)
     torch.nn.init.normal_(model.degree)
-    for relation in range(len(graph.relations)):
+    for relation in range(len(model.query)):
         heads = np.array([0, 3, 3, 7])
         asked = np.full(4, relation)
         found = query_scores(system.messages, model, asked, heads, system.layers(asked, heads))
@@ -85,22 +107,26 @@ def test_scores_are_those_of_the_dense_form(graph: TypedGraph) -> None:
         torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
 
 
-def test_the_loss_and_its_gradient_are_those_of_the_dense_form(graph: TypedGraph) -> None:
+def test_the_loss_and_its_gradient_are_those_of_the_dense_form(any_graph: TypedGraph) -> None:
+    graph, count = any_graph, len(any_graph.relations)
     system, model = built(
         graph,
         model={"num_layers": 3, "nodes_per_layer": 1000},
         objective={"edge_dropout": 0.0, "candidates": 0},
     )
     torch.nn.init.normal_(model.popularity)
+    assert system.messages.whole_pairs == (len(model.query) == count)
     batch = system.step(system.phases[0], 0, 0)
+    assert len(model.query) == count or (batch.relation >= count).any()
     (term,) = system.terms(model, batch, None)
     found = torch.autograd.grad(term.sum, list(model.parameters()))
     exact = term.sum.new_zeros(())
     for relation, head, tail in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True):
         scores = dense_scores(graph, model, relation, head, tail)
-        edges = graph.edges(relation)
-        mine = (np.asarray(edges.src) == head) & (np.asarray(edges.split) == TRAIN)
-        known = np.setdiff1d(np.asarray(edges.dst)[mine], [tail])
+        edges = graph.edges(relation % count)
+        ends = [np.asarray(edges.src), np.asarray(edges.dst)]
+        src, dst = ends if relation < count else reversed(ends)
+        known = np.setdiff1d(dst[(src == head) & (np.asarray(edges.split) == TRAIN)], [tail])
         scores = scores.index_fill(0, torch.from_numpy(known).long(), -torch.inf)
         exact = exact - torch.log_softmax(scores, 0)[tail]
     torch.testing.assert_close(term.sum, exact, rtol=1e-6, atol=1e-6)  # weights are rounded twice

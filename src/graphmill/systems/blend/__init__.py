@@ -8,6 +8,7 @@ ENTRIES = {
         "BlendSettings",
         "BlendSystem",
         "Blend of spectral vectors, kNN, paths, ComplEx and NBFNet, weighed on validation links by relation",
+        explains=True,
         new_nodes=True,
     ),
 }

@@ -63,17 +63,32 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
 
 def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name: str) -> np.ndarray:
     """float32 [relations, parts]: the mix of ``scorer`` with the amount of the part ``name`` that ranks held-out links into
-    targets with few links best, of the amounts by which all links of the relation lose little (:data:`KEPT`).
+    targets with few links best, of the amounts by which all links of the relation lose little (:data:`KEPT`). Relations
+    that lose most keep their mix, where on all links the macro MRR would else be below that of a part alone.
     """
     mix, place = scorer.mix.copy(), list(scorer.parts).index(name)
+    alone = list(choices_of(scorer.parts)[0].values())
+    slack: np.ndarray = np.zeros(len(alone))
+    gains: list[tuple[float, int, float]] = []
     for relation in (_some(r, queries, seed) for r in queries.relations if len(r.heads)):
-        few = scorer.links.degrees(relation.relation)[relation.tails] <= FEW_LINKS
+        number = relation.relation
+        choices = np.tile(mix[number], (len(AMOUNTS_FOR_FEW), 1))
+        choices[:, place] = AMOUNTS_FOR_FEW
+        amounts = [tuple(each) for each in [mix[number].tolist(), *choices.tolist()]]
+        ranks = _reciprocal_ranks(scorer, relation, [*alone, *amounts])
+        (before, *means), tried = ranks[len(alone) :].mean(1), ranks[len(alone) + 1 :]
+        slack += before - ranks[: len(alone)].mean(1)
+        few = scorer.links.degrees(number)[relation.tails] <= FEW_LINKS
         if few.any():
-            choices = np.tile(mix[relation.relation], (len(AMOUNTS_FOR_FEW), 1))
-            choices[:, place] = AMOUNTS_FOR_FEW
-            ranks = _reciprocal_ranks(scorer, relation, [tuple(choice) for choice in choices.tolist()])
-            kept = ranks.mean(1) >= KEPT * ranks[0].mean()
-            mix[relation.relation, place] = AMOUNTS_FOR_FEW[int(np.where(kept, ranks[:, few].mean(1), -1).argmax())]
+            kept = np.array(means) >= KEPT * means[0]
+            chosen = int(np.where(kept, tried[:, few].mean(1), -1).argmax())
+            gains.append((means[chosen] - before, number, AMOUNTS_FOR_FEW[chosen]))
+    left = float(slack.min())
+    for gain, number, amount in sorted(gains, reverse=True):
+        if gain < 0 and left + gain < 0:
+            break
+        left += gain
+        mix[number, place] = amount
     return mix
 
 

@@ -34,9 +34,8 @@ from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarit
 from graphmill.systems.blend.paths import Paths
 from graphmill.systems.blend.scorer import BlendScorer
 from graphmill.systems.blend.settings import BlendSettings
-from graphmill.systems.closed_form import OldRows
 from graphmill.systems.neighbours.system import SpectralSystem
-from graphmill.training.contract import EmbeddingBlock, ParameterGroup, Phase, StepBatch, StepSizes
+from graphmill.training.contract import EmbeddingBlock, OldRows, ParameterGroup, Phase, StepBatch, StepSizes
 
 COMPLEX = "complex"
 

@@ -8,6 +8,7 @@ ENTRIES = {
         "HgtSettings",
         "HgtSystem",
         "Heterogeneous Graph Transformer on a typed graph",
+        explains=True,
         new_nodes=True,
         folds_in=True,
     ),

@@ -8,6 +8,7 @@ ENTRIES = {
         "NbfnetSettings",
         "NbfnetSystem",
         "NBFNet: propagation from the head along the relations that matter to the query; scores new nodes untrained",
+        explains=True,
         vectors=False,
         folds_in=True,
     ),

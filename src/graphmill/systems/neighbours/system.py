@@ -28,9 +28,9 @@ from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
-from graphmill.systems.closed_form import ClosedFormSystem, OldRows
+from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
-from graphmill.training.contract import EmbeddingBlock, StepSizes
+from graphmill.training.contract import EmbeddingBlock, OldRows, StepSizes
 from graphmill.training.solved import SolvedArrays
 
 RowsOf = Mapping[float, Callable[[], ScoredRows]]

@@ -24,9 +24,10 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem, OldRows, arrays_of, matrix_of, of_items
+from graphmill.systems.closed_form import ClosedFormSystem, arrays_of, matrix_of, of_items
 from graphmill.systems.next_item.settings import MarkovSettings, NextItemSettings, RepeatsSettings, SessionKnnSettings
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.training.contract import OldRows
 from graphmill.training.solved import SolvedArrays
 
 

@@ -15,10 +15,11 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem, OldRows, of_items
+from graphmill.systems.closed_form import ClosedFormSystem, of_items
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import ClosedFormRecommenderSettings
 from graphmill.systems.recommenders.system import recommended, require_cut_off
+from graphmill.training.contract import OldRows
 from graphmill.training.solved import SolvedArrays
 
 
