@@ -1,6 +1,7 @@
 """``graphmill probe``: labels in a file, matched to the vectors of a run, beside degrees and spectral vectors."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +49,10 @@ def test_a_run_is_probed_and_its_card_shows_it(run: Path, tmp_path: Path) -> Non
     assert found["over"]["degree"]["low"] > 0
     assert found["passed"]
     assert found["notes"] == ["90 of 91 ids of the labels are among the 90 of the gene nodes; not 'G999'"]
+    [matches] = found["coverage"]
+    assert (matches["matched"], matches["ids"], matches["samples"]) == (90, 91, ["G999"])
+    shown = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file)]).stdout
+    assert re.search(r"the labels in the gene nodes +90 of 91 +100% +'G999'", shown)
     card = (run / "card.md").read_text()
     assert "## What the vectors know" in card
     assert found["sentence"] in card
