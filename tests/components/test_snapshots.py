@@ -30,7 +30,7 @@ from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_sources
 from graphmill.promotion.versions import Version, Versions, version_rows
 from graphmill.serving.runs import finished_runs
-from tests.components.conftest import Project, write_kg
+from tests.components.conftest import INTERACTIONS, Project, write_interactions, write_kg
 from tests.components.test_promoted import WorkerHere
 
 PATH = "data/01_raw/{partition}/kg.csv"
@@ -248,6 +248,39 @@ def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
     assert graphs[0].num_pairs < graphs[1].num_pairs < 2 * graphs[0].num_pairs
     write_snapshot(growing.root, "9", 5)
     assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"], "both hold its rows"
+
+
+def test_a_snapshot_with_a_failed_check_does_not_go_live(make: Make, project: Project) -> None:
+    """Half of the second one's edges are gone."""
+    gate = "data_not_lost"
+    growing = make({}, {"way": "fresh"}, except_checks=[name for name in any_check(project) if name != gate])
+    for name in ("2024-09", "2024-10"):
+        write_snapshot(growing.root, name)
+    file = growing.root / PATH.replace("{partition}", "2024-10")
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([header, *rows[: len(rows) // 2]]) + "\n")
+    growing.tick()
+    for name in ("2024-09", "2024-10"):
+        assert growing.run(name).success
+        assert growing.live() == "2024-09"
+    assert gate in growing.reason("2024-10")
+
+
+def test_snapshots_of_interactions_are_trained_compared_and_promoted(make: Make, project: Project) -> None:
+    sources = [INTERACTIONS | {"path": "data/01_raw/{partition}/views.tsv"}]
+    growing = make({}, sources=sources, system="mf", except_checks=any_check(project, "mf"))
+    for name, users in (("2024-9", 40), ("2024-10", 44)):
+        write_interactions(growing.root / f"data/01_raw/{name}/views.tsv", users=users)
+    growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-9", "2024-10"])
+    assert growing.run("2024-9").success
+    first = growing.versions.current_name()
+    assert growing.run("2024-10").success
+    assert growing.live() == "2024-10"
+    (file,) = growing.root.glob("data/06_models/toy/snapshots/2024-10/mf/*/drift/drift.json")
+    report = json.loads(file.read_text())
+    assert report["against"] == first
+    assert (report["overall"]["new"], report["overall"]["vanished"]) == (4, 0)
+    assert growing.made("mf_drift", "2024-10").metadata["against"].value == first
 
 
 @pytest.mark.parametrize(
