@@ -14,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
+from typer.testing import CliRunner
 
+from graphmill.cli import app
 from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.components.following import FollowSettings, decide
 from graphmill.components.promoted_asset import failed_checks, gating_checks
@@ -28,7 +30,7 @@ from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_sources
 from graphmill.promotion.versions import Version, Versions, version_rows
 from graphmill.serving.runs import finished_runs
-from tests.components.conftest import Project, write_kg
+from tests.components.conftest import INTERACTIONS, Project, write_interactions, write_kg
 from tests.components.test_promoted import WorkerHere
 
 PATH = "data/01_raw/{partition}/kg.csv"
@@ -57,7 +59,7 @@ def write_snapshot(root: Path, name: str, seed: int = 0, without: str = "", *, j
 class Growing:
     """A project with a dataset of snapshots and one model, an instance, and the runs that are launched in it."""
 
-    def __init__(self, root: Path, definitions: dg.Definitions) -> None:
+    def __init__(self, root: Path, definitions: dg.Definitions, system: str) -> None:
         self.root, self.instance = root, dg.DagsterInstance.ephemeral()
         self.worker = WorkerHere()
         resources = {**(definitions.resources or {}), "worker": self.worker}
@@ -65,7 +67,7 @@ class Growing:
             assets=definitions.assets, jobs=definitions.jobs, sensors=definitions.sensors, resources=resources,
             schedules=definitions.schedules,
         )  # fmt: skip
-        self.versions = Versions(root / "data/07_promoted/toy/distmult")
+        self.versions = Versions(root / "data/07_promoted/toy" / system)
         self.cursor: str | None = None
 
     @property
@@ -125,16 +127,22 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     with contextlib.ExitStack() as stack:
         sandbox = stack.enter_context(create_defs_folder_sandbox())
 
-        def growing(partitions: Mapping[str, Any], follow: Any = WARM, **promote: Any) -> Growing:
-            dataset = {"name": "toy", "sources": SOURCES, "partitions": dict(partitions), "watch": {"enabled": True}}
+        def growing(
+            partitions: Mapping[str, Any],
+            follow: Any = WARM,
+            sources: Any = SOURCES,
+            system: str = "distmult",
+            **promote: Any,
+        ) -> Growing:
+            dataset = {"name": "toy", "sources": sources, "partitions": dict(partitions), "watch": {"enabled": True}}
             model = {
                 "dataset": "toy",
-                "system": "distmult",
+                "system": system,
                 "settings": {
                     "preset": "none",
                     "model": {"embedding_dim": 8},
                     "training": {"epochs": 2},
-                    "evaluation": {"baselines": []},
+                    **({} if system == "mf" else {"evaluation": {"baselines": []}}),
                 },
                 "promote": {"when": "checks_pass", **promote},
                 "follow": follow,
@@ -146,13 +154,13 @@ def make(monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
             (path / "defs.yaml").write_text(yaml.safe_dump_all(documents))
             monkeypatch.chdir(sandbox.project_root)
             definitions = stack.enter_context(sandbox.build_all_defs())
-            return Growing(sandbox.project_root, definitions)
+            return Growing(sandbox.project_root, definitions, system)
 
         yield growing
 
 
-def any_check(project: Project) -> list[str]:
-    plan = EmbeddingModel(dataset="toy", system="distmult").plan(project.context)
+def any_check(project: Project, system: str = "distmult") -> list[str]:
+    plan = EmbeddingModel(dataset="toy", system=system).plan(project.context)
     return sorted({check.name for check in gating_checks(plan)})
 
 
@@ -219,6 +227,8 @@ def require_departure(growing: Growing, before: TypedGraph) -> None:
     summaries = summarise(before), summarise(after)
     assert left["edges"] == len(set(summaries[0].pairs.tolist()) - set(summaries[1].pairs.tolist()))
     assert len(left["edge_sample"]) == 5
+    shown = CliRunner().invoke(app, ["versions", "toy/distmult", "--folder", str(growing.versions.path.parents[1])])
+    assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in shown.stdout
 
 
 def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
@@ -240,6 +250,39 @@ def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
     assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"], "both hold its rows"
 
 
+def test_a_snapshot_with_a_failed_check_does_not_go_live(make: Make, project: Project) -> None:
+    """Half of the second one's edges are gone."""
+    gate = "data_not_lost"
+    growing = make({}, {"way": "fresh"}, except_checks=[name for name in any_check(project) if name != gate])
+    for name in ("2024-09", "2024-10"):
+        write_snapshot(growing.root, name)
+    file = growing.root / PATH.replace("{partition}", "2024-10")
+    header, *rows = file.read_text().splitlines()
+    file.write_text("\n".join([header, *rows[: len(rows) // 2]]) + "\n")
+    growing.tick()
+    for name in ("2024-09", "2024-10"):
+        assert growing.run(name).success
+        assert growing.live() == "2024-09"
+    assert gate in growing.reason("2024-10")
+
+
+def test_snapshots_of_interactions_are_trained_compared_and_promoted(make: Make, project: Project) -> None:
+    sources = [INTERACTIONS | {"path": "data/01_raw/{partition}/views.tsv"}]
+    growing = make({}, sources=sources, system="mf", except_checks=any_check(project, "mf"))
+    for name, users in (("2024-9", 40), ("2024-10", 44)):
+        write_interactions(growing.root / f"data/01_raw/{name}/views.tsv", users=users)
+    growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-9", "2024-10"])
+    assert growing.run("2024-9").success
+    first = growing.versions.current_name()
+    assert growing.run("2024-10").success
+    assert growing.live() == "2024-10"
+    (file,) = growing.root.glob("data/06_models/toy/snapshots/2024-10/mf/*/drift/drift.json")
+    report = json.loads(file.read_text())
+    assert report["against"] == first
+    assert (report["overall"]["new"], report["overall"]["vanished"]) == (4, 0)
+    assert growing.made("mf_drift", "2024-10").metadata["against"].value == first
+
+
 @pytest.mark.parametrize(
     ("path", "partitions", "words"),
     [
@@ -256,8 +299,10 @@ def test_a_section_that_does_not_fit_the_paths_is_refused(
         project.dataset(sources=sources, partitions=partitions)
 
 
-def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> None:
-    growing = make({})
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make, mode: str) -> None:
+    growing = make({"mode": mode})
+    write_snapshot(growing.root, "2023-12")  # in mode append, its rows alone are not the later snapshot
     growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-01"])
     result = growing.run("2024-01")
     failures = [e for e in result.all_events if e.is_step_failure]

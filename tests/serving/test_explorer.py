@@ -2,6 +2,7 @@
 
 import csv
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 from starlette.testclient import TestClient
 
+from graphmill import build_graph, read_edges
 from graphmill.promotion.promote import promote_run, versions_folder
 from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import report_html
@@ -210,7 +212,14 @@ def test_with_a_token_the_page_asks_for_it(page: Page, promoted: Path, make: Mak
 def test_what_carries_a_score_is_told_where_the_run_is_here(page: Page, tmp_path: Path) -> None:
     runs = tmp_path / "data" / "06_models" / "toy"
     case = CASES["hgt-softmax"]
-    graph = case.graph(runs / "graph")
+    lines = ["head,head_type,relation,tail,tail_type,weight,confidence,evidence,timestamp"]
+    lines += [
+        f"g{n},gene,meets,g{(n + step) % 12},gene,2,0.5,<b>paper</b> {n},2020-01-{n + 1:02}"
+        for n in range(12)
+        for step in (1, 2, 5)
+    ]
+    (tmp_path / "kg.csv").write_text("\n".join(lines) + "\n")
+    graph = build_graph(read_edges(tmp_path / "kg.csv"), runs / "graph", split={"valid": 0.1, "test": 0.1})
     run = train(settings_of(case, graph), "test", root=str(runs / "hgt"))["run_dir"]
     export_run(restore(run))
     promote_run(run, versions_folder(run), by="a test", person=True, force=True)
@@ -224,6 +233,9 @@ def test_what_carries_a_score_is_told_where_the_run_is_here(page: Page, tmp_path
         expect(links).to_contain_text("Score ")
         expect(links.locator("ul.paths").first).to_contain_text("—")
         expect(links).to_contain_text("The score is the sum of:")
+        known = re.compile(r"\([+-][^;]+; weight 2; confidence 0.5000; time 2020-01-\d\d; evidence <b>paper</b> \d+\)")
+        expect(links.locator("ul.paths li").filter(has_text=known).first).to_be_visible()
+        picture(page, "explained")
 
 
 def test_the_index_shows_every_model_with_its_verdict_and_the_runs(

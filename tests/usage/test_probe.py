@@ -1,6 +1,7 @@
 """``graphmill probe``: labels in a file, matched to the vectors of a run, beside degrees and spectral vectors."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,21 @@ from graphmill.evaluation.probe import LabelSettings
 from graphmill.usage.probe import probe_run
 
 COMMUNITIES, EACH = 3, 30
+AREAS = ["xyz"[n // 3 % 3] for n in range(COMMUNITIES * EACH)]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Spectral vectors of genes in three communities that rarely meet."""
+    """Spectral vectors of genes in three communities that rarely meet, and an attribute that has nothing to do with them."""
     folder, rng = tmp_path_factory.mktemp("probe"), np.random.default_rng(0)
     ends = rng.integers(0, COMMUNITIES * EACH, (6000, 2))
     near = (ends[:, 0] % COMMUNITIES == ends[:, 1] % COMMUNITIES) | (rng.random(len(ends)) < 0.1)
     ends = np.unique(ends[near & (ends[:, 0] != ends[:, 1])], axis=0)[::3]
     rows = {"head": [f"G{n}" for n in ends[:, 0]], "relation": "meets", "tail": [f"G{n}" for n in ends[:, 1]]}
     table = pd.DataFrame({**rows, "head_type": "gene", "tail_type": "gene"})
-    graph = graphmill.build_graph(graphmill.read_edges(table, "kg_csv"), folder / "graph")
+    about = pd.DataFrame({"id": [f"G{n}" for n in range(COMMUNITIES * EACH)], "area": AREAS})
+    tables = graphmill.read_attributes(graphmill.read_edges(table, "kg_csv"), about, "gene", area="category")
+    graph = graphmill.build_graph(tables, folder / "graph")
     return graphmill.train(graph, "spectral", progress=False, output=folder / "runs", model={"embedding_dim": 16}).path
 
 
@@ -44,10 +48,15 @@ def test_a_run_is_probed_and_its_card_shows_it(run: Path, tmp_path: Path) -> Non
     found = json.loads(result.stdout)
     assert (found["label"], found["node_type"], found["kind"], found["nodes"]) == ("community", "gene", "class", 90)
     assert found["scores"]["vectors"]["value"] > 0.9
-    assert set(found["scores"]) == {"vectors", "chance", "degree", "spectral"}
+    assert set(found["scores"]) == {"vectors", "chance", "degree", "spectral", "given attributes"}
+    assert found["scores"]["given attributes"]["value"] < 0.6
     assert found["over"]["degree"]["low"] > 0
     assert found["passed"]
     assert found["notes"] == ["90 of 91 ids of the labels are among the 90 of the gene nodes; not 'G999'"]
+    [matches] = found["coverage"]
+    assert (matches["matched"], matches["ids"], matches["samples"]) == (90, 91, ["G999"])
+    shown = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file)]).stdout
+    assert re.search(r"the labels in the gene nodes +90 of 91 +100% +'G999'", shown)
     card = (run / "card.md").read_text()
     assert "## What the vectors know" in card
     assert found["sentence"] in card
@@ -58,6 +67,13 @@ def test_shuffled_labels_do_not_pass(run: Path, tmp_path: Path) -> None:
     found = probe_run(run, LabelSettings(file=str(labels(tmp_path, list(values)))))
     assert abs(found["scores"]["vectors"]["value"] - 1 / 3) < 0.15
     assert not found["passed"]
+
+
+def test_labels_that_attributes_tell_are_read_from_them_alone(run: Path, tmp_path: Path) -> None:
+    found = probe_run(run, LabelSettings(file=str(labels(tmp_path, AREAS))))
+    assert found["scores"]["given attributes"]["value"] > 0.95
+    assert found["scores"]["vectors"]["value"] < 0.6
+    assert found["over"]["given attributes"]["high"] < 0
 
 
 def test_an_export_alone_is_compared_with_chance(run: Path, tmp_path: Path) -> None:

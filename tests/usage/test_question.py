@@ -1,6 +1,7 @@
 """Questions, judgements, an outside list and labels: through rank, links, card and promotion, in Python and commands."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,11 @@ def test_the_whole_ranking_shows_labels_and_agreement(run: Path, graph: TypedGra
     assert found["truth"]["yes"]["links"] == 2 * len(set(true))  # the graph has both directions
     assert found["truth"]["auc"] is None
     assert found["truth"]["notes"]
+    of_truth, of_labels = found["coverage"]
+    assert (of_truth["samples"], of_truth["matched"], of_truth["ids"] - of_truth["matched"]) == (
+        ["?"], len({node for link in held_out(graph, 2) for node in link} | {"n90"}), 1
+    )  # fmt: skip
+    assert (of_labels["matched"], of_labels["share"]) == (len(rows), 1.0)
     tables = ranking_tables(json.loads((run / "ranking.json").read_text()))
     assert [each.name for each in tables] == ["by_part", "predicted", "truth"]
     assert all(len(row) == len(each.head) for each in tables for row in each.rows)
@@ -130,6 +136,7 @@ def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: Typed
     links = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements))
     assert links["judged"].tolist() == ["yes", "", ""]
     shown = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
+    assert re.search(rf"{len({*wrong, best['head_id'], best['tail_id']})} of \d +100%", shown.stdout)
     assert "judged" in shown.stdout
     assert "yes" in shown.stdout
     rest = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements), judged="leave_out")

@@ -11,7 +11,7 @@ import typer
 
 from graphmill.cli import waiting
 from graphmill.cli.entry import DATA, Json, app, overrides
-from graphmill.cli.output import print_json
+from graphmill.cli.output import print_json, show_coverage
 from graphmill.errors import EXIT_USER_ERROR, SettingsError
 
 Columns = Annotated[
@@ -101,7 +101,6 @@ def build(
     """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
     from graphmill.api import build_graph, read_attributes, read_features
     from graphmill.ingest.aliases import read_aliases, with_aliases
-    from graphmill.ingest.findings import coverage_text
     from graphmill.ingest.public_readers import read_tables
     from graphmill.project.data import guessed
     from graphmill.runs.resolve import merge
@@ -117,8 +116,8 @@ def build(
     for path, kind, kinds_of in _attributes(attributes or [], overrides(kinds or [])):
         tables = read_attributes(tables, path, kind, **mended, **kinds_of)
     matches = [each.to_dict() for each in tables.coverage]
-    if matches and not as_json:
-        print(coverage_text(matches))
+    if not as_json:
+        show_coverage(matches)
     graph = build_graph(tables, output, force=force, **merge(guess.graph, overrides(set_ or [])))
     if as_json:
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,11 +76,11 @@ def other_epoch(result: dict[str, Any]) -> bool:
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
     baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
-    ``truth`` and ``judgements``.
+    ``truth``, ``judgements`` and ``coverage`` (how the ids of lists and labels match the graph's).
     """
     about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
     rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
-    rest += ["question", "answer", "truth", "judgements"]
+    rest += ["question", "answer", "truth", "judgements", "coverage"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
@@ -98,6 +98,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", ["metric", *figures], rows)
     for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
+    show_coverage(ranking.get("coverage", ()))
     for name in ("truth", "judgements"):
         for note in ranking.get(name, {}).get("notes", ()):
             print(f"note: {note}", file=sys.stderr)
@@ -117,6 +118,14 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
         print(ranking["against"]["sentence"])
     if "answer" in ranking:
         print(answer_sentence(ranking))
+
+
+def show_coverage(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints the table of how the ids of pairs of sources match; nothing without a pair."""
+    from graphmill.ingest.findings import coverage_text
+
+    if rows:
+        print(coverage_text(rows))
 
 
 def show_links(rows: list[dict[str, Any]]) -> None:

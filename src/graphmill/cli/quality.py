@@ -16,6 +16,7 @@ from graphmill.cli.output import (
     print_table,
     ranking_json,
     restored_run,
+    show_coverage,
     show_ranking,
 )
 from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
@@ -158,6 +159,7 @@ def probe(
     ]
     head = [f"{probed['metric']} from", "value", "95 % interval", "vectors minus it"]
     print_table(f"{probed['label']} of {probed['nodes']:,} nodes of type {probed['node_type']}", head, rows)
+    show_coverage(probed["coverage"])
     for note in probed["notes"]:
         print(f"note: {note}")
     print(f"{probed['sentence']}.")

@@ -14,6 +14,7 @@ from graphmill.cli.output import (
     print_table,
     restored_run,
     say_when_compiling,
+    show_coverage,
     show_link_report,
     show_links,
 )
@@ -196,10 +197,12 @@ def links(
         rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in predictions["relations"]]
         print_table("What the links take", ["relation", "heads", "seconds"], rows)
         print(f"in all {number(predictions['seconds'])} s, and {predictions['peak_bytes'] / 2**30:.2f} GiB of memory")
-    elif heads:
-        show_links(predictions["links"])
     else:
-        show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
+        show_coverage(predictions.get("coverage", ()))
+        if heads:
+            show_links(predictions["links"])
+        else:
+            show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
 
 
 @app.command(rich_help_panel=USE)

@@ -14,7 +14,7 @@ from graphmill.errors import InputError
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.files import path_text
 from graphmill.ingest.id_columns import text_columns
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_coverage import Coverage, coverage
 from graphmill.ingest.source_files import located
 from graphmill.predictions.selection import Nodes, relations_of
 
@@ -40,11 +40,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Judgements:
-    """The links of a file by relation number. ``rows``: number of rows; ``notes``: sentences on ids that are in no node."""
+    """The links of a file by relation number. ``rows``: number of rows; ``coverage``: how its ids match the nodes' ids and
+    names; ``notes``: sentences on ids that are in no node."""
 
     file: str
     rows: int
     relations: dict[int, Judged]
+    coverage: Coverage
     notes: tuple[str, ...] = ()
 
     def of(self, relation: int) -> Judged:
@@ -85,7 +87,7 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
     if not judged:
         raise InputError(f"no judged link can be one of the graph: {matches.sentence}")
     notes = (f"{lost:,} of {table.num_rows:,} judgements are of no link of the graph's types: {matches.sentence}",)
-    return Judgements(name, table.num_rows, _by_relation(judged), notes if lost else ())
+    return Judgements(name, table.num_rows, _by_relation(judged), matches, notes if lost else ())
 
 
 def _links(nodes: Nodes, relations: Sequence[Relation], head: str, tail: str) -> list[tuple[int, int]]:

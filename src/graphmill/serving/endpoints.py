@@ -173,8 +173,9 @@ ENDPOINTS = (
     Endpoint(
         "explain",
         "Why a link is predicted. If the version's run and its graph are on this machine, the explanation is computed and "
-        "`from` is `run`: the edges and paths that contribute to the score, with their shares; for ConvE the training "
-        "triples by influence (TracIn), which takes as long as `graphmill explain`. Otherwise `from` "
+        "`from` is `run`: the edges and paths that contribute to the score, with their shares, and of edges the weight, "
+        "confidence, time (seconds since 1970) and evidence that the data give; for ConvE the training triples by "
+        "influence (TracIn), which takes as long as `graphmill explain`. Otherwise `from` "
         "is `table`: if the table of predicted links explains this link, the answer has the edges in `because`; `why_not` "
         "says why nothing was computed.",
         (

@@ -25,7 +25,10 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         "because": {"type": "array", "items": TEXT},
         "paths": {"type": "array", "items": {"$ref": "#/components/schemas/Path"}},
     },
-    "Edge": {"head": TEXT, "relation": TEXT, "tail": TEXT, "share": NUMBER},
+    "Edge": {
+        **{"head": TEXT, "relation": TEXT, "tail": TEXT, "share": NUMBER},
+        **{"weight": NUMBER, "confidence": NUMBER, "time": {"type": "integer"}, "evidence": TEXT},
+    },
     "Recommendation": {"rank": {"type": "integer"}, "id": TEXT, "name": TEXT, "score": NUMBER},
     "Error": {"error": {"type": "string", "description": "One sentence that says what is wrong and what to do"}},
 }

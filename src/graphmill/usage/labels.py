@@ -116,10 +116,10 @@ def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path())
     of = graph.node_type(labelled_type(settings, list(texts), ids, types, names))
     ids_of_type = ids[of.offset : of.offset + of.count].tolist()
     kept = [place for place, node in enumerate(ids_of_type) if node in texts]
+    matches = coverage(
+        "the labels", pa.array(texts, pa.string()), f"the {of.name} nodes", pa.array(ids_of_type, pa.string())
+    )
     if not kept:
-        matches = coverage(
-            "the labels", pa.array(texts, pa.string()), f"the {of.name} nodes", pa.array(ids_of_type, pa.string())
-        )
         raise InputError(f"{settings.file}: {matches.sentence}; {of.name} ids are such as {ids_of_type[0]!r}")
     labels = labels_of([texts[ids_of_type[place]] for place in kept], settings.kind)
     classes, values = labels.classes, labels.values > 0
@@ -130,4 +130,4 @@ def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path())
         values = number[:, None] == np.arange(len(classes))
     member = np.zeros((len(ids), len(classes)), bool)
     member[np.array(kept) + of.offset] = values
-    return NodeLabels(column, classes, member)
+    return NodeLabels(column, classes, member, matches.to_dict())

@@ -154,10 +154,11 @@ class Predictor:
         self.schema = schema(self.evidence_schema)
 
     @property
-    def notes(self) -> dict[str, list[str]]:
-        """``notes`` on the model and the judgements, if there are any."""
+    def notes(self) -> dict[str, list[Any]]:
+        """``notes`` on the model and the judgements, and the ``coverage`` of the judgements' ids, if there are any."""
         notes = [*self.model.about.get("notes", ()), *(self.judgements.notes if self.judgements else ())]
-        return {"notes": notes} if notes else {}
+        matches = {"coverage": [self.judgements.coverage.to_dict()]} if self.judgements else {}
+        return {**({"notes": notes} if notes else {}), **matches}
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each

@@ -77,7 +77,14 @@ def probe_embeddings(
     else:
         spaces |= _other_spaces(graph, kind, [ids[place] for place in kept])
     result = probe(labels, spaces)
-    return {"label": column, "file": settings.file, "node_type": kind, **result.to_dict(), "notes": notes}
+    return {
+        "label": column,
+        "file": settings.file,
+        "node_type": kind,
+        **result.to_dict(),
+        "notes": notes,
+        "coverage": [matches.to_dict()],
+    }
 
 
 def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.ndarray]:

@@ -65,6 +65,12 @@ class QuestionRanking:
         """The labels, if there is a file."""
         return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
 
+    @property
+    def coverage(self) -> list[dict[str, Any]]:
+        """A row for each list and the labels: how its ids match the graph's."""
+        lists = [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
+        return [*lists, *([dict(self.labels.coverage)] if self.labels else [])]
+
     def queries(self, every: LinkQueries) -> LinkQueries:
         """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
         parts = []

@@ -90,7 +90,8 @@ def rank_any(
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
-    ``question.json``. ``stop`` ends a training of a baseline.
+    ``question.json``. ``coverage``: how the ids of the lists and labels match the graph's. ``stop`` ends a training of a
+    baseline.
 
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
@@ -124,7 +125,8 @@ def _rank_items(
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = metrics.get("repeat_share", 0.0)
     restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
-    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows}
+    matches = [dict(labels.coverage)] if labels else []
+    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows, "coverage": matches}
 
 
 def _item_parts(
@@ -183,7 +185,7 @@ def _rank_links(restored: Restored, split: str, wanted: QuestionRanking, how: Ma
         report |= {name: result[name] for name in ("question", "answer")}
     predicted = plain(wanted.predicted(scorer, split, seed, how["poll"]))
     restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
-    return {**about, **result, **predicted}
+    return {**about, **result, **predicted, "coverage": wanted.coverage}
 
 
 def _answer(ranked: RankedRun, question: QuestionRanking) -> dict[str, Any]:

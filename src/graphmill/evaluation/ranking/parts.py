@@ -32,11 +32,13 @@ MOST_PARTS = 30
 
 @dataclass(frozen=True)
 class NodeLabels:
-    """Labels of nodes: ``member`` bool [nodes, classes], rows in the graph's global order."""
+    """Labels of nodes: ``member`` bool [nodes, classes], rows in the graph's global order. ``coverage``: how the labels' ids
+    match the nodes', as :meth:`graphmill.ingest.id_coverage.Coverage.to_dict` has it."""
 
     title: str
     classes: Sequence[str]
     member: NDArray[np.bool_]
+    coverage: Mapping[str, Any] = field(default_factory=dict)
 
 
 def parts(

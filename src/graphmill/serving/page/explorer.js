@@ -316,6 +316,16 @@ function why(node, link) {
     make("ul", { class: "paths" }, ...paths.map((path) => make("li", {}, told(path)))), button, carried);
 }
 
+// The columns that the data give of an edge, such as "weight 2"; a time is in seconds since 1970.
+function knownOf(edge) {
+  const date = (seconds) => {
+    const when = new Date(seconds * 1000);
+    return Number.isNaN(when.getTime()) ? number(seconds) : when.toISOString().replace(/T00:00:00.000Z$/, "").replace(/\.000Z$/, "Z");
+  };
+  const shown = { weight: number, confidence: number, time: date, evidence: String };
+  return Object.entries(shown).filter(([name]) => edge[name] !== undefined).map(([name, show]) => `${name} ${show(edge[name])}`);
+}
+
 function explained(found) {
   const list = (lines) => make("ul", { class: "paths" }, ...lines.map((line) => make("li", {}, line)));
   const signed = (value) => `${value > 0 ? "+" : ""}${number(value)}`;
@@ -325,7 +335,7 @@ function explained(found) {
   }
   return [
     nothing(`Score ${number(found.score)}; ${found.method}:`),
-    list(found.edges.map((edge) => `${edge.head} —${words(edge.relation)}— ${edge.tail} (${signed(edge.share)})`)),
+    list(found.edges.map((edge) => `${edge.head} —${words(edge.relation)}— ${edge.tail} (${[signed(edge.share), ...knownOf(edge)].join("; ")})`)),
     ...(found.paths.length ? [nothing("Paths over the strongest edges:"), list(found.paths.map((path) => path.path))] : []),
     ...(Object.keys(found.parts).length ? [nothing("The score is the sum of:"), list(Object.entries(found.parts).map(([name, value]) => `${name} (${signed(value)})`))] : []),
   ];
