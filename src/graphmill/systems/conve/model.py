@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.conve.folded_convolution import channel_statistics, folded_filters, rectified_linear, windows
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm, statistics_kept, summed_over_processes
@@ -87,7 +86,7 @@ class ConvE(nn.Module):
             )
         else:
             hidden = self.hidden(picture)
-        return F.relu(self.output_norm(dropout(hidden, self.config.output_dropout, self.training)))
+        return F.relu(self.output_norm(F.dropout(hidden, self.config.output_dropout, self.training)))
 
     def picture(self, head: Tensor, relation: Tensor) -> Tensor:
         """Two [B, d] → [B, 1, 2 · height, width]: the head's picture above the relation's."""
@@ -102,7 +101,7 @@ class ConvE(nn.Module):
             x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
             maps = F.relu(self.feature_norm(self.convolution(x)))
             return self.projection(F.dropout2d(maps, c.feature_map_dropout, self.training).flatten(1))
-        x = dropout(self.input_norm(picture), c.input_dropout, self.training)
+        x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
         assert self.convolution.bias is not None
         kernels, layer, norm = self.convolution.weight.flatten(1), self.projection, self.feature_norm
         kind, low, keep = x.device.type, x.dtype, None
