@@ -91,8 +91,8 @@ class ConveAcceleration(AccelerationSettings):
 
     micro_batches: int = setting(
         1,
-        "With negatives: all. Number of parts of the loss, divided over entities (bce) or queries (softmax); the network "
-        "takes the step's whole batch, because batch norm needs it",
+        "With negatives: all. Number of parts of the loss, divided over queries; the network takes the step's whole batch, "
+        "because batch norm needs it",
         identity=False,
         ge=1,
     )
