@@ -7,7 +7,7 @@ convolution and a linear layer back to the embedding's width. The system has los
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -49,10 +49,6 @@ class ConvEConfig:
         """Width of the linear layer's input."""
         height, width = self.positions
         return self.output_channels * height * width
-
-    def to_dict(self) -> dict[str, int | float | bool]:
-        """The fields as plain values; ``ConvEConfig(**values)`` is the inverse."""
-        return asdict(self)
 
 
 class ConvE(nn.Module):
