@@ -29,7 +29,15 @@ GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
 
 
-def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | Path = "", **settings: Any) -> Tables:
+def read_features(
+    tables: Tables,
+    path: Any,
+    node_type: str,
+    *,
+    aliases: str | Path = "",
+    repair_ids: Sequence[str] = (),
+    **settings: Any,
+) -> Tables:
     """Add node features from a ``.npy``, Parquet or CSV file, or from a table in memory, to tables.
 
     Args:
@@ -37,6 +45,7 @@ def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | P
         path: local path or fsspec URL of the features, or a table of pandas, polars or Arrow; rows are matched by node id.
         node_type: the type of the nodes that the features belong to.
         aliases: file with the columns old_id and id: ids of the features to replace.
+        repair_ids: "prefix MONDO:" takes this beginning off ids; "case", "unicode" and "invisible" do not count.
         settings: settings of the format ``node_features`` (docs/reference/ingestion.md).
 
     Returns:
@@ -52,11 +61,18 @@ def read_features(tables: Tables, path: Any, node_type: str, *, aliases: str | P
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
     with as_file(path) as file:
-        return with_features(tables, file, chosen, read_aliases(aliases))
+        return with_features(tables, file, chosen, read_aliases(aliases, repair_ids))
 
 
 def read_attributes(
-    tables: Tables, path: Any, node_type: str = "", *, id: str = "", aliases: str | Path = "", **kinds: str
+    tables: Tables,
+    path: Any,
+    node_type: str = "",
+    *,
+    id: str = "",
+    aliases: str | Path = "",
+    repair_ids: Sequence[str] = (),
+    **kinds: str,
 ) -> Tables:
     """Add attributes of nodes (texts, categories, numbers, dates, lists) from a file or a table in memory to tables.
 
@@ -66,6 +82,7 @@ def read_attributes(
         node_type: the type of the nodes; "": the one that has most of the ids.
         id: the column with the nodes' ids; "": the one with most ids of nodes.
         aliases: file with the columns old_id and id: ids of the table to replace.
+        repair_ids: as those of :func:`read_features`.
         kinds: attribute → text, category, number, date or list; none: all columns, by their values (``notes`` says how).
 
     Returns:
@@ -82,7 +99,7 @@ def read_attributes(
     chosen = {"node_type": node_type, "id": id, **settings_of(kinds, "read_attributes")}
     settings = parse(AttributeSettings, chosen, "read_attributes")
     with as_file(path) as file:
-        return with_attributes(tables, file, settings, read_aliases(aliases))
+        return with_attributes(tables, file, settings, read_aliases(aliases, repair_ids))
 
 
 def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool = False, **settings: Any) -> TypedGraph:

@@ -131,6 +131,10 @@ def test_ids_that_do_not_match_stop_the_chain_and_aliases_mend_them(project: Pro
     assert project.materialize(mended).success
     assert project.data_version("toy/edges") != before
     assert project.metadata("toy/edges")["ids"].records[0].data["matched"] == 40
+    mended = project.dataset(sources=both, repair_ids=["prefix D:"])
+    assert project.materialize(mended).success
+    assert project.metadata("toy/edges")["ids"].records[0].data["matched"] == 40
+    mended = project.dataset(sources=both, aliases="data/01_raw/aliases.csv")
     aliases.write_text("old_id,id\na,b\nb,a\n")
     assert "aliases go round in a circle: a → b → a" in failure(project.materialize(mended))
 
@@ -177,6 +181,8 @@ def test_the_refresh_job_takes_the_models_along(project: Project) -> None:
         ),
         ({"sources": [{**SOURCE, "delimeter": ";"}]}, "source 'edges': unknown setting 'delimeter'"),
         ({"graph": {"split": {"valid": 0.6, "test": 0.6}}}, "graph: .*leaves nothing to train on"),
+        ({"repair_ids": ["upper"]}, "repair_ids: 'upper' is no repair; there are case, unicode, invisible"),
+        ({"aliases": "{partition}/aliases.csv"}, "one table is for all snapshots"),
         ({"rejected_share_max": 2}, "rejected_share_max = 2: must be between 0 and 1"),
         ({"watch": {"enabled": True, "interval_seconds": 1}}, "watch.interval_seconds = 1: must be ≥ 5"),
     ],

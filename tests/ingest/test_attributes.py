@@ -124,6 +124,29 @@ def test_a_date_may_be_a_year_and_a_wrong_one_is_a_reject(folder: Path) -> None:
     assert min(each for each in born if each).year == 1950
 
 
+def test_a_text_that_differs_in_case_alone_is_constant(folder: Path) -> None:
+    rewritten(folder, "02,x\n", "02,X\n")
+    with pytest.raises(InputError, match="attribute 'same' is 'x' for all nodes"):
+        graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", id="disease", same="text")
+
+
+def test_a_date_in_the_future_is_a_note(folder: Path) -> None:
+    rewritten(folder, "1999-12-02", "2999-12-02")
+    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
+    assert any("1 dates of 'born' are in the future" in note or "2 dates" in note for note in found.notes), found.notes
+
+
+def test_attributes_of_a_type_that_is_left_out_are_refused(folder: Path) -> None:
+    with (folder / "edges.csv").open("a") as file:
+        file.write("\nDB0,drug,resembles,DB1,drug\n")
+    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", area="category")
+    with pytest.raises(
+        InputError, match=r"attributes of 'disease': the graph has no nodes of this type \(it has drug\)"
+    ):
+        graphmill.build_graph(found, folder / "graph", include_node_types=["drug"])
+    assert not (folder / "graph").exists()
+
+
 def test_a_data_set_names_them_by_node_type(folder: Path) -> None:
     source = [{"name": "kg", "format": "kg_csv", "path": "edges.csv", "columns": COLUMNS}]
     given = {"disease": {"file": "diseases.csv", "id": "disease", "name": "text", "year": "number"}}

@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
-from graphmill.errors import InputError
+from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.aliases import read_aliases, renamed, with_aliases
+from graphmill.ingest.aliases import Aliases, read_aliases, renamed, with_aliases
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.report import ingest_report
 from graphmill.ingest.tables import feature_table
@@ -75,6 +75,20 @@ def test_an_alias_of_an_alias_is_followed(tmp_path: Path) -> None:
     assert renamed(pa.array(["a", "b", "c", "d", "e"]), found).to_pylist() == ["c", "c", "c", "d", "e"]
 
 
+def test_repairs_come_after_aliases_and_only_where_they_are_named(tmp_path: Path) -> None:
+    given = ["MONDO:A", "a", "old", "ｂ", "c\u200b", "MONDO:"]
+    table = aliases(tmp_path, "old,MONDO:B")
+    every = read_aliases(table, ["invisible", "case", "unicode", "prefix MONDO:"])
+    assert renamed(pa.array(given), every).to_pylist() == ["a", "a", "b", "b", "c", "mondo:"]
+    assert renamed(pa.array(given), read_aliases(table, ["prefix MONDO:"])).to_pylist() == [
+        "A", "a", "B", "ｂ", "c\u200b", "MONDO:",
+    ]  # fmt: skip
+    assert renamed(pa.array(given), read_aliases("")).to_pylist() == given
+    for wrong in ("Case", "prefix ", ""):
+        with pytest.raises(SettingsError, match="is no repair; there are case, unicode, invisible and 'prefix MONDO:'"):
+            read_aliases("", [wrong])
+
+
 def test_a_renamed_node_becomes_the_node_of_that_id(tmp_path: Path) -> None:
     (tmp_path / "kg.csv").write_text(
         "head,relation,tail\nold,treats,flu\nnew,treats,cold\nolder,treats,flu\nx,treats,flu\n"
@@ -84,7 +98,7 @@ def test_a_renamed_node_becomes_the_node_of_that_id(tmp_path: Path) -> None:
     node = pa.array([place["old"], place["x"]], pa.int32()).to_numpy()
     kind = tables.nodes["type"].cast("string")[0].as_py()
     tables.features[kind] = feature_table(node, node.reshape(-1, 1).astype("float32"))
-    found = with_aliases(tables, {"old": "new", "older": "new", "gone": "x"})
+    found = with_aliases(tables, Aliases({"old": "new", "older": "new", "gone": "x"}))
     ids = found.nodes["id"].to_pylist()
     assert sorted(ids) == ["cold", "flu", "new", "x"]
     heads = [ids[row] for row in found.edges["head"].to_pylist()]
@@ -121,6 +135,12 @@ def test_build_replaces_aliases_and_prints_the_matches(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "features of node in the node nodes" in result.stdout
+    assert "21 of 21" in result.stdout
+    assert TypedGraph.open(tmp_path / "graph").node_table()["id"].to_pylist() == [str(number) for number in range(21)]
+    features.write_text(features.read_text().replace("G:", "g:"))
+    repaired = [*command[:-2], "--repair-ids", "prefix G:", "--repair-ids", "prefix g:"]
+    result = CliRunner().invoke(app, repaired)
+    assert result.exit_code == 0, result.output
     assert "21 of 21" in result.stdout
     assert TypedGraph.open(tmp_path / "graph").node_table()["id"].to_pylist() == [str(number) for number in range(21)]
 

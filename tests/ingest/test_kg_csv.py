@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
@@ -542,3 +543,12 @@ class TestEdgesOfMoreThanTwoEnds:
         assert found.counts["unsure_rows"] == 1
         assert found.counts["rows"] == 5
         assert any("below min_confidence" in note for note in found.notes)
+
+    def test_min_confidence_without_confidence_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "edges.csv").write_text("head,relation,tail\na,treats,b\n")
+        with pytest.raises(InputError, match=r"edges\.csv: min_confidence needs a column of confidence"):
+            graphmill.read_edges(tmp_path / "edges.csv", "kg_csv", min_confidence=0.5)
+        (tmp_path / "kg").mkdir()
+        (tmp_path / "edges.csv").rename(tmp_path / "kg" / "edges.csv")
+        with pytest.raises(InputError, match="min_confidence needs a column of confidence"):
+            graphmill.read_edges(tmp_path / "kg", "kg_files", min_confidence=0.5, edges=[{"file": "edges.csv"}])

@@ -24,8 +24,8 @@ QUIET = {"evaluation": {"baselines": []}, "export": {"csv": False}}
 class Grown:
     """A run on a graph without each ninth node, and the settings of a run on the whole graph that starts from it."""
 
-    def __init__(self, system: str, folder: Path, more: dict[str, Any] | None = None) -> None:
-        case = CASES[FIRST_CASE[system]]
+    def __init__(self, name: str, folder: Path, more: dict[str, Any] | None = None) -> None:
+        case = CASES[FIRST_CASE.get(name, name)]
         self.folder, self.after = folder, case.graph(folder / "after")
         ids = self.after.node_table()["id"].to_pylist()
         self.joined = set(ids[::9])
@@ -39,23 +39,23 @@ class Grown:
         return train(values, "test", root=str(self.folder / "later"))
 
 
-@pytest.mark.parametrize("system", [name for name, entry in SYSTEMS.items() if entry.folds_in])
-def test_every_system_that_folds_in_gives_a_whole_run(system: str, tmp_path: Path) -> None:
-    grown = Grown(system, tmp_path)
+@pytest.mark.parametrize("case", [*(name for name, entry in SYSTEMS.items() if entry.folds_in), "hgt-softmax"])
+def test_every_system_that_folds_in_gives_a_whole_run(case: str, tmp_path: Path) -> None:
+    grown = Grown(case, tmp_path)
     result = grown.run()
     assert result["epochs_done"] == result["steps_done"] == 0
     assert any("embed only" in note for note in result["notes"])
     restored, old = restore(result["run_dir"]), restore(grown.first["run_dir"])
     rows = restored.system.row_keys(restored.model)
-    labels = {label: (keys, dict(old.model.named_parameters())[name])
+    labels = {label: (keys, old.model.state_dict()[name])
               for name, (label, keys) in old.system.row_keys(old.model).items()}  # fmt: skip
     for name, (label, keys) in rows.items():
         known, values = labels[label]
-        mine = dict(restored.model.named_parameters())[name].detach().numpy()
+        mine = restored.model.state_dict()[name].numpy()
         assert np.isfinite(mine).all()
         place = {key: row for row, key in enumerate(known)}
         same = [(row, place[key]) for row, key in enumerate(keys) if key in place]
-        old_values = values.detach().numpy()
+        old_values = values.numpy()
         here, there = np.array(same).T if keys else (..., ...)
         assert np.array_equal(mine[here], old_values[there]), "what was known stays"
     assert export_run(restored)["rows"] == grown.after.num_nodes
@@ -90,6 +90,23 @@ def test_new_nodes_are_near_what_their_edges_say(system: str, table: str, tmp_pa
         cosines = vectors[others] @ vectors[row]
         near.append(cosines[alike].mean() - cosines[~alike].mean())
     assert np.mean(near) > 0.1
+
+
+def test_hgt_keeps_the_basis_of_its_spectral_vectors(tmp_path: Path) -> None:
+    grown = Grown("hgt-softmax", tmp_path)
+    later, first = restore(grown.run()["run_dir"]), restore(grown.first["run_dir"])
+    vectors, ids = [], []
+    for each in (later, first):
+        vectors.append(np.concatenate([block.vectors for block in each.system.embeddings(each.model)]))
+        ids.append(each.graph.node_table()["id"].to_pylist())
+    place = {node: row for row, node in enumerate(ids[1])}
+    known = [row for row, node in enumerate(ids[0]) if node in place]
+    new = np.setdiff1d(np.arange(len(ids[0])), known)
+    assert not later.model.left[new].any(), "new nodes add nothing to the basis"
+    assert np.linalg.norm(vectors[0][new], axis=1).min() > 0.01, "but have vectors by their edges"
+    mine, old = vectors[0][known], vectors[1][[place[ids[0][row]] for row in known]]
+    cosines = (mine * old).sum(1) / np.linalg.norm(mine, axis=1) / np.linalg.norm(old, axis=1)
+    assert np.median(cosines) > 0.9, "in the space of before"
 
 
 def test_what_has_to_be_trained_is_refused(tmp_path: Path) -> None:

@@ -96,5 +96,8 @@ def test_aliases_bring_old_ids_of_labels_to_the_graph(run: Path, tmp_path: Path)
     (tmp_path / "aliases.csv").write_text("\n".join(["old_id,id", *(f"OLD{n},G{n}" for n in range(80))]))
     found = probe_run(run, LabelSettings(file=str(file), aliases=str(tmp_path / "aliases.csv")))
     assert found["nodes"] == 80
+    file.write_text(file.read_text().replace("OLD", "x:G"))
+    assert probe_run(run, LabelSettings(file=str(file), repair_ids=["prefix x:"]))["nodes"] > 80
+    file.write_text(file.read_text().replace("x:G", "OLD"))
     with pytest.raises(InputError, match="prefix 'OLD' replaced by 'G': 0 → 90 of 91"):
         probe_run(run, LabelSettings(file=str(file), node_type="gene"))

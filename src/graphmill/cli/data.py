@@ -18,6 +18,10 @@ Columns = Annotated[
     list[str] | None,
     typer.Option(help="Columns by their roles, such as head_id=src,tail_id=dst or user=who,item=what,timestamp=day"),
 ]
+RepairIds = Annotated[
+    list[str] | None,
+    typer.Option(help='Repair of all ids, after aliases: case, unicode, invisible, "prefix MONDO:". May be repeated'),
+]
 Force = Annotated[bool, typer.Option("--force", help="Use the file although more than a tenth of its rows is refused")]
 
 
@@ -82,6 +86,7 @@ def build(
     set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as min_weight=3")] = None,
     aliases: Annotated[str, typer.Option(help="Table with the columns old_id and id: ids to replace")] = "",
+    repair_ids: RepairIds = None,
     attributes: Annotated[
         list[str] | None, typer.Option(help="Table that describes nodes; or TYPE=FILE. Once for each node type")
     ] = None,
@@ -104,11 +109,12 @@ def build(
     guess = guessed(files, format_, overrides(read or []), named_columns(columns), ask, force=force)
     main, *others = guess.sources
     tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")
-    tables = with_aliases(tables, read_aliases(aliases))
+    mended: Any = {"aliases": aliases, "repair_ids": repair_ids or []}
+    tables = with_aliases(tables, read_aliases(aliases, repair_ids or []))
     for each in others:
-        tables = read_features(tables, each["path"], aliases=aliases, **_settings(each))
+        tables = read_features(tables, each["path"], **mended, **_settings(each))
     for path, kind, kinds_of in _attributes(attributes or [], overrides(kinds or [])):
-        tables = read_attributes(tables, path, kind, aliases=aliases, **kinds_of)
+        tables = read_attributes(tables, path, kind, **mended, **kinds_of)
     matches = [each.to_dict() for each in tables.coverage]
     if matches and not as_json:
         print(coverage_text(matches))

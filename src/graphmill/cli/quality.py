@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from graphmill.cli.data import RepairIds
 from graphmill.cli.entry import JUDGE, Json, app
 from graphmill.cli.output import (
     number,
@@ -125,6 +126,7 @@ def probe(
     aliases: Annotated[
         str, typer.Option(help="Table with the columns old_id and id: ids of the labels to replace")
     ] = "",
+    repair_ids: RepairIds = None,
     id_: Annotated[str, typer.Option("--id", help="Column with the id; default: id, node_id or the first")] = "",
     kind: Annotated[
         str, typer.Option(help="class, classes (several, between |), number; auto: by the values")
@@ -140,7 +142,8 @@ def probe(
     from graphmill.settings import parse
     from graphmill.usage.probe import probe_run
 
-    given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases, "kind": kind}
+    given = {"file": labels, "node_type": node_type, "column": column, "id": id_, "aliases": aliases,
+             "repair_ids": repair_ids or [], "kind": kind}  # fmt: skip
     probed = probe_run(run, parse(LabelSettings, given, "--labels"))
     if (run / "report.json").is_file():
         write_card(run)

@@ -28,7 +28,7 @@ class FollowSettings(Settings):
         "fresh: nothing. warm_start: its vectors, matched by node id, from which a training starts. embed_only: the whole "
         "model; new nodes are folded in, and nothing is trained. auto: by what changed",
     )
-    epochs: int = setting(20, "Epochs of a warm start", ge=1)
+    epochs: int = setting(8, "Epochs of a warm start", ge=1)
     changed_max: float = setting(
         0.05,
         "auto: largest share of node pairs that may have come between known nodes, or gone, since the last training for "

@@ -15,7 +15,8 @@ from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.snapshots import SnapshotSettings, require_places, snapshot_names
+from graphmill.ingest.aliases import read_aliases
+from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
 from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
 from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
@@ -65,6 +66,11 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         "",
         description="Table with the columns old_id and id (local or fsspec URL): ids that are replaced in all sources.",
     )
+    repair_ids: list[str] = Field(
+        default_factory=list,
+        description="Repairs of the ids of all sources, after aliases: `prefix MONDO:` takes this beginning off; `case`, "
+        "`unicode` and `invisible` (characters) do not count.",
+    )
     ids_match_min: float = Field(
         0.5,
         description="Share of the ids of the smaller of two sources that must be in the other (0 to 1). If fewer are, the "
@@ -89,12 +95,16 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
         settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
         aliases = located(self.aliases, root) if self.aliases else ""
+        if PLACE in aliases:
+            raise SettingsError(f"aliases: one table is for all snapshots; take {PLACE} out of its path")
+        read_aliases("", self.repair_ids)
         given = self.partitions
         snapshots = None if given is None else as_settings(SnapshotSettings, given, "partitions")
         require_places(sources, snapshots)
         plan = DatasetPlan(
-            name, sources, self.rejected_share_max, self.ids_match_min, aliases, settings, root, self.owners, snapshots
-        )
+            name, sources, self.rejected_share_max, self.ids_match_min, aliases, self.repair_ids, settings, root,
+            self.owners, snapshots,
+        )  # fmt: skip
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name])

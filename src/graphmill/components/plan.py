@@ -102,6 +102,7 @@ class DatasetPlan:
     rejected_share_max: float
     ids_match_min: float
     aliases: str
+    repair_ids: Sequence[str]
     graph: GraphSettings
     root: Path
     owners: Sequence[str]

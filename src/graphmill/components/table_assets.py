@@ -145,7 +145,7 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             here = plan.at(context)
             for source in here.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
-            result = read_tables(here.sources, read_aliases(plan.aliases))
+            result = read_tables(here.sources, read_aliases(plan.aliases, plan.repair_ids))
             rejects = _write_rejects(here, result)
         for note in result.notes:
             context.log.info(note)
@@ -370,5 +370,6 @@ def _version(plan: DatasetPlan, raw: Mapping[str, Reference]) -> str:
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},
         "settings": {source.name: source.settings.model_dump(exclude={"engine"}) for source in plan.sources},
         **({"aliases": digest(plan.aliases)} if plan.aliases else {}),
+        **({"repair_ids": list(plan.repair_ids)} if plan.repair_ids else {}),
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

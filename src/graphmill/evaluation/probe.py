@@ -46,6 +46,7 @@ class LabelSettings(Settings):
     column: str = setting("", "column with the label; empty: the only column besides the id")
     id: str = setting("", "column with the id; empty: id or node_id, else the first column")
     aliases: str = setting("", "table with the columns old_id and id: ids of the file to replace; empty: none")
+    repair_ids: list[str] = setting([], "repairs of the file's ids, as those of the dataset")
     kind: Literal["auto", "class", "classes", "number"] = setting(
         "auto",
         "class: one per node; classes: several (in several rows, or in one cell between |); number; auto: by the values, "

@@ -64,7 +64,7 @@ def encoded_attributes(table: pa.Table, usable: NDArray[np.bool_]) -> EncodedAtt
     """Fit encoders to the rows of an attribute table whose node is ``usable`` (bool, by row of the nodes table), and encode
     all rows. ``nodes`` of each mapping: with a value.
 
-    Raises :class:`InputError` if no row is usable.
+    Raises :class:`InputError` if no row is usable, none has a value of some attribute, or a text has no words.
     """
     node, fitted = table["node"].to_numpy(), pa.array(usable[table["node"].to_numpy()])
     columns = {name: table[name].combine_chunks() for name in table.column_names[1:]}
@@ -113,8 +113,12 @@ def _hot(encoder: Encoder, rows: list[Any]) -> Float32:
 
 def _fitted(name: str, column: pa.Array) -> Encoder:
     kind = attribute_kind(column.type)
+    if column.null_count == len(column):
+        raise InputError(
+            f"attribute {name!r}: only nodes that are held out have a value; leave it out, or hold out fewer groups"
+        )
     if kind == "text":
-        basis = _text_basis(column)
+        basis = _text_basis(name, column)
         return Encoder(name, kind, len(basis) - 2, {}, basis)
     if kind in ("number", "date"):
         given = _numbers(column)
@@ -153,12 +157,14 @@ def _weighted(words: sp.csr_matrix, used: NDArray[np.int64], idf: Float32) -> sp
     return normalize(words[:, used].multiply(idf).tocsr())
 
 
-def _text_basis(column: pa.Array) -> Float32:
+def _text_basis(name: str, column: pa.Array) -> Float32:
     """:attr:`Encoder.basis` of a text."""
     from sklearn.decomposition import TruncatedSVD
 
     words = _words(column)
     rows = np.bincount(words.indices, minlength=BUCKETS)
+    if not rows.any():
+        raise InputError(f"attribute {name!r} has no word of two letters or more, so it is no text; make it a category")
     shared = np.flatnonzero(rows > 1) if (rows > 1).sum() > 1 else np.flatnonzero(rows)
     used = np.sort(shared[np.argsort(-rows[shared], kind="stable")[:USED]])
     idf = (np.log((1 + words.shape[0]) / (1 + rows[used])) + 1).astype(np.float32)

@@ -112,7 +112,12 @@ def build_graph(
     if by_group:  # encoders see no node of a held-out group
         usable |= type_of_row != known_types.index(settings.split.group_type)
     numbering = numbering_of(wanted, node_rank, touched, settings)
-    encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items() if kind in numbering.types}
+    if strange := [kind for kind in attributes or {} if kind not in numbering.types]:
+        raise InputError(
+            f"attributes of {strange[0]!r}: the graph has no nodes of this type (it has {', '.join(numbering.types)}); "
+            "leave them out, or change include_node_types"
+        )
+    encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items()}
     tables = dict(features or {}) | {feature_key(kind, SET): each.table for kind, each in encoded.items()}
     facts, arrays = written(group_edges(rows.parts, numbering, settings), settings)
     ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)

@@ -1,9 +1,13 @@
-"""Aliases of ids: a table of old ids and the ids that replace them, applied to what readers have read."""
+"""Aliases and repairs of ids, applied to what readers have read: a table of old ids and the ids that replace them; then
+beginnings are taken off, and case, Unicode form and invisible characters do not count, where the user says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,30 +15,60 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.catalogue import joined_keys, places_in
 from graphmill.ingest.files import path_text
 from graphmill.ingest.id_columns import text_mapping
+from graphmill.ingest.id_coverage import Repair, visible
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.tables import IngestResult
 
-Aliases = Mapping[str, str]
 ResultT = TypeVar("ResultT", bound=IngestResult)
 COLUMNS = ("old_id", "id")
+PREFIX = "prefix "
+REPAIRS: Mapping[str, Repair] = {
+    "case": str.casefold,
+    "unicode": partial(unicodedata.normalize, "NFKC"),
+    "invisible": visible,
+}
+"""Word → what is done to every id, in this order, after aliases and prefixes."""
 
 
-def read_aliases(path: str | Path) -> Aliases:
-    """Old id → the id that replaces it in the end (of a → b and b → c, both get c); {} for the path "".
+@dataclass(frozen=True)
+class Aliases:
+    """``id_of``: old id → the id that replaces it; ``repairs``: applied afterwards, one after the other."""
 
-    Raises :class:`InputError` for a circle, for an old id with two ids, and for a file without the columns old_id and id.
+    id_of: Mapping[str, str] = field(default_factory=dict)
+    repairs: tuple[Repair, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.id_of or self.repairs)
+
+
+def read_aliases(path: str | Path, repairs: Sequence[str] = ()) -> Aliases:
+    """Old id → the id that replaces it in the end (of a → b and b → c, both get c); none for the path "".
+
+    ``repairs``: "prefix MONDO:" takes this beginning off; "case", "unicode" and "invisible" as :data:`REPAIRS`.
+
+    Raises :class:`InputError` for a circle, for an old id with two ids, and for a file without the columns old_id and id;
+    :class:`SettingsError` for another repair.
     """
-    if not str(path):
-        return {}
-    id_of = text_mapping(path, *COLUMNS, "Aliases are")
-    return {old: _last(old, id_of, path) for old in id_of}
+    prefixes = [each.removeprefix(PREFIX) for each in repairs if each.startswith(PREFIX)]
+    if strange := [e for e in repairs if e not in REPAIRS and e.removeprefix(PREFIX) in ("", e)]:
+        raise SettingsError(
+            f"repair_ids: {strange[0]!r} is no repair; there are {', '.join(REPAIRS)} and '{PREFIX}MONDO:' (any beginning)"
+        )
+    applied: list[Repair] = [partial(_without, prefix) for prefix in prefixes]
+    applied += [repair for name, repair in REPAIRS.items() if name in repairs]
+    id_of = text_mapping(path, *COLUMNS, "Aliases are") if str(path) else {}
+    return Aliases({old: _last(old, id_of, path) for old in id_of}, tuple(applied))
 
 
-def _last(old: str, id_of: Aliases, path: str | Path) -> str:
+def _without(prefix: str, text: str) -> str:
+    return text.removeprefix(prefix) or text
+
+
+def _last(old: str, id_of: Mapping[str, str], path: str | Path) -> str:
     way = [old]
     while (new := id_of.get(way[-1], way[-1])) != way[-1]:
         if new in way:
@@ -46,14 +80,22 @@ def _last(old: str, id_of: Aliases, path: str | Path) -> str:
 
 
 def renamed(ids: pa.Array, aliases: Aliases) -> pa.Array:
-    """The ids (strings), each with its alias replaced."""
-    place = places_in(ids, pa.array(list(aliases), pa.string()))
-    new = pa.array(list(aliases.values()), pa.string()).take(pa.array(np.maximum(place, 0))) if aliases else ids
-    return pc.if_else(pa.array(place >= 0), new, ids) if aliases else ids
+    """The ids (strings), each with its alias replaced, and repaired."""
+    if id_of := aliases.id_of:
+        place = places_in(ids, pa.array(list(id_of), pa.string()))
+        new = pa.array(list(id_of.values()), pa.string()).take(pa.array(np.maximum(place, 0)))
+        ids = pc.if_else(pa.array(place >= 0), new, ids)
+    if aliases.repairs:
+        texts = ids.to_pylist()
+        for repair in aliases.repairs:
+            texts = [text if text is None else repair(text) for text in texts]
+        ids = pa.array(texts, pa.string())
+    return ids
 
 
 def with_aliases(result: ResultT, aliases: Aliases) -> ResultT:
-    """The tables with aliases replaced. A node that then has the type and id of another one becomes that node."""
+    """The tables with aliases replaced and ids repaired. A node that then has the type and id of another one becomes that
+    node."""
     nodes = result.nodes.combine_chunks()
     old = text_of(nodes, "id")
     ids = renamed(old, aliases)
@@ -80,7 +122,7 @@ def with_aliases(result: ResultT, aliases: Aliases) -> ResultT:
         features[key] = table.take(pa.array(unique)).set_column(0, "node", pa.array(node.astype(np.int32)))
     merged = len(rows) - len(kept)
     counts = {"ids_replaced": int(changed.sum()), "nodes_merged_by_aliases": merged}
-    note = f"{counts['ids_replaced']:,} ids were replaced by their aliases; {merged:,} nodes became one with another"
+    note = f"{counts['ids_replaced']:,} ids were replaced or repaired; {merged:,} nodes became one with another"
     return replace(
         result,
         nodes=nodes.take(pa.array(kept)),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -107,12 +108,12 @@ def with_attributes(
         )
     table, lines = _read(path, settings)
     chosen = {settings.node_type: of_type[settings.node_type]} if settings.node_type else of_type
-    column, kind = _places(table, settings.id, chosen, aliases or {})
+    column, kind = _places(table, settings.id, chosen, aliases or Aliases())
     if kind in result.attributes:
         raise InputError(f"{file}: nodes of type '{kind}' have attributes already; join the two files into one")
     if len(of_type[kind].unique()) < len(of_type[kind]):
         raise InputError(f"{file}: two nodes of type '{kind}' have the same id, so its rows cannot be told apart")
-    key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or {})
+    key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or Aliases())
     matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
     if not matches.matched:
         raise InputError(f"{file}: {matches.sentence}")
@@ -136,6 +137,7 @@ def with_attributes(
     if skipped := [name for name in table.column_names if name not in (column, *rows_of_nodes.kinds)]:
         notes.append(f"{file}: columns that are no attributes were skipped: {', '.join(skipped)}")
     notes += [f"{file}: {counts[name]:,} {text}" for name, text in _NOTES.items() if counts[name]]
+    notes += [f"{file}: {count:,} dates of {name!r} are in the future; correct them" for name, count in _later(columns)]
     return replace(
         result,
         attributes=result.attributes | {kind: pa.table({"node": node, **columns})},
@@ -144,6 +146,14 @@ def with_attributes(
         notes=[*result.notes, *notes],
         coverage=[*result.coverage, matches],
     )
+
+
+def _later(columns: Mapping[str, pa.Array]) -> list[tuple[str, int]]:
+    """The attributes with dates after now, and their number."""
+    now = pa.scalar(datetime.now(UTC).replace(tzinfo=None), ATTRIBUTE_TYPES["date"])
+    dates = {name: each for name, each in columns.items() if attribute_kind(each.type) == "date"}
+    counts = [(name, pc.sum(pc.greater(each, now)).as_py() or 0) for name, each in dates.items()]
+    return [(name, count) for name, count in counts if count]
 
 
 _NOTES = {
@@ -224,10 +234,12 @@ def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[d
         for row in np.flatnonzero(wrong[codes]).tolist():
             reason = f"is no {kind}, and counts as missing"
             rejects.append(Reject(int(rows.line[row]), name, reason, texts[codes[row]][:MAX_SHOWN]))
-        known = {str(value) for value in values if value is not None}
+        # Case does not count in a text.
+        known = {str(value).casefold() if kind == "text" else str(value) for value in values if value is not None}
         missing = np.array([value is None for value in values], bool)[codes].any()
         if constant and (not known or (len(known) == 1 and (kind == "text" or not missing))):
-            what = f"is {next(iter(known))!r} for all nodes" if known else "has no value for any node"
+            same = next((text for text, value in zip(texts, values, strict=True) if value is not None), "")
+            what = f"is {same!r} for all nodes" if known else "has no value for any node"
             raise InputError(f"{file}: attribute {name!r} {what}, so it tells nothing; leave it out")
         plain = pa.string() if kind == "category" else ATTRIBUTE_TYPES[kind]
         taken = pa.array(values, plain).take(pa.array(codes))

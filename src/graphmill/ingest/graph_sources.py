@@ -134,6 +134,12 @@ class GraphReading(Reading):
         return int(gone.sum()), int(unsure.sum()), edge_rows(kept, source, known, missing)
 
 
+def require_confidence(sources: Sequence[EdgeSource], file: str) -> None:
+    """Raise :class:`InputError` for a ``min_confidence`` where no file has a column of confidence."""
+    if any(source.min_confidence for source in sources) and not any(source.confidence for source in sources):
+        raise InputError(f"{file}: min_confidence needs a column of confidence; name it in columns.confidence")
+
+
 def numbers_of_edges(sources: Sequence[EdgeSource]) -> list[str]:
     """Which of :data:`graphmill.ingest.tables.EDGE_NUMBERS` some file has."""
     return [name for name in EDGE_NUMBERS if any(getattr(source, name) for source in sources)]

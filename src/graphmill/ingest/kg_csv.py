@@ -18,7 +18,7 @@ from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, Guess
 from graphmill.ingest.graph_files import finished
-from graphmill.ingest.graph_sources import GraphReading, numbers_of_edges
+from graphmill.ingest.graph_sources import GraphReading, numbers_of_edges, require_confidence
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings
@@ -37,6 +37,7 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
     source = replace(source, min_confidence=settings.min_confidence)
+    require_confidence([source], path_text(path))
     indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
     reading = GraphReading(path_text(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
     assembly = Assembly(

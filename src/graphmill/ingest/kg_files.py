@@ -18,7 +18,7 @@ from graphmill.ingest.files import path_text, within
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, Guess, Preview, no_columns, table_preview
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.graph_sources import GraphFilesSettings
+from graphmill.ingest.graph_sources import GraphFilesSettings, require_confidence
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
@@ -101,6 +101,7 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
         for file in settings.nodes
     ]  # fmt: skip
     edges = [edge_source(within(path, file.file), file, settings.min_confidence) for file in settings.edges]
+    require_confidence(edges, path_text(path))
     return read_graph(path_text(path), settings, nodes, edges, separators=settings.type_separator)
 
 

@@ -86,7 +86,7 @@ def read_node_features(
         key, types = rows.key.filter(where), rows.type.filter(where)
         rows = replace(rows, key=key, type=types, values=rows.values[of_kind], line=rows.line[of_kind])
     if settings.key == "id":
-        rows = replace(rows, key=renamed(rows.key, aliases or {}))
+        rows = replace(rows, key=renamed(rows.key, aliases or Aliases()))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
     ids = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
     matches = [coverage(f"features of {kind}", rows.key, f"the {kind} nodes", ids)]

@@ -145,7 +145,7 @@ def read_tables(sources: Sequence[SourceFile], aliases: Aliases | None = None) -
 
     Raises :class:`graphmill.errors.InputError` for a file that cannot be used.
     """
-    aliases = aliases or {}
+    aliases = aliases or Aliases()
     (main,) = [source for source in sources if source.gives not in ADDED]
     result = with_aliases(_read(main), aliases)
     for source in sources:

@@ -216,13 +216,13 @@ def load_champion(version: Version, like: Restored) -> Champion:
         except RuntimeError as error:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
     else:
-        if system.row_keys(model):
+        if keys := system.row_keys(model):
             start = read_champion(version.path)
             start.applied_to(system)(model)
             new = start.total - start.copied
         with torch.no_grad():
             for name, buffer in model.named_buffers():
-                if name in tensors and tensors[name].shape == buffer.shape:
+                if name in tensors and name not in keys and tensors[name].shape == buffer.shape:
                     buffer.copy_(tensors[name])
             if isinstance(system, ClosedFormSystem | BlendSystem):
                 new += system.carry_over(model, tensors, _old_rows(version, summary, like.graph))

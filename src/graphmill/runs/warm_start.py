@@ -56,17 +56,17 @@ class WarmStart:
 
     def applied_to(self, system: System) -> Callable[[nn.Module], None]:
         """A function that copies the matching rows into a fresh model of ``system``. To embed only, it folds in nodes that
-        have no row, and refuses a model that lacks anything else."""
+        have no row, and refuses a model that lacks anything else. New rows of a buffer are 0."""
         keys = system.row_keys
 
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
-            parameters, lacking = dict(model.named_parameters()), dict[str, np.ndarray]()
+            parameters, lacking = model.state_dict(keep_vars=True), dict[str, np.ndarray]()
             for name, (label, each) in keys(model).items():
                 rows = self._copy(label, each, parameters[name])
                 size = max(len(each), 1)
                 self.total, self.copied = self.total + size, self.copied + size - len(rows)
-                if len(rows):
+                if len(rows) and isinstance(parameters[name], nn.Parameter):
                     lacking[name] = rows
                 if self.nodes:
                     self._require_only_nodes(label, each, rows)
@@ -102,7 +102,7 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, keys: list[str], parameter: nn.Parameter) -> np.ndarray:
+    def _copy(self, label: str, keys: list[str], parameter: Tensor) -> np.ndarray:
         """Copy the rows of these keys; returns the numbers of those that it has not, [0] for a whole parameter."""
         old, rows = self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
@@ -117,7 +117,10 @@ class WarmStart:
             existing = np.array([place.get(key, -1) for key in keys])
             here = np.flatnonzero(existing >= 0)
             parameter[torch.from_numpy(here)] = old[torch.from_numpy(existing[here])].to(parameter.dtype)
-            return np.flatnonzero(existing < 0)
+            lacking = np.flatnonzero(existing < 0)
+            if len(here) and not isinstance(parameter, nn.Parameter):
+                parameter[torch.from_numpy(lacking)] = 0
+            return lacking
 
 
 def read_champion(folder: Path) -> WarmStart:

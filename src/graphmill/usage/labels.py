@@ -37,7 +37,7 @@ def read_labels(
     key, column = label_columns(file, settings.id, settings.column)
     table = text_columns(file, (key, column), "Labels are", optional=(column,))
     table = table.filter(pc.not_equal(pc.utf8_trim_whitespace(table[column]), ""))
-    aliases = read_aliases(located(settings.aliases, root) if settings.aliases else "")
+    aliases = read_aliases(located(settings.aliases, root) if settings.aliases else "", settings.repair_ids)
     ids = renamed(table[key].combine_chunks(), aliases).to_pylist()
     labels: dict[str, dict[str, None]] = {}
     for node, text in zip(ids, table[column].to_pylist(), strict=True):

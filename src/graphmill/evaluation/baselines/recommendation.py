@@ -268,15 +268,16 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
 def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     """Keep the ``k`` largest numbers of each column of a symmetric matrix, of equal ones the first: the neighbours of the
     item to score."""
-    kept = np.ones(matrix.nnz, bool)
-    for row in np.flatnonzero(np.diff(matrix.indptr) > k).tolist():
+    kept, counts = np.ones(matrix.nnz, bool), np.diff(matrix.indptr)
+    for row in np.flatnonzero(counts > k).tolist():
         entries = slice(matrix.indptr[row], matrix.indptr[row + 1])
         values = matrix.data[entries]
         least = np.partition(values, -k)[-k]
-        kept[entries] = values > least
-        kept[entries.start + np.flatnonzero(values == least)[: k - int(kept[entries].sum())]] = True
-    column = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))[kept]
-    return sp.csr_matrix((matrix.data[kept], (matrix.indices[kept], column)), matrix.shape)
+        np.greater_equal(values, least, out=kept[entries])
+        if extra := np.count_nonzero(kept[entries]) - k:
+            kept[entries.start + np.flatnonzero(values == least)[-extra:]] = False
+    starts = np.concatenate(([0], np.cumsum(np.minimum(counts, k))))
+    return sp.csc_matrix((matrix.data[kept], matrix.indices[kept], starts), matrix.shape).tocsr()
 
 
 def _dense(matrix: Any) -> NDArray[np.float32]:

@@ -9,5 +9,6 @@ ENTRIES = {
         "HgtSystem",
         "Heterogeneous Graph Transformer on a typed graph",
         new_nodes=True,
+        folds_in=True,
     ),
 }

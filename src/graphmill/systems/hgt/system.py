@@ -131,7 +131,8 @@ class HgtSystem(BaseSystem[HgtModule]):
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (a label that is stable between graphs, its rows' keys), for ``init_from`` by node id.
 
-        Weights that read spectral vectors also name the graph, because they hold for its basis only.
+        The basis of the spectral vectors goes with the weights that read them. Nodes that it lacks add nothing to it; their
+        own vectors are sums over their neighbours.
         """
         nodes = self.graph.node_table()
         ids = nodes.column("id")
@@ -153,8 +154,11 @@ class HgtSystem(BaseSystem[HgtModule]):
                 named = [
                     types[int(p)] if typed and p.isdigit() else p for p, typed in zip(parts, per_type, strict=True)
                 ]
-                basis = f"@{self.graph.content_hash}" if parts[1] == "features" and self.width else ""
-                out[name] = (".".join(named) + basis, [])
+                out[name] = (".".join(named), [])
+        if self.width:
+            kinds = np.repeat(types, [t.count for t in self.graph.node_types])
+            keys = [f"{kind} {node}" for kind, node in zip(kinds, ids.to_pylist(), strict=True)]
+            out |= {"left": ("basis", keys), "values": ("singular values", [])}
         return out
 
     # ---------------------------------------------------------------- a step
