@@ -119,7 +119,10 @@ class _Attention(torch.autograd.Function):
     def forward(ctx: Any, graph: MessageGraph, masked_pairs: Tensor | None, *given: Tensor) -> Tensor:
         weights, rows = Weights(*given[:3]), Rows(*given[3:])
         with torch.autocast(rows.q.device.type, enabled=False):
-            out, log_total, logits = _forward(graph, _as_wide(rows, weights), weights, masked_pairs)
+            results = [_forward(graph, *part, masked_pairs) for part in _parts(rows, weights)]
+        out, log_total, logits = (
+            torch.cat(part, dim) for part, dim in zip(zip(*results, strict=True), (1, 1, 0), strict=True)
+        )
         out = out.to(rows.q.dtype)
         ctx.graph = graph
         ctx.save_for_backward(*given, out, log_total, logits)
@@ -133,14 +136,26 @@ class _Attention(torch.autograd.Function):
         slopes = d_out[0].to(weights.w_k.dtype)
         # Σ α·dα of each node and head is the dot product of its result and the result's gradient.
         softmax = log_total, head_products(slopes, out, weights.w_k.shape[1]), logits
+        parts = _parts(rows, weights)
+        sides = zip(*(x.tensor_split(len(parts), 1 if x.dim() > 1 else 0) for x in (slopes, *softmax)), strict=True)
         with torch.autocast(slopes.device.type, enabled=False):
-            d_rows, d_weights = _backward(ctx.graph, _as_wide(rows, weights), weights, slopes, softmax)
+            results = [
+                _backward(ctx.graph, *part, slope, rest) for part, (slope, *rest) in zip(parts, sides, strict=True)
+            ]
+        d_rows, d_weights = ([torch.cat(x, 1) for x in zip(*of, strict=True)] for of in zip(*results, strict=True))
         cast = (d.to(x.dtype) for d, x in zip(d_rows, rows, strict=True))
         return (None, None, *d_weights, *cast)
 
 
-def _as_wide(rows: Rows, weights: Weights) -> Rows:
-    return Rows(*(x.to(weights.w_k.dtype) for x in rows))
+def _parts(rows: Rows, weights: Weights) -> list[tuple[Rows, Weights]]:
+    """All heads at once, in the weights' precision; on a CPU each head by itself, which takes a fraction of the memory."""
+    count = weights.w_k.shape[1] if rows.q.device.type == "cpu" else 1
+    of_rows = zip(*(x.to(weights.w_k.dtype).tensor_split(count, 1) for x in rows), strict=True)
+    of_weights = zip(*(w.tensor_split(count, 1) for w in weights), strict=True)
+    return [
+        (Rows(*(x.contiguous() for x in some)), Weights(*matrices))
+        for some, matrices in zip(of_rows, of_weights, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -192,7 +207,7 @@ def _forward(
 
 
 def _backward(
-    graph: MessageGraph, rows: Rows, weights: Weights, slopes: Tensor, softmax: tuple[Tensor, Tensor, Tensor]
+    graph: MessageGraph, rows: Rows, weights: Weights, slopes: Tensor, softmax: Sequence[Tensor]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Gradients of q, k and v, and of the weights.
 

@@ -44,15 +44,15 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     return [
         Part("embeddings, layers and decoder", "weights", _parameters(graph, settings), remedy=_WIDTHS),
         # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files; on a CPU also
-        # the flat graph of all heads (six int32 numbers an edge and head), which else is on the device.
-        Part("edges", "always", edges.sum(), 80 + 24 * settings.model.num_heads * setup.on_cpu),
+        # the flat graph of one head (six int32 numbers an edge), which else is on the device.
+        Part("edges", "always", edges.sum(), 80 + 24 * setup.on_cpu),
         Part("training links", "always", edges.sum(), 12),
         *_spectral_parts(graph, width),
         Part("features", "always", features + 6 * nodes),
         *(replace(part, uneven=sampled, remedy=_REMEDIES[setup.batching]) for part in step),
         Part("embeddings of all nodes", "evaluation", nodes * max(4 * d + 2 * width, d + 3 * e), remedy=_ROWS),
         Part("layers for a chunk of nodes", "evaluation", chunk * 6 * d, remedy=_ROWS),
-        Part("attention", "evaluation", _attention(settings, Layer(chunk, chunk, edges)) / 2, remedy=_ROWS),
+        Part("attention", "evaluation", _attention(settings, setup, Layer(chunk, chunk, edges)) / 2, remedy=_ROWS),
         ranking_part(held_out, largest),
     ]
 
@@ -99,16 +99,17 @@ def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
         states = (4 * rows + 2 * layer.read * m.hidden_dim) * low + rows * (12 + mask)
         states += layer.edges.sum() * m.num_heads * 4  # the logits
         parts.append(Part(f"states of layer {number}", "kept", states, 1, recomputed=rows * (4 + low)))
-        again, attention = max(again, states), max(attention, 4 * _attention(settings, layer))
+        again, attention = max(again, states), max(attention, 4 * _attention(settings, setup, layer))
     return [*parts, Part("attention of a layer", "backward", attention, 1, recomputed=attention + again)]
 
 
-def _attention(settings: HgtSettings, layer: Layer) -> float:
+def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
     """Numbers in the backward pass of a layer's attention: gradients of q, k and v, the rows of all relations and heads,
-    and what the edges take."""
+    and what the edges take. On a CPU one head at a time is computed, on an accelerator all of them."""
     heads, d = settings.model.num_heads, settings.model.hidden_dim
     rows, edges = np.minimum(layer.edges, layer.read).sum(), layer.edges.sum()
-    return float((layer.computed + 2 * layer.read + 7 * rows) * d + 5 * edges * heads)
+    work = (7 * rows * d + 5 * edges * heads) / (heads if setup.on_cpu else 1)
+    return float((layer.computed + 2 * layer.read) * d + work)
 
 
 def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
