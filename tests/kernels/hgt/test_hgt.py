@@ -289,7 +289,7 @@ def test_no_tensor_of_edges_times_width_is_made() -> None:
     edges, heads, width = 150_000, 4, 16
     counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
-    flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
+    flat_graph(graph, 1)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
     # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
