@@ -4,8 +4,8 @@
 whole training as a user starts it, in a fresh process at ``--threads`` threads: leave-one-out, the best epoch by
 validation NDCG@10 of the full ranking, test read once. Popularity, Markov and item-kNN are tuned on validation, on the same
 split.
-Forms: ``own`` is :data:`SETTINGS`; ``default`` sets nothing; ``gbce`` is the first with gSASRec's loss and 256 wrong
-items (Petrov & Macdonald 2023); ``paper`` is the papers' training, binary cross-entropy with one negative.
+Forms: ``own`` is :data:`SETTINGS`; ``default`` sets nothing; ``paper`` is the papers' training, binary
+cross-entropy with one negative.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ PLANS: dict[str, dict[str, Any]] = {
             ("sasrec", "own"),
             ("tisasrec", "own"),
             ("sasrec", "default"),
-            ("sasrec", "gbce"),
             ("sasrec", "paper"),
         ],
         "targets": {"ndcg@10": 0.0605, "hr@10": 0.103},
@@ -60,19 +59,15 @@ PAPER: dict[str, Any] = {
     "training": {"epochs": 200, "patience_epochs": 40},
 }
 SIMPLE = "simple"
-FORMS = {"own": "", "default": ", plain defaults", "gbce": ", gSASRec's loss", "paper": ", papers training"}
+FORMS = {"own": "", "default": ", plain defaults", "paper": ", papers training"}
 """What a row's name says of each form."""
 BASELINES = ("popularity", "markov", "session_knn")
 
 
 def settings_of(data: str, form: str) -> dict[str, Any]:
     """What a form sets on a data set."""
-    from graphmill.runs.resolve import merge
-
     if form in ("default", SIMPLE):
         return {}
-    if form == "gbce":
-        return merge(SETTINGS[data], {"objective": {"loss": "gbce", "negatives": 256}})
     return PAPER if form == "paper" else SETTINGS[data]
 
 

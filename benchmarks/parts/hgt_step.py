@@ -27,7 +27,7 @@ WIDTHS, HEADS = (512, 256, 512), 8
 class Ours(nn.Module):
     """The workload on our layer.
 
-    ``options``: bf16, checkpoint; dense or sparse for the edges.
+    ``options``: bf16, checkpoint.
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
@@ -40,10 +40,6 @@ class Ours(nn.Module):
         self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, WIDTHS[0]) * 0.1) for n in counts)
         relations = [(e.source_type, e.target_type) for e in edges]
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
-        for layer in self.layers:
-            layer.backend = next(  # type: ignore[assignment]
-                (b for b in ("dense", "sparse") if b in options), "auto"
-            )
 
     def forward(self) -> list[Tensor]:
         from graphmill.kernels.recomputed import recomputed

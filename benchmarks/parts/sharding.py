@@ -23,7 +23,7 @@ import torch
 
 from benchmarks.parts.card import Row, replace_rows, row
 from benchmarks.parts.sharding_memory import build, measured, train
-from graphmill.kernels.hgt.attention import hgt_attention
+from graphmill.kernels.hgt.attention import Rows, hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.training.processes import join
 
@@ -80,7 +80,7 @@ def propagation() -> float:
     times = []
     for _ in range(6):
         before = time.perf_counter()
-        out = hgt_attention([rows[0]], [rows[1]], [rows[2]], w_k, w_v, prior, graph)[0]
+        out = hgt_attention(Rows(*rows), w_k, w_v, prior, graph)[0]
         assert out is not None
         out.sum().backward()
         times.append(time.perf_counter() - before)

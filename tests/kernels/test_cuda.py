@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt import attention as hgt
+from graphmill.kernels.full_softmax import Ragged, full_logistic_sum
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.propagation import propagate, sparse_matrix
 from graphmill.kernels.top_k import top_k
 from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
-from graphmill.systems.conve import one_to_n
 from graphmill.systems.conve.folded_convolution import rectified_linear, windows
-from tests.kernels.hgt.graphs import Inputs, hub, inputs, random_edges
+from tests.kernels.hgt.graphs import Inputs, hgt_attention, hub, inputs, random_edges
 from tests.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.test_hgt import assert_close
 
@@ -57,7 +57,7 @@ def test_hgt_attention_is_the_reference(
     there = graph.to(CUDA)
     for mask in (None, masked):
         theirs = run(hgt_attention_reference, x, graph, mask)
-        ours = run(hgt.hgt_attention, on_cuda(x), there, None if mask is None else mask.to(CUDA))
+        ours = run(hgt_attention, on_cuda(x), there, None if mask is None else mask.to(CUDA))
         assert_close(ours, theirs, 1e-10)
 
 
@@ -70,14 +70,14 @@ def test_hgt_attention_in_single_and_half_precision() -> None:
         *(t.detach().double().requires_grad_() for t in x[3:]),
     )
     theirs = run(hgt_attention_reference, exact, graph, None)
-    ours = run(hgt.hgt_attention, on_cuda(x), graph.to(CUDA), None)
+    ours = run(hgt_attention, on_cuda(x), graph.to(CUDA), None)
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-5 * b.norm()
     low = on_cuda(x)
     half = low._replace(
         **{n: [None if t is None else t.detach().bfloat16().requires_grad_() for t in getattr(low, n)] for n in "qkv"}
     )
-    for a, b in zip(run(hgt.hgt_attention, half, graph.to(CUDA), None), theirs, strict=True):
+    for a, b in zip(run(hgt_attention, half, graph.to(CUDA), None), theirs, strict=True):
         assert (a.double() - b).norm() <= 0.03 * b.norm()
 
 
@@ -85,7 +85,7 @@ def test_a_device_gives_the_same_bits_twice() -> None:
     counts, relations, heads, width = SHAPES["wide"]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1)).to(CUDA)
     x = on_cuda(inputs(graph.to("cpu"), heads, width, torch.float32))
-    first, second = (run(hgt.hgt_attention, x, graph, None) for _ in range(2))
+    first, second = (run(hgt_attention, x, graph, None) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -108,19 +108,16 @@ def assert_equal(found: list[list[Tensor]]) -> None:
     assert_close(found[1], found[0], 1e-9)
 
 
-def test_one_to_n_in_one_block_and_in_several() -> None:
+@pytest.mark.parametrize("parts", [1, 4])
+def test_all_entities_in_one_block_and_in_several(parts: int) -> None:
     x, entities, bias = (torch.randn(*s, dtype=torch.float64) for s in ((7, 4), (50, 4), (50,)))
     pairs = torch.randperm(350, generator=torch.Generator().manual_seed(1))[:60].sort().values
 
-    for block in (50, 13):
-        assert_equal(
-            both(
-                lambda x, e, b, p, block=block: one_to_n.one_to_n_loss(
-                    x, e, b, p // 50, p % 50, one=0.9, zero=0.002, block=block
-                ),
-                x, entities, bias, pairs,
-            )
-        )  # fmt: skip
+    def loss(x: Tensor, e: Tensor, b: Tensor, p: Tensor) -> Tensor:
+        rows = Ragged(p // 50, np.searchsorted((p // 50).cpu().numpy(), np.arange(8)))
+        return full_logistic_sum(x, e, p % 50, rows, b, one=0.9, zero=0.002, parts=parts)
+
+    assert_equal(both(loss, x, entities, bias, pairs))
 
 
 def test_convolution_folded_into_a_product() -> None:

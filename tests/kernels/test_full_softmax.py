@@ -1,4 +1,4 @@
-"""The softmax against all rows of a table: torch's cross-entropy in value and gradients, for any blocks."""
+"""Losses against all rows of a table: torch's cross-entropies in value and gradients, for any blocks."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.full_softmax import Ragged, full_softmax_sum
+from graphmill.kernels.full_softmax import BLOCK_BYTES, Ragged, full_logistic_sum, full_softmax_sum, states_per_block
 
 
 def reference(
@@ -89,3 +89,69 @@ def test_half_precision_keeps_sums_and_gradients_in_fp32(low: torch.dtype) -> No
 def test_it_is_finite_for_any_finite_score() -> None:
     far = torch.tensor([[1e4], [-1e4]])
     assert torch.isfinite(full_softmax_sum(far, torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))
+
+
+def logistic(x: Tensor, e: Tensor, b: Tensor | None, target: Tensor, rows: Tensor, parts: int = 1) -> Tensor:
+    return full_logistic_sum(x, e, target, ragged(rows, len(x)), b, one=0.9, zero=0.01, parts=parts)
+
+
+def dense_logistic(x: Tensor, e: Tensor, b: Tensor | None, target: Tensor, rows: Tensor) -> Tensor:
+    scores = x @ e.T if b is None else x @ e.T + b
+    wanted = torch.full_like(scores, 0.01)
+    wanted[rows, target] = 0.9
+    return F.binary_cross_entropy_with_logits(scores, wanted, reduction="sum")
+
+
+@given(
+    st.integers(1, 6), st.integers(1, 9), st.integers(1, 4), st.floats(0, 1), st.integers(1, 8), st.booleans(),
+    st.integers(0, 999),
+)  # fmt: skip
+@settings(max_examples=60, deadline=None)
+def test_the_logistic_loss_of_all_pairs_in_any_blocks(states, table, width, share, parts, biased, seed) -> None:
+    x, e, b, target, rows = problem(states, table, width, int(share * states * table), seed)
+    variables, bias = ((x, e, b), b) if biased else ((x, e), None)
+    mine, theirs = logistic(x, e, bias, target, rows, parts), dense_logistic(x, e, bias, target, rows)
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+    pairs = (torch.autograd.grad(3 * loss, variables) for loss in (mine, theirs))
+    for own, plain in zip(*pairs, strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-10)
+
+
+def test_golden_three_logits_with_uniform_smoothing() -> None:
+    x = torch.ones(1, 1, dtype=torch.float64)
+    e = torch.tensor([[2.0], [-1.0], [0.5]], dtype=torch.float64)
+    loss = full_logistic_sum(x, e, torch.tensor([0]), one=0.9 + 0.1 / 3, zero=0.1 / 3)
+    assert float(loss) / 3 == pytest.approx(0.5214222276, abs=1e-10)
+
+
+def test_the_logistic_loss_is_finite_for_any_finite_score() -> None:
+    e = torch.tensor([[500.0], [-500.0]])
+    assert float(full_logistic_sum(torch.ones(1, 1), e, torch.tensor([1]), one=1.0, zero=0.0)) == 1000.0
+
+
+@pytest.mark.parametrize("low", [None, torch.bfloat16, torch.float16])
+def test_sums_and_gradients_of_the_logistic_loss_are_in_fp32(low: torch.dtype | None) -> None:
+    x, e, b, target, rows = problem(32, 700, 24, 200, 4, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=low or torch.bfloat16, enabled=low is not None):
+        mine = logistic(x, e, b, target, rows, 3)
+    theirs = dense_logistic(x, e, b, target, rows)
+    assert mine.dtype == torch.float32
+    assert mine.item() == pytest.approx(theirs.item(), rel=2e-3 if low else 1e-6)
+    for own, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
+        assert own.dtype == torch.float32
+        assert float((own - plain).norm() / plain.norm()) < (2e-2 if low else 1e-5)
+
+
+def test_a_second_backward_is_refused_because_the_first_scaled_in_place() -> None:
+    x, e, b, target, rows = problem(3, 7, 4, 5, 3)
+    loss = logistic(x, e, b, target, rows)
+    loss.backward(retain_graph=True)
+    with pytest.raises(RuntimeError, match="once only"):
+        loss.backward()
+
+
+def test_what_fits_is_one_block_and_more_parts_are_smaller_blocks() -> None:
+    assert states_per_block(256, 14_541) == 256
+    assert states_per_block(512, 14_541) == BLOCK_BYTES // (4 * 14_541)
+    assert states_per_block(256, 10_000, parts=4) == 64
+    assert states_per_block(256, 10**7) == 16

@@ -29,7 +29,7 @@ from tests.training.runs import settings_of
 
 SYSTEMS = {
     **{"blend": "blend-untrained", "layers": "hgt-full", "conve": "conve-kvsall"},
-    **{name: name for name in ("complex", "distmult", "rotate", "transe", "transe-l1")},
+    **{name: name for name in ("complex", "distmult", "rotate", "transe")},
 }
 
 

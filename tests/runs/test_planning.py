@@ -341,18 +341,17 @@ def test_the_origins_graphs_fit_a_small_machine(graph: TypedGraph, device: str) 
     assert needed([7_957, 17_080, 27_671, 2_516, 28_642], 19, 4_162_300, "edge_sampled") < 8 * GIB * 2 / 3
 
 
-def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_the_edges(graph: TypedGraph) -> None:
-    """A logit an edge and head is kept in each layer, unless it is recomputed; on the CPU, compiled, nothing is."""
+def test_numbers_of_edges_and_heads_are_counted(graph: TypedGraph) -> None:
+    """A logit an edge and head is kept in each layer, unless it is recomputed."""
     spread: Any = Spread([8_000, 17_000, 28_000, 2_500, 28_500], 19, 4_000_000)
 
-    def step(device: str, heads: int) -> float:
+    def step(heads: int) -> float:
         settings = job_of(graph, model={"hidden_dim": 256, "num_heads": heads}).settings
-        parts = memory_parts(spread, settings, Setup("full", "fp32", torch.device(device)))
+        parts = memory_parts(spread, settings, Setup("full", "fp32", torch.device("mps")))
         return sum(part.bytes(StepSizes()) for part in parts if part.when in ("kept", "backward"))
 
-    more_heads = step("mps", 8) - step("mps", 4)
+    more_heads = step(8) - step(4)
     assert more_heads >= 2 * 4_000_000 * 4 * 4
-    assert step("cpu", 8) <= step("cpu", 4)
 
 
 # -- in a run -------------------------------------------------------------------------------------------------------------

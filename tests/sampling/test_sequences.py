@@ -1,11 +1,10 @@
 """Layouts of sequences in buckets, scaled times, negatives."""
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.sampling.sequences import lay_out, ranges, scaled_times, smallest_gaps, uniform_negatives
+from graphmill.sampling.sequences import lay_out, ranges, scaled_times, smallest_gaps
 
 
 @settings(max_examples=60, deadline=None)
@@ -56,11 +55,3 @@ def test_times_are_counted_in_the_users_smallest_gap():
 
 def test_the_smallest_gap_is_taken_from_training_alone():
     assert smallest_gaps(np.array([0, 50, 100, 101]), np.array([0, 4]), np.array([3])).tolist() == [50]
-
-
-@pytest.mark.parametrize("items", [2, 5])
-def test_uniform_negatives_are_never_the_target_and_reach_all_others(items):
-    targets = np.repeat(np.arange(items), 400)
-    drawn = uniform_negatives(np.random.default_rng(0), targets, items, 3)
-    assert not (drawn == targets[:, None]).any()
-    assert all(len(np.unique(drawn[targets == t])) == items - 1 for t in range(items))

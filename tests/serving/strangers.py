@@ -65,8 +65,7 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     if system == "hgt":
         return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM), links)
     if system in ("complex", "transe"):
-        score = "transe_l1" if system == "transe" else "complex"
-        return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, score, True), links)
+        return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, system, True), links)
     if system == "conve":
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
         return conve_export.scoring_arrays(ConvE(config), links)

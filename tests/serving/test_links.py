@@ -26,7 +26,7 @@ from tests.training.runs import settings_of
 
 SYSTEMS = {
     **{"blend": "blend-untrained", "hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall"},
-    **{name: name for name in ("complex", "rotate", "transe-l1")},
+    **{name: name for name in ("complex", "rotate", "transe")},
 }
 K = 4
 Served = Callable[..., tuple[TestClient, list[dict[str, Any]]]]

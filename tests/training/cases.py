@@ -306,7 +306,6 @@ CASES = {
         graph=triples_graph,
     ),
     "transe": Case("transe", _DISTANCE),
-    "transe-l1": Case("transe", merge(_DISTANCE, {"model": {"distance": "l1"}})),
     "nbfnet": Case("nbfnet", _NBFNET),
     "nbfnet-triples": Case("nbfnet", _NBFNET, graph=triples_graph),
     "blend": Case(

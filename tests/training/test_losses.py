@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels import losses
-from graphmill.kernels.full_softmax import full_softmax_sum
-from graphmill.systems.conve import one_to_n
+from graphmill.kernels.full_softmax import full_logistic_sum, full_softmax_sum
 from graphmill.systems.sequences import next_item_losses
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -25,10 +24,7 @@ def _columns(scores: Tensor) -> Tensor:
 
 # Scores are products of a row of length 1 with a vector of length 1, so that each kernel meets the score itself.
 def _one_to_n(states: Tensor, table: Tensor) -> Tensor:
-    hits = torch.arange(len(states))
-    return one_to_n.one_to_n_loss(
-        states, table, None, hits, hits % len(table), one=0.9, zero=0.01, block=3, dtype=states.dtype
-    )
+    return full_logistic_sum(states, table, torch.arange(len(states)) % len(table), one=0.9, zero=0.01, parts=2)
 
 
 def _sampled(states: Tensor, table: Tensor) -> Tensor:
@@ -41,8 +37,7 @@ PAIRWISE: dict[str, Loss] = {
     "bpr": lambda s, o: losses.bpr_losses(s, o).sum(),
     "positive link": lambda s, o: losses.positive_link_loss(s).sum(),
     "negative link": lambda s, o: losses.negative_link_loss(s).sum(),
-    "bce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.bce_weights(1)),
-    "gbce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.gbce_weights(1, 1000, 0.75)),
+    "bce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o)),
 }
 TABLE: dict[str, Loss] = {
     "one to n": _one_to_n,

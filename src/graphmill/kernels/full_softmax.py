@@ -1,4 +1,4 @@
-"""Cross-entropy of states against all rows of a table: one block of states at a time, without a [states, rows] matrix.
+"""Softmax and logistic loss of states against all rows of a table: a block of states at a time, no [states, rows] matrix.
 
 The loss is a scalar, so its gradients can be computed from a block of scores at once, up to a factor that arrives later.
 One pass gives the loss and all gradients, and no score is computed twice.
@@ -7,12 +7,14 @@ One pass gives the loss and all gradients, and no score is computed twice.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, wide
 from graphmill.kernels.products import add_product_, product
@@ -41,10 +43,22 @@ def full_softmax_sum(
 
     ``ragged``: the rows of the targets, where states do not have one target each; no pair of row and target comes twice.
     ``smoothing`` ε: 1 − ε of each term is as above, and ε is the mean of −log softmax over all I rows. ``parts``: about the
-    least number of blocks. The sum is at least fp32. It cannot be differentiated twice.
+    least number of blocks. The sum is at least fp32. Backward may be called once.
     """
     block = states_per_block(len(states), len(table), parts, states.device)
-    return _FullSoftmax.apply(states, table, target, ragged, bias, smoothing, block)
+    return _AgainstAll.apply(states, table, target, ragged, bias, partial(_softmax, smoothing=smoothing), block)
+
+
+def full_logistic_sum(
+    states: Tensor, table: Tensor, target: Tensor, ragged: Ragged | None = None, bias: Tensor | None = None, *,
+    one: float, zero: float, parts: int = 1,
+) -> Tensor:  # fmt: skip
+    """Σ_b Σ_i BCE(σ(states[b] · table[i] + bias[i]), y_bi), the 1-N loss of ConvE (Dettmers et al. 2018).
+
+    y is ``one`` for a state and its targets, ``zero`` elsewhere. Arguments and result are as in :func:`full_softmax_sum`.
+    """
+    block = states_per_block(len(states), len(table), parts, states.device)
+    return _AgainstAll.apply(states, table, target, ragged, bias, partial(_logistic, one=one, zero=zero), block)
 
 
 def states_per_block(states: int, table: int, parts: int = 1, device: torch.device = _CPU) -> int:
@@ -54,10 +68,41 @@ def states_per_block(states: int, table: int, parts: int = 1, device: torch.devi
     return max(1, min(fit, -(-states // max(parts, 1))))
 
 
-class _FullSoftmax(torch.autograd.Function):
+def _softmax(scores: Tensor, row: Tensor, place: Tensor, *, smoothing: float) -> Tensor:
+    """The loss of a block; its ``scores`` [b, I] become their gradient.
+
+    ``row``, ``place`` int64 [p]: of each target, its row and its place in the flat scores.
+    """
+    # In place: one exp for the value and the gradient.
+    flat = scores.sub_(scores.amax(dim=1, keepdim=True)).view(-1)
+    total = (smoothing - 1.0) * flat[place].sum()
+    count = scores.new_zeros(len(scores)).index_add_(0, row, scores.new_ones(len(row)))[:, None]
+    if smoothing:
+        total -= smoothing * (count * scores.mean(1, keepdim=True)).sum()
+    norm = scores.exp_().sum(dim=1, keepdim=True)
+    total += (count * norm.log()).sum()
+    scores.mul_(count / norm)
+    flat.index_add_(0, place, flat.new_full(place.shape, smoothing - 1.0))
+    if smoothing:
+        scores -= count * (smoothing / scores.shape[1])
+    return total
+
+
+def _logistic(scores: Tensor, row: Tensor, place: Tensor, *, one: float, zero: float) -> Tensor:
+    """As :func:`_softmax`, of Σ softplus(s) − y s, whose gradient is σ(s) − y."""
+    flat = scores.view(-1)
+    total = F.softplus(scores).sum() - (one - zero) * flat[place].sum()
+    if zero:
+        total -= zero * scores.sum()
+    scores.sigmoid_().sub_(zero)
+    flat.index_add_(0, place, flat.new_full(place.shape, zero - one))
+    return total
+
+
+class _AgainstAll(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *given: Any) -> Tensor:
-        states, table, target, ragged, bias, smoothing, block = given
+        states, table, target, ragged, bias, loss, block = given
         kind = states.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
         sums = wide(states[:0]).dtype
@@ -78,28 +123,10 @@ class _FullSoftmax(torch.autograd.Function):
                     scores += bias
                 every = torch.arange(len(mine), device=target.device)
                 row = every if ragged is None else ragged.rows[pairs] - start
-                place = row * len(table) + target[pairs]
-                # In place from here on: one exp for the value and the gradient.
-                share = scores.sub_(scores.amax(dim=1, keepdim=True))
-                flat = share.view(-1)
-                total -= (1.0 - smoothing) * flat[place].sum()
-                if ragged is None:
-                    count = share.new_ones(len(mine), 1)
-                else:
-                    count = share.new_zeros(len(mine)).index_add_(0, row, share.new_ones(len(row)))[:, None]
-                if smoothing:
-                    total -= smoothing * (count * share.mean(1, keepdim=True)).sum()
-                norm = share.exp_().sum(dim=1, keepdim=True)
-                total += (count * norm.log()).sum()
-                share.mul_(count / norm)
-                if not (needs_states or needs_table or needs_bias):
-                    continue
-                flat.index_add_(0, place, flat.new_full(place.shape, smoothing - 1.0))
-                if smoothing:
-                    share -= count * (smoothing / len(table))
+                total += loss(scores, row, row * len(table) + target[pairs])
                 if grad_bias is not None:
-                    grad_bias += share.sum(0)
-                slope = share.to(low)
+                    grad_bias += scores.sum(0)
+                slope = scores.to(low)
                 if grad_states is not None:
                     grad_states[part] = product(slope, items).to(states.dtype)
                 if grad_table is not None:
@@ -107,11 +134,14 @@ class _FullSoftmax(torch.autograd.Function):
                         add_product_(grad_table, slope.T, mine)
                     else:
                         grad_table += product(slope.T, mine)
-        ctx.save_for_backward(grad_states, grad_table, grad_bias)
+        ctx.gradients = grad_states, grad_table, grad_bias
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        states, table, bias = (None if g is None else g * gradients[0].to(g.dtype) for g in ctx.saved_tensors)
+        if ctx.gradients is None:
+            raise RuntimeError("the gradients are scaled in place: backward can be called once only")
+        scaled = (None if g is None else g.mul_(gradients[0].to(g.dtype)) for g in ctx.gradients)
+        (states, table, bias), ctx.gradients = scaled, None
         return states, table, None, None, bias, None, None

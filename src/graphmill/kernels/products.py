@@ -55,11 +55,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return _Linear.apply(x, weight, bias)
 
 
-def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """gelu(x) Wᵀ + b: x [n, in], weight [out, in], bias [out], all in x's precision. Saves x only; gelu is recomputed."""
-    return _GeluLinear.apply(x, weight.to(x.dtype), bias.to(x.dtype))
-
-
 class Linear(nn.Linear):
     """``nn.Linear`` that uses :func:`linear`."""
 
@@ -85,22 +80,6 @@ class _Linear(torch.autograd.Function):
             None if x is None else product(gradient.T, x),
             gradient.sum(0) if ctx.needs_input_grad[2] else None,
         )
-
-
-class _GeluLinear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        with torch.autocast(x.device.type, enabled=False):
-            return product(F.gelu(x), weight.T, bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x, weight = ctx.saved_tensors
-        with torch.autocast(x.device.type, enabled=False):
-            d_weight = product(d_y.mT, F.gelu(x))
-            return torch.ops.aten.gelu_backward(product(d_y, weight), x), d_weight, d_y.sum(0)
 
 
 def _needs_gradient(*tensors: Tensor | None) -> bool:

@@ -97,9 +97,3 @@ def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np
 def scaled_times(times: np.ndarray, first: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, with the user's ``first`` and ``unit`` [N]."""
     return np.rint((times - first) / unit).astype(np.int64) + 1
-
-
-def uniform_negatives(rng: np.random.Generator, targets: np.ndarray, num_items: int, k: int) -> np.ndarray:
-    """int64 [N, k]: items drawn uniformly with replacement from all except the row's target."""
-    drawn = rng.integers(0, max(num_items - 1, 1), (len(targets), k))
-    return drawn + (drawn >= targets[:, None])

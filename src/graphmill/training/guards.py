@@ -17,8 +17,6 @@ from graphmill.errors import TrainingError
 if TYPE_CHECKING:
     from graphmill.training.contract import StepBatch, System
 
-_LARGE = 1 << 16
-"""From this size (numbers) on, the norm of a gradient takes as long as reading it."""
 REMEDIES = (
     "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, or use "
     "acceleration.precision: fp32 or bf16"
@@ -78,23 +76,7 @@ def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | 
 def gradient_norm(parameters: list[nn.Parameter]) -> Tensor:
     """The Euclidean norm of all gradients together (0-d). Clipping and the check for finite values both use it."""
     gradients = [p.grad for p in parameters if p.grad is not None and p.grad.numel()]
-    if not gradients:
-        return torch.zeros(())
-    if all(_is_plain(g) for g in gradients):
-        # torch.dot reads at the full rate of the memory. torch's norm reads at half of it, but takes many tensors in
-        # one call.
-        squares = [torch.dot(g.view(-1), g.view(-1)).double() for g in gradients if g.numel() >= _LARGE]
-        small = [g for g in gradients if g.numel() < _LARGE]
-        for dtype in dict.fromkeys(g.dtype for g in small):
-            norms = torch._foreach_norm([g for g in small if g.dtype == dtype])
-            squares.append(torch.stack(norms).double().square().sum())
-        return torch.stack(squares).sum().sqrt()
-    return torch.nn.utils.get_total_norm(gradients)
-
-
-def _is_plain(x: Tensor) -> bool:
-    dense = x.device.type == "cpu" and x.layout == torch.strided
-    return dense and x.is_contiguous() and x.dtype in (torch.float32, torch.float64)
+    return torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros(())
 
 
 def _finite(tensor: Tensor) -> bool:

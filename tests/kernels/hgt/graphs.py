@@ -8,6 +8,8 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from graphmill.kernels.hgt import attention
+from graphmill.kernels.hgt.attention import TypeRows, joined
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 
 
@@ -22,6 +24,14 @@ class Inputs(NamedTuple):
     def leaves(self) -> list[Tensor]:
         rows = [x for part in (self.q, self.k, self.v) for x in part if x is not None]
         return [*rows, self.w_k, self.w_v, self.prior]
+
+
+def hgt_attention(
+    q: TypeRows, k: TypeRows, v: TypeRows, w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph,
+    masked: Tensor | None = None,
+) -> list[Tensor | None]:  # fmt: skip
+    """The attention of rows by type."""
+    return attention.hgt_attention(joined(q, k, v, graph, w_k), w_k, w_v, prior, graph, masked)
 
 
 Shape = tuple[list[int], list[tuple[int, int, int]], int]

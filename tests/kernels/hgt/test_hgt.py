@@ -5,27 +5,18 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import fields
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels.hgt import attention as hgt
 from graphmill.kernels.hgt import segments
-from graphmill.kernels.hgt.dense_plan import flat_graph
+from graphmill.kernels.hgt.flat_graph import flat_graph
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from tests.kernels.hgt.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
+from tests.kernels.hgt.graphs import Inputs, Shape, hgt_attention, hub, inputs, random_edges, shapes
 from tests.kernels.hgt.reference import hgt_attention_reference
-
-BACKENDS = ["dense", "sparse"]
-
-
-@pytest.fixture(params=BACKENDS)
-def hgt_attention(request: pytest.FixtureRequest):
-    return partial(hgt.hgt_attention, backend=request.param)
 
 
 def run(attend, given: Inputs, graph: MessageGraph, masked: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
@@ -43,26 +34,20 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
         assert (a - b).norm() <= tolerance * (1 + b.norm()), f"{(a - b).norm()} of {b.norm()}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=60, deadline=None)
 @given(shape=shapes())
-def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
-    equal_the_reference(backend, shape)
-
-
-def equal_the_reference(backend: str, shape: Shape) -> None:
+def test_values_and_gradients_equal_the_reference(shape: Shape) -> None:
     counts, relations, seed = shape
     graph = MessageGraph.build(counts, random_edges(counts, relations, seed))
     x = inputs(graph, heads=2, width=3, seed=seed)
     masked = torch.rand(max(graph.num_pairs, 1), generator=torch.Generator().manual_seed(seed)) < 0.3
     for mask in (None, masked):
-        attend = partial(hgt.hgt_attention, backend=backend)
-        ours, theirs = run(attend, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
+        ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
         assert_close(ours[0], theirs[0], 1e-10)
         assert_close(ours[1], theirs[1], 1e-10)
 
 
-def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention) -> None:
+def test_single_precision_agrees_to_one_part_in_a_hundred_thousand() -> None:
     counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 4, 16, torch.float32)
@@ -94,15 +79,14 @@ def test_whole_relations_of_any_head_width(width: int, dtype: torch.dtype) -> No
         *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in parts),
         *(t.detach().double().requires_grad_() for t in x[3:]),
     )
-    attend = partial(hgt.hgt_attention, backend="sparse")
     tolerance = {torch.bfloat16: 0.01, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     for mask in (None, masked):
-        ours, theirs = run(attend, given, graph, mask), run(hgt_attention_reference, exact, graph, mask)
+        ours, theirs = run(hgt_attention, given, graph, mask), run(hgt_attention_reference, exact, graph, mask)
         for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
             assert (a.double() - b).norm() <= tolerance * b.norm()
 
 
-def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None:
+def test_a_copy_of_a_graph_finds_its_own_places_in_memory() -> None:
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 2, 16)
     ours = run(hgt_attention, x, graph, None)
@@ -112,7 +96,7 @@ def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None
         assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
 
 
-def test_operands_lie_in_memory_as_they_like(hgt_attention) -> None:
+def test_operands_lie_in_memory_as_they_like() -> None:
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 2, 16)
     turned = Inputs(
@@ -138,7 +122,7 @@ def test_shapes_that_are_not_those_of_the_graph_are_refused(change: dict[str, An
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 2, 16)
     with pytest.raises(ValueError, match=words):
-        hgt.hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
+        hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
 
 
 @pytest.mark.parametrize("gathered", [False, True])
@@ -148,17 +132,16 @@ def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: p
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90)], 1))
     x = inputs(graph, 5, 8)
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
-    attend = partial(hgt.hgt_attention, backend="dense")
-    theirs = run(attend, x, graph, masked)
+    theirs = run(hgt_attention, x, graph, masked)
     monkeypatch.setattr(segments, "_MOST_PRODUCTS", 37)
     monkeypatch.setattr(segments, "_GATHERED_NUMBERS", 8 * 41)
     monkeypatch.setattr(segments, "_GATHERS", frozenset({"cpu"} if gathered else ()))
-    ours = run(attend, x, graph, masked)
+    ours = run(hgt_attention, x, graph, masked)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
 
-def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
-    """Inputs, outputs and a number a node and head; of edges nothing, or by torch's dense operators a number a head."""
+def test_what_is_kept_for_the_backward_pass() -> None:
+    """Inputs, outputs, a number a node and head, and a number an edge and head: no row of an edge."""
     heads, width, edges = 2, 4, 2000
     graph = MessageGraph.build([30, 20], random_edges([30, 20], [(0, 1, edges), (1, 1, edges)], 4))
     x = inputs(graph, heads, width)
@@ -168,20 +151,17 @@ def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
     given = [t for part in x for t in (part if isinstance(part, list) else [part]) if t is not None]
     most = sum(t.numel() for t in given) + graph.num_nodes * heads * (width + 1)
     assert most < edges * heads
-    found = sum(t.numel() for t in kept)
-    if hgt_attention.keywords["backend"] == "dense":
-        found -= 2 * edges * heads
-    assert found <= most
+    assert sum(t.numel() for t in kept) - 2 * edges * heads <= most
 
 
-def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
+def test_one_hub_that_receives_every_edge() -> None:
     graph = MessageGraph.build([5, 4], hub(3000))
     x = inputs(graph, 2, 8)
     ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, x, graph, None)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
-def test_gradients_agree_with_finite_differences(hgt_attention) -> None:
+def test_gradients_agree_with_finite_differences() -> None:
     counts, relations = [3, 4], [(0, 1, 6), (1, 0, 5), (1, 1, 4)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 3))
     x = inputs(graph, 2, 2)
@@ -194,7 +174,7 @@ def test_gradients_agree_with_finite_differences(hgt_attention) -> None:
     assert torch.autograd.gradcheck(attend, x.leaves())
 
 
-def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
+def test_a_masked_pair_is_as_good_as_an_absent_edge() -> None:
     edges = random_edges([6, 5], [(0, 1, 25), (1, 0, 25)], 4)
     masked = torch.rand(13, generator=torch.Generator().manual_seed(1)) < 0.5
     without = [e._replace(**{n: getattr(e, n)[~masked[e.pair]] for n in ("src", "dst", "pair")}) for e in edges]
@@ -204,7 +184,7 @@ def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
 
-def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
+def test_bfloat16_rows_keep_float32_sums() -> None:
     counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
@@ -221,7 +201,7 @@ def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
         assert (a.float() - b).norm() <= 0.03 * b.norm()
 
 
-def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
+def test_thousands_of_bfloat16_rows_add_up_in_float32() -> None:
     """A hub that hears from every node of a type, and is heard by every one: in bf16 a sum of ones ends at 256."""
     many = 4000
     nodes = torch.arange(many)
@@ -256,7 +236,7 @@ def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5])
-def test_large_logits_do_not_overflow(hgt_attention, share: float) -> None:
+def test_large_logits_do_not_overflow(share: float) -> None:
     """Nor do those of masked edges, which are far above what the softmax adds up."""
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 1, 4)
@@ -267,7 +247,7 @@ def test_large_logits_do_not_overflow(hgt_attention, share: float) -> None:
 
 
 def test_float16_rows_are_summed_in_float32() -> None:
-    """What ``auto`` takes for fp16; products of two rows can be beyond what fp16 holds."""
+    """Products of two rows can be beyond what fp16 holds."""
     large = torch.full((1, 32), 200.0, dtype=torch.float16)
     assert segments.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
     counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300)]
@@ -277,7 +257,7 @@ def test_float16_rows_are_summed_in_float32() -> None:
     same = [[None if t is None else t.detach().float().requires_grad_() for t in part] for part in rows]
 
     def gradients(given: list[list[Tensor | None]]) -> list[Tensor]:
-        out = [t for t in hgt.hgt_attention(*given, *x[3:], graph) if t is not None]
+        out = [t for t in hgt_attention(*given, *x[3:], graph) if t is not None]
         wanted = [t for part in given for t in part if t is not None]
         return list(torch.autograd.grad(out, wanted, [torch.full_like(t, 300.0) for t in out]))
 
@@ -286,7 +266,7 @@ def test_float16_rows_are_summed_in_float32() -> None:
         assert (a.float() - b).norm() <= 0.01 * b.norm()
 
 
-def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
+def test_two_backward_passes_are_equal_bit_by_bit() -> None:
     counts, relations = [60, 50], [(0, 1, 900), (1, 0, 900)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 2))
     x = inputs(graph, 4, 8, torch.float32)
@@ -294,7 +274,7 @@ def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
     assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
 
 
-def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
+def test_no_tensor_of_edges_times_width_is_made() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Largest(TorchDispatchMode):
@@ -309,8 +289,7 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     edges, heads, width = 150_000, 4, 16
     counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
-    if hgt_attention.keywords["backend"] == "dense":
-        flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
+    flat_graph(graph, 1)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
     # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
@@ -318,8 +297,7 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     assert seen.size <= 2 * heads * graph.num_edges * number < heads * width * edges * number // 4
 
 
-@pytest.mark.parametrize("backend", ["dense", "sparse"])
-def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Literal["dense", "sparse"]) -> None:
+def test_relations_of_few_most_and_all_sources() -> None:
     """Relations of which few nodes of a type are sources, most of them, and all, into one type."""
     counts = [40, 40, 6]
     few, most, all_of_them = (torch.arange(n).repeat_interleave(5) for n in (7, 35, 6))
@@ -334,14 +312,10 @@ def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Liter
     given = inputs(graph, heads=2, width=5, seed=1)
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(2)) < 0.5
     for mask in (None, masked):
-        ours = run(partial(hgt.hgt_attention, backend=backend), given, graph, mask)
+        ours = run(hgt_attention, given, graph, mask)
         theirs = run(hgt_attention_reference, given, graph, mask)
         assert_close(ours[0], theirs[0], 1e-10)
         assert_close(ours[1], theirs[1], 1e-10)
-    if backend == "sparse":
-        inbox = graph.compiled["inbox", (0, 1, 2)]
-        found = [(part.nodes is None, part.last - part.first) for part in inbox.parts]
-        assert found == [(False, 7), (True, 40), (True, 6)]
 
 
 def test_relations_of_about_one_size_are_multiplied_together() -> None:

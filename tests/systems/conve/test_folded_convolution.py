@@ -1,5 +1,7 @@
 """The folded convolution against convolution, batch norm, ReLU, map dropout and linear layer one after the other."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -23,7 +25,7 @@ CONFIG = ConvEConfig(
 
 def model_of(dtype: torch.dtype, *, dropout: float = 0.3) -> ConvE:
     torch.manual_seed(0)
-    model = ConvE(ConvEConfig(**{**CONFIG.to_dict(), "feature_map_dropout": dropout})).to(dtype)
+    model = ConvE(replace(CONFIG, feature_map_dropout=dropout)).to(dtype)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for tensor in [*model.parameters(), *model.buffers()]:

@@ -46,9 +46,7 @@ def score_by_hand(model, score: str, head: int, relation: int, tail: int) -> flo
     )
     if score == "distmult":
         return float((h * r * t).sum())
-    if score == "transe_l1":
-        return -float(np.abs(h + r - t).sum())
-    if score == "transe_l2":
+    if score == "transe":
         return -float(np.linalg.norm(h + r - t))
     if score == "rotate":
         h, t = complex_numbers(h, t)
@@ -57,20 +55,13 @@ def score_by_hand(model, score: str, head: int, relation: int, tail: int) -> flo
     return float((h * r * t.conj()).sum().real)
 
 
-FORMS = {
-    "complex": ("complex", {}),
-    "distmult": ("distmult", {}),
-    "rotate": ("rotate", {}),
-    "transe_l1": ("transe", {"distance": "l1"}),
-    "transe_l2": ("transe", {}),
-}
+SCORES = ("complex", "distmult", "rotate", "transe")
 
 
-@pytest.mark.parametrize("score", FORMS)
+@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("popularity", [True, False])
 def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score: str, popularity: bool) -> None:
-    name, model_settings = FORMS[score]
-    system = system_on(typed, name, model={"popularity": popularity, **model_settings})
+    system = system_on(typed, score, model={"popularity": popularity})
     model = system.build(StepSizes())
     if popularity:
         torch.nn.init.normal_(model.popularity)
@@ -88,10 +79,9 @@ def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score:
                 assert float(found[row, tail]) == pytest.approx(expected, abs=1e-5)
 
 
-@pytest.mark.parametrize("score", FORMS)
+@pytest.mark.parametrize("score", SCORES)
 def test_an_export_scores_as_the_model(typed: TypedGraph, score: str) -> None:
-    name, model_settings = FORMS[score]
-    system = system_on(typed, name, model=model_settings)
+    system = system_on(typed, score)
     model = system.build(StepSizes())
     torch.nn.init.normal_(model.popularity)
     exported = scorer_of(system.scoring(model), np.concatenate([b.vectors for b in system.embeddings(model)]))
@@ -101,7 +91,7 @@ def test_an_export_scores_as_the_model(typed: TypedGraph, score: str) -> None:
         torch.testing.assert_close(exported.score_targets(relation.index, heads), wanted, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("score", FORMS)
+@pytest.mark.parametrize("score", SCORES)
 def test_gradients_of_scores_are_their_slopes(score: str) -> None:
     torch.manual_seed(0)
     x, targets = (torch.randn(n, 6, dtype=torch.float64, requires_grad=True) for n in (3, 5))
@@ -118,9 +108,9 @@ def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> No
     (softmax,) = system.terms(model, batch, system.encode(model, batch))
     loss = 0.0
     for head, relation, tail, number in zip(batch.head, batch.relation, batch.tail, batch.kind, strict=True):
-        kind, score = typed.node_types[number], "rotate" if name == "rotate" else "transe_l2"
+        kind = typed.node_types[number]
         all_scores = [
-            score_by_hand(model, score, head, relation, n) for n in range(kind.offset, kind.offset + kind.count)
+            score_by_hand(model, name, head, relation, n) for n in range(kind.offset, kind.offset + kind.count)
         ]
         loss += math.log(sum(math.exp(s) for s in all_scores)) - all_scores[tail - kind.offset]
     assert softmax.sum.item() == pytest.approx(loss, rel=1e-4)
@@ -215,8 +205,6 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
     [
         ({"model": {"embedding_dim": 7}}, "make it even"),
         ({"system": "rotate", "model": {"embedding_dim": 7}}, "half of a vector of rotate is real; make it even"),
-        ({"system": "rotate", "model": {"distance": "l1"}}, "model.distance is not read with system: rotate"),
-        ({"system": "distmult", "model": {"distance": "l1"}}, "model.distance is not read with system: distmult"),
         ({"system": "transe", "objective": {"n3": 0.1}}, "objective.n3 is not read with system: transe"),
         ({"system": "rotate", "objective": {"n3": 0.1}}, "objective.n3 is not read with system: rotate"),
         (

@@ -16,20 +16,6 @@ def bce_reference(states: Tensor, table: Tensor, target: Tensor, negative: Tenso
     return total
 
 
-def gbce_reference(states: Tensor, table: Tensor, target: Tensor, negative: Tensor, calibration: float) -> Tensor:
-    """Σ (−log σ(s⁺)^β − Σ log(1 − σ(s⁻))) / (k + 1)."""
-    k = negative.shape[1]
-    alpha = k / (len(table) - 1)
-    beta = alpha * (calibration * (1 - 1 / alpha) + 1 / alpha)
-    total = states.new_zeros(())
-    for row, state in enumerate(states):
-        loss = -torch.log(torch.sigmoid(state @ table[target[row]]) ** beta)
-        for item in negative[row]:
-            loss = loss - torch.log(1 - torch.sigmoid(state @ table[item]))
-        total = total + loss / (k + 1)
-    return total
-
-
 def sampled_softmax_reference(
     states: Tensor, table: Tensor, target: Tensor, sampled: Tensor, probability: Tensor
 ) -> Tensor:

@@ -37,7 +37,6 @@ def test_every_loss_learns_a_fixed_order(tmp_path, trained):
     objectives = [
         {"loss": "softmax"},
         {"loss": "sampled_softmax", "negatives": 8},
-        {"loss": "gbce", "negatives": 6},
         {"loss": "bce", "negatives": 2},
     ]
     for objective in objectives:

@@ -117,18 +117,3 @@ def test_every_parameter_has_a_gradient(make):
     model = make(rate=0.2).train()
     model(inputs(LONG, SHORT)).square().sum().backward()
     assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_gradients_of_parts_side_by_side_are_those_of_the_whole(whole):
-    from graphmill.systems.sequences.layers import side_by_side
-
-    x = torch.randn(5, 12, dtype=torch.float64, requires_grad=True)
-    together = torch.randn(5, 12, dtype=torch.float64)
-    gradients = together.split(4, 1) if whole else [part.clone() for part in together.split(4, 1)]
-    parts = side_by_side(x, 4)
-    for part, plain in zip(parts, x.split(4, 1), strict=True):
-        assert torch.equal(part, plain)
-    (found,) = torch.autograd.grad(parts, x, gradients)
-    assert torch.equal(found, together)
-    assert (found.data_ptr() == together.data_ptr()) is whole

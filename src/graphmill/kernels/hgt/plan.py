@@ -140,7 +140,7 @@ class MessageGraph:
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """Data that backends cache for this graph by their own keys; some has addresses of tensors, which never move."""
+        """What is made of this graph once, by key."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class MessageGraph:
         """The same graph with messages computed on ``device``. Its indices stay on the host, where graphs are cut and
         planned.
 
-        ``hgt.dense`` builds from them the indices for an accelerator, in one copy. Index tensors that the methods take
+        ``flat_graph`` builds from them the indices for an accelerator, in one copy. Index tensors that the methods take
         and return are on the host.
         """
         # The device of a tensor always has an index.

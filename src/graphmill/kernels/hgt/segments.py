@@ -41,12 +41,6 @@ def edge_products(left: Tensor, right: Tensor, of: Tensor, bounds: Tensor, node:
     return result[0] if len(result) == 1 else torch.cat(result)
 
 
-def runs(ascending: Tensor, count: int) -> Tensor:
-    """int32 [count + 1]: bounds of the equal values 0 … count − 1 in a sorted tensor."""
-    numbers = torch.arange(count + 1, dtype=ascending.dtype, device=ascending.device)
-    return torch.searchsorted(ascending, numbers, out_int32=True)
-
-
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
     """[n, H]: for each head the dot product of two rows [n, H·D]. Half precision is computed in fp32."""
     both = left * right if left.itemsize >= _WIDE else left.float() * right.float()

@@ -8,7 +8,6 @@ is the same as that of a dense padded batch (reference: ``tests/kernels/sequence
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import wide
-from graphmill.kernels.dropout import dropout
 
 
 @dataclass(frozen=True)
@@ -86,16 +84,9 @@ def causal_bias(length: int, like: Tensor) -> Tensor:
 
 def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Tensor:
     """Softmax of masked scores in at least fp32, with dropout, in ``dtype``."""
-    return dropout(torch.softmax(wide(scores), dim=-1), p, training).to(dtype)
+    return F.dropout(torch.softmax(wide(scores), dim=-1), p, training).to(dtype)
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:
-    dropped = training and p > 0.0
-    if q.device.type != "cpu" or not dropped:
-        # Without dropout, and on devices with a fast random generator, torch's fused kernel, which never stores the
-        # weights.
-        rate = p if training else 0.0
-        return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], None, rate, True).squeeze(1)
-    bias = causal_bias(q.shape[1], q)
-    scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
-    return torch.bmm(weights(scores, p, training, v.dtype), v)
+    rate = p if training else 0.0
+    return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], None, rate, True).squeeze(1)

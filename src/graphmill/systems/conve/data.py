@@ -81,6 +81,11 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
     return np.concatenate(parts)
 
 
+def smoothed_targets(epsilon: float, entities: int) -> tuple[float, float]:
+    """(target of a known tail, target of another entity): 1 − ε and ε/(N − 1), as in PyKEEN."""
+    return 1.0 - epsilon, epsilon / max(entities - 1, 1)
+
+
 def both_directions(triples: np.ndarray, num_relations: int) -> np.ndarray:
     """[2T, 3]: the triples, then their inverses (tail, relation + M, head)."""
     inverse = np.stack([triples[:, 2], triples[:, 1] + num_relations, triples[:, 0]], axis=1)

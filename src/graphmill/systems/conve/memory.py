@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels import full_softmax
 from graphmill.kernels.devices import part_bytes
-from graphmill.systems.conve import one_to_n
+from graphmill.kernels.full_softmax import BLOCK_BYTES
 from graphmill.systems.conve.settings import ConveSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
@@ -21,9 +20,9 @@ def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> li
     table = entities * (d + 1)
     kernels = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))
-    block = part_bytes(setup.device, full_softmax.BLOCK_BYTES if o.loss == "softmax" else one_to_n.BLOCK_BYTES)
+    block = part_bytes(setup.device, BLOCK_BYTES)
     # Scores of a block, what the loss makes of them and the products' copies.
-    scores = Part("scores of a block of entities", "loss", 4 * batch * entities, at_most=max(block, 64 * entities))
+    scores = Part("scores of a block of queries", "loss", 4 * batch * entities, at_most=max(block, 64 * entities))
     if o.negatives == "sampled":
         scores = Part("vectors of the negatives", "loss", 4 * batch * (1 + o.negatives_per_positive) * d)
     return [

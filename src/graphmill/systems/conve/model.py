@@ -7,14 +7,13 @@ convolution and a linear layer back to the embedding's width. The system has los
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.conve.folded_convolution import channel_statistics, folded_filters, rectified_linear, windows
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm, statistics_kept, summed_over_processes
@@ -51,10 +50,6 @@ class ConvEConfig:
         height, width = self.positions
         return self.output_channels * height * width
 
-    def to_dict(self) -> dict[str, int | float | bool]:
-        """The fields as plain values; ``ConvEConfig(**values)`` is the inverse."""
-        return asdict(self)
-
 
 class ConvE(nn.Module):
     """Tower and entity table.
@@ -87,7 +82,7 @@ class ConvE(nn.Module):
             )
         else:
             hidden = self.hidden(picture)
-        return F.relu(self.output_norm(dropout(hidden, self.config.output_dropout, self.training)))
+        return F.relu(self.output_norm(F.dropout(hidden, self.config.output_dropout, self.training)))
 
     def picture(self, head: Tensor, relation: Tensor) -> Tensor:
         """Two [B, d] → [B, 1, 2 · height, width]: the head's picture above the relation's."""
@@ -102,7 +97,7 @@ class ConvE(nn.Module):
             x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
             maps = F.relu(self.feature_norm(self.convolution(x)))
             return self.projection(F.dropout2d(maps, c.feature_map_dropout, self.training).flatten(1))
-        x = dropout(self.input_norm(picture), c.input_dropout, self.training)
+        x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
         assert self.convolution.bias is not None
         kernels, layer, norm = self.convolution.weight.flatten(1), self.projection, self.feature_norm
         kind, low, keep = x.device.type, x.dtype, None

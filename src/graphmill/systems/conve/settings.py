@@ -91,8 +91,8 @@ class ConveAcceleration(AccelerationSettings):
 
     micro_batches: int = setting(
         1,
-        "With negatives: all. Number of parts of the loss, divided over entities (bce) or queries (softmax); the network "
-        "takes the step's whole batch, because batch norm needs it",
+        "With negatives: all. Number of parts of the loss, divided over queries; the network takes the step's whole batch, "
+        "because batch norm needs it",
         identity=False,
         ge=1,
     )
@@ -104,9 +104,7 @@ class ConveSettings(LinkSettings):
     base_batch: ClassVar[int] = 256
 
     system: Literal["conve"] = setting("conve", "The system to train")
-    preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
-        "auto", PRESET, identity=False
-    )
+    preset: Literal["auto", "none", "low_memory", "small_graph"] = setting("auto", PRESET, identity=False)
     model: ConveModel = setting(ConveModel(), "The network")
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
@@ -116,7 +114,6 @@ class ConveSettings(LinkSettings):
 # The settings and their results: docs/explanation/conve.md; complete files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
-    "fast": {"acceleration": {"batch_size": 512}},
     "low_memory": {"acceleration": {"batch_size": 128, "gradient_checkpointing": True}},
     # Chosen on the validation triples of Kinship and UMLS: docs/explanation/conve.md.
     "small_graph": {
@@ -124,8 +121,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "acceleration": {"batch_size": 32, "checkpoint_every_epochs": 10},
         "evaluation": {"eval_every": 10},
     },
-    "small_model": {"model": {"embedding_dim": 128, "output_channels": 16}},
-    "stable": {"training": {"learning_rate": 0.0005}, "acceleration": {"precision": "fp32"}},
 }
 
 

@@ -10,14 +10,13 @@ from torch.nn import functional as F
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
-from graphmill.kernels.full_softmax import Ragged, full_softmax_sum
+from graphmill.kernels.full_softmax import Ragged, full_logistic_sum, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_system import TableSystem
-from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, triples_of
+from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, smoothed_targets, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.model import ConvE, ConvEConfig
-from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
@@ -100,16 +99,16 @@ class ConveSystem(TableSystem[ConvE]):
         assert encoded is not None
         x, weight = encoded.tensors["x"], chunk.weights[chunk.loss]
         if chunk.candidates is not None:
-            total = self._among_candidates(model, chunk, chunk.candidates, x)
-        elif chunk.loss == "softmax":
-            column, row = self._tensors(chunk.column, chunk.row)
-            tails = Ragged(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
+            return [Term(chunk.loss, self._among_candidates(model, chunk, chunk.candidates, x), weight)]
+        column, row = self._tensors(chunk.column, chunk.row)
+        tails = Ragged(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
+        given = x, model.entities, column, tails, model.entity_bias
+        if chunk.loss == "softmax":
             smoothing = self.settings.objective.label_smoothing
-            total = full_softmax_sum(
-                x, model.entities, column, tails, model.entity_bias, smoothing=smoothing, parts=chunk.parts
-            )
+            total = full_softmax_sum(*given, smoothing=smoothing, parts=chunk.parts)
         else:
-            total = self._one_to_n(model, chunk, x, expected=1.0 / max(weight, 1.0))  # a process may hold no row
+            one, zero = self.targets
+            total = full_logistic_sum(*given, one=one, zero=zero, parts=chunk.parts)
         return [Term(chunk.loss, total, weight)]
 
     def _among_candidates(self, model: ConvE, chunk: ConveBatch, candidates: np.ndarray, x: Tensor) -> Tensor:
@@ -120,26 +119,6 @@ class ConveSystem(TableSystem[ConvE]):
         label = torch.zeros_like(scores)
         label[:, 0] = 1.0
         return ((F.softplus(scores) - label * scores) * exists).sum()
-
-    def _one_to_n(self, model: ConvE, chunk: ConveBatch, x: Tensor, expected: float) -> Tensor:
-        kind = x.device.type
-        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-        one, zero = self.targets
-        block = entities_per_block(len(chunk.head), chunk.entities, parts=chunk.parts, device=x.device)
-        row, column = self._tensors(chunk.row, chunk.column)
-        with torch.autocast(kind, enabled=False):
-            return one_to_n_loss(
-                x,
-                model.entities,
-                model.entity_bias,
-                row,
-                column,
-                one=one,
-                zero=zero,
-                block=block,
-                dtype=low,
-                expected=expected,
-            )
 
     # ---------------------------------------------------------------- evaluation and export
 

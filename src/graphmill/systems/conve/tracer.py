@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.systems.conve.data import ConveData
+from graphmill.systems.conve.data import ConveData, smoothed_targets
 from graphmill.systems.conve.model import ConvE
-from graphmill.systems.conve.one_to_n import smoothed_targets
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
 from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
 

@@ -35,7 +35,7 @@ def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> l
     parameters = graph.num_nodes * d + relations * (of_relation + m.popularity)
     batch = settings.step_size() // settings.acceleration.processes
     candidates = scores_per_link(graph, settings)
-    compared = candidates + relations * (settings.score in ("complex", "distmult") and o.relation_weight > 0)
+    compared = candidates + relations * (settings.system in ("complex", "distmult") and o.relation_weight > 0)
     read = min(graph.num_nodes, 2 * batch + candidates * len(graph.node_types))
     held_out = sum(r["split"]["valid"] + r["split"]["test"] for r in graph.manifest["relations"])
     return [

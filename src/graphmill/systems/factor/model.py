@@ -11,16 +11,14 @@ from torch import Tensor, nn
 
 from graphmill.kernels.devices import wide
 
-Score = Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]
-SCORES: tuple[Score, ...] = ("complex", "distmult", "rotate", "transe_l1", "transe_l2")
+Score = Literal["complex", "distmult", "rotate", "transe"]
+SCORES: tuple[Score, ...] = ("complex", "distmult", "rotate", "transe")
 """The scores; an export has the place of its model's."""
 PRODUCTS: tuple[Score, ...] = ("complex", "distmult")
 """Those that are sums of products."""
 
 INITIAL_LENGTH = 0.5
 """Root mean square length of the initial vectors: short, so that the first scores are close to each other."""
-BLOCK = 2**22
-"""Numbers of one block of differences, in l1 distances."""
 SHORTEST = 1e-12
 """Smallest squared distance: the square root has no finite slope at 0."""
 
@@ -28,8 +26,8 @@ SHORTEST = 1e-12
 class FactorTables(nn.Module):
     """score(h, r, t) of one of :data:`SCORES`; a complex vector's first half is real and its second imaginary.
 
-    complex: Re Σ_k h_k r_k conj(t_k). distmult: Σ_k h_k r_k t_k. rotate: −‖h ∘ r − t‖ with |r_k| = 1. transe_l1 and
-    transe_l2: −‖h + r − t‖. With ``popularity`` [R], the score adds its entry for r times log(1 + training links into
+    complex: Re Σ_k h_k r_k conj(t_k). distmult: Σ_k h_k r_k t_k. rotate: −‖h ∘ r − t‖ with |r_k| = 1. transe:
+    −‖h + r − t‖. With ``popularity`` [R], the score adds its entry for r times log(1 + training links into
     t). ``entities`` [N, d]; ``relations`` [R, d], for rotate [R, d/2] angles.
     """
 
@@ -60,7 +58,7 @@ class FactorTables(nn.Module):
 
 def joined(heads: Tensor, relations: Tensor, score: Score) -> Tensor:
     """Vectors of heads [B, d] and of relations [B or 1, d] → [B, d], which a target's vector is compared with."""
-    if score.startswith("transe"):
+    if score == "transe":
         return heads + relations
     return products(heads, relations, score)
 
@@ -71,8 +69,6 @@ def scores_of_all(x: Tensor, targets: Tensor, score: Score) -> Tensor:
         return x @ targets.T
     with torch.autocast(x.device.type, enabled=False):
         x, targets = wide(x), wide(targets)
-        if score == "transe_l1":
-            return -_ManhattanDistances.apply(x, targets)
         squares = x.square().sum(1)[:, None] + targets.square().sum(1) - 2 * x @ targets.T
         return -squares.clamp(min=SHORTEST).sqrt()
 
@@ -82,8 +78,6 @@ def scores_of_pairs(x: Tensor, targets: Tensor, score: Score) -> Tensor:
     if score in PRODUCTS:
         return wide((x * targets).sum(1))
     difference = wide(x) - wide(targets)
-    if score == "transe_l1":
-        return -difference.abs().sum(1)
     return -difference.square().sum(1).clamp(min=SHORTEST).sqrt()
 
 
@@ -103,24 +97,3 @@ def products(left: Tensor, right: Tensor, score: Score) -> Tensor:
     a, b = left.chunk(2, dim=1)
     c, d = right.chunk(2, dim=1)
     return torch.cat([a * c - b * d, a * d + b * c], dim=1)
-
-
-class _ManhattanDistances(torch.autograd.Function):
-    """Σ_k |x_k − y_k| of all pairs, in blocks of rows that are computed again in the backward pass."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[no-untyped-def]
-        ctx.save_for_backward(x, y)
-        return torch.cdist(x, y, p=1.0)
-
-    @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[no-untyped-def]
-        x, y = ctx.saved_tensors
-        of_x, of_y = torch.empty_like(x), torch.zeros_like(y)
-        rows = max(1, BLOCK // max(y.numel(), 1))
-        for begin in range(0, len(x), rows):
-            here = slice(begin, begin + rows)
-            signs = (x[here, None] - y).sign_().mul_(gradient[here, :, None])
-            of_x[here] = signs.sum(1)
-            of_y -= signs.sum(0)
-        return of_x, of_y

@@ -15,7 +15,6 @@ class FactorModel(Settings):
     embedding_dim: int = setting(
         128, "Width of the vectors; for complex and rotate, half real and half imaginary: an even number", ge=2
     )
-    distance: Literal["l1", "l2"] = setting("l2", "transe only: the norm of head + relation − target")
     popularity: bool = setting(
         True,
         "Add w · log(1 + training links into the target) to the score, with one w for each relation, so that the "
@@ -77,15 +76,7 @@ class FactorSettings(LinkSettings):
 
     def unread(self, batching: str) -> dict[str, list[str]]:
         """By section the settings that the score does not read, and its fingerprint does not contain."""
-        unread = {} if self.system == "transe" else {"model": ["distance"]}
-        return unread if self.system in ("complex", "distmult") else {**unread, "objective": ["n3", "relation_weight"]}
-
-    @property
-    def score(self) -> Literal["complex", "distmult", "rotate", "transe_l1", "transe_l2"]:
-        """The score: the system's name, for TransE with its norm."""
-        if self.system != "transe":
-            return self.system
-        return "transe_l1" if self.model.distance == "l1" else "transe_l2"
+        return {} if self.system in ("complex", "distmult") else {"objective": ["n3", "relation_weight"]}
 
 
 TRIES = {name: tuple({"objective": {"n3": n3}} for n3 in (0.02, 0.1)) for name in ("complex", "distmult")}

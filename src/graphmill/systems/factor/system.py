@@ -76,7 +76,7 @@ class FactorSystem(TableSystem[FactorTables]):
         ends = [tuple(t.name for t in self.edges.ends(relation)) for relation in range(self.num_relations)]
         self.ends = torch.tensor([ends.index(each) for each in ends])
         self.coefficients = {SOFTMAX: 1.0}
-        if settings.score in PRODUCTS:
+        if settings.system in PRODUCTS:
             self.coefficients[N3] = settings.objective.n3
             if settings.objective.relation_weight and len(set(ends)) < len(ends):
                 self.coefficients[RELATION] = settings.objective.relation_weight
@@ -89,7 +89,7 @@ class FactorSystem(TableSystem[FactorTables]):
         self.seed_weights(step_sizes)
         m = self.settings.model
         return FactorTables(
-            self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.score, m.popularity
+            self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.system, m.popularity
         )
 
     def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphmill.kernels.hgt.attention import Rows
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows, present
 from graphmill.systems.hgt.model import HGT, HGTLayer
 
 
@@ -50,9 +50,7 @@ def infer(
 
 def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_rows: int) -> list[Tensor]:
     layer = model.layer(number)
-    both = [_keys_values(layer, t, rows, chunk_rows) for t, rows in enumerate(x)]
-    keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
-    values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
+    keys, values = _keys_values(layer, x, chunk_rows)
     out = list(x)
     for t, rows in enumerate(x):
         if not layer.is_target[t]:
@@ -62,16 +60,19 @@ def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_
             chunk = rows[start : start + chunk_rows]
             receivers = [chunk if other == t else x[other][:0] for other in range(len(x))]
             cut = graph.target_slice(t, start, start + chunk.shape[0])
-            queries = [layer.queries(other, some) for other, some in enumerate(receivers)]
-            updated = layer.receive(receivers, Rows(queries, keys, values), cut)[t]
-            out[t][start : start + chunk.shape[0]] = model.finish(number, t, updated)
+            sent = Rows(layer.queries(t, chunk), keys, values)
+            out[t][start : start + chunk.shape[0]] = model.finish(number, t, layer.receive(receivers, sent, cut)[t])
     return out
 
 
-def _keys_values(layer: HGTLayer, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
-    if not layer.is_source[node_type]:
-        return None
-    out = rows.new_empty(rows.shape[0], 2 * layer.out_dim)
-    for start in range(0, rows.shape[0], chunk_rows):
-        out[start : start + chunk_rows] = present(layer.keys_values(node_type, rows[start : start + chunk_rows]))
-    return out
+def _keys_values(layer: HGTLayer, x: list[Tensor], chunk_rows: int) -> tuple[Tensor, Tensor]:
+    """k and v [senders, out_dim] of all types that send."""
+    senders = [(t, rows) for t, rows in enumerate(x) if layer.is_source[t]]
+    keys, values = x[0].new_empty(2, sum(len(rows) for _, rows in senders), layer.out_dim)
+    first = 0
+    for t, rows in senders:
+        for part in rows.split(chunk_rows):
+            here = slice(first, first + len(part))
+            keys[here], values[here] = layer.keys_values(t, part).split(layer.out_dim, 1)
+            first += len(part)
+    return keys, values

@@ -43,9 +43,9 @@ def memory_parts(graph: TypedGraph, settings: HgtSettings, setup: Setup) -> list
     ]
     return [
         Part("embeddings, layers and decoder", "weights", _parameters(graph, settings), remedy=_WIDTHS),
-        # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files. On a CPU the
-        # edges are also kept per type, sorted by target and by source.
-        Part("edges", "always", edges.sum(), 108 if setup.on_cpu else 80),
+        # Measured: edges for supervision and filters, edges for messages, and the pages of the graph's files; on a CPU also
+        # the flat graph of one head (six int32 numbers an edge), which else is on the device.
+        Part("edges", "always", edges.sum(), 80 + 24 * setup.on_cpu),
         Part("training links", "always", edges.sum(), 12),
         *_spectral_parts(graph, width),
         Part("features", "always", features + 6 * nodes),
@@ -94,21 +94,21 @@ def _layer_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
     m, low = settings.model, 4 if setup.precision == "fp32" else 2
     parts, again, attention = list[Part](), 0.0, 0.0
     for number, layer in enumerate(one.layers, 1):
-        # q, k, v, message and y in the products' precision; skip, norm and the next input in fp32; dropout's mask.
-        rows = layer.computed * m.hidden_dim
-        states = (3 * rows + 2 * layer.read * m.hidden_dim) * low + rows * (12 + (1 if m.dropout else 4))
-        states += 0 if setup.on_cpu else layer.edges.sum() * m.num_heads * 4  # torch's dense operators keep the logits
+        # q, k, v, message, its GELU and y in the products' precision; skip, norm and the next input in fp32; dropout's mask.
+        rows, mask = layer.computed * m.hidden_dim, 4 if setup.on_cpu or not m.dropout else 1
+        states = (4 * rows + 2 * layer.read * m.hidden_dim) * low + rows * (12 + mask)
+        states += layer.edges.sum() * m.num_heads * 4  # the logits
         parts.append(Part(f"states of layer {number}", "kept", states, 1, recomputed=rows * (4 + low)))
         again, attention = max(again, states), max(attention, 4 * _attention(settings, setup, layer))
     return [*parts, Part("attention of a layer", "backward", attention, 1, recomputed=attention + again)]
 
 
 def _attention(settings: HgtSettings, setup: Setup, layer: Layer) -> float:
-    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, and what the edges take. On a CPU
-    one head at a time is computed, on an accelerator all of them."""
+    """Numbers in the backward pass of a layer's attention: gradients of q, k and v, the rows of all relations and heads,
+    and what the edges take. On a CPU one head at a time is computed, on an accelerator all of them."""
     heads, d = settings.model.num_heads, settings.model.hidden_dim
     rows, edges = np.minimum(layer.edges, layer.read).sum(), layer.edges.sum()
-    work = 4 * layer.read * d / heads + 5 * edges if setup.on_cpu else 7 * rows * d + 5 * edges * heads
+    work = (7 * rows * d + 5 * edges * heads) / (heads if setup.on_cpu else 1)
     return float((layer.computed + 2 * layer.read) * d + work)
 
 

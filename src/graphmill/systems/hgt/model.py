@@ -7,12 +7,11 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout
-from graphmill.kernels.hgt.attention import Backend, hgt_attention, unpack
+from graphmill.kernels.hgt.attention import Rows, hgt_attention, joined, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows
-from graphmill.kernels.products import gelu_linear, linear
+from graphmill.kernels.products import linear
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.casts import FEW_NUMBERS, Linear, cast_rows, cast_together
@@ -38,7 +37,6 @@ class HGTLayer(nn.Module):
         if out_dim % num_heads:
             raise ValueError(f"width {out_dim} is not divisible by {num_heads} heads")
         self.out_dim, self.num_heads = out_dim, num_heads
-        self.backend: Backend = "auto"
         self.is_source = [any(s == t for s, _ in relations) for t in range(num_types)]
         self.is_target = [any(d == t for _, d in relations) for t in range(num_types)]
         head_dim = out_dim // num_heads
@@ -94,16 +92,17 @@ class HGTLayer(nn.Module):
         """The aggregated messages of every node, per type [N_t, out_dim]; None for types that are never a target."""
         rows = enumerate(cast_rows(x))
         packed = [linear(r, *_pair(self.projections, t)) if str(t) in self.projections else None for t, r in rows]
-        weights = (self.w_k, self.w_v, self.prior)
-        return hgt_attention(*unpack(packed, graph, self.w_k), *weights, graph, masked_pairs, self.backend)
+        return self._attend(unpack(packed, graph, self.w_k), graph, masked_pairs)
+
+    def _attend(self, rows: Rows, graph: MessageGraph, masked_pairs: Tensor | None) -> list[Tensor | None]:
+        return hgt_attention(rows, self.w_k, self.w_v, self.prior, graph, masked_pairs)
 
     def receive(
         self, receivers: Sequence[Tensor], rows: Rows, graph: MessageGraph, masked_pairs: Tensor | None = None
     ) -> list[Tensor]:
         """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim]. ``rows``: their q, and the
         senders' k and v."""
-        weights = (self.w_k, self.w_v, self.prior)
-        return self.update_all(receivers, hgt_attention(*rows, *weights, graph, masked_pairs, self.backend))
+        return self.update_all(receivers, self._attend(rows, graph, masked_pairs))
 
     def receive_from(
         self,
@@ -119,17 +118,19 @@ class HGTLayer(nn.Module):
         keys, values = ([pair[n] for pair in halves] for n in range(2))
         asking = zip(cast_rows(receivers), both, strict=True)
         queries = [None if q is None else linear(x, *q) for x, (q, _) in asking]
-        return self.receive(receivers, Rows(queries, keys, values), graph, masked_pairs)
+        return self.receive(receivers, joined(queries, keys, values, graph, self.w_k), graph, masked_pairs)
 
-    def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
-        """q of some rows, [n, out_dim]; None where the type is never a target."""
+    def queries(self, node_type: int, rows: Tensor) -> Tensor:
+        """q of some rows, [n, out_dim], of a type that is a target."""
         q, _ = self._both(node_type)
-        return None if q is None else linear(rows, *q)
+        assert q is not None
+        return linear(rows, *q)
 
-    def keys_values(self, node_type: int, rows: Tensor) -> Tensor | None:
-        """k and v of some rows side by side, [n, 2·out_dim]; None where the type is never a source."""
+    def keys_values(self, node_type: int, rows: Tensor) -> Tensor:
+        """k and v of some rows side by side, [n, 2·out_dim], of a type that is a source."""
         _, kv = self._both(node_type)
-        return None if kv is None else linear(rows, *kv)
+        assert kv is not None
+        return linear(rows, *kv)
 
     def _both(self, node_type: int) -> tuple[tuple[Tensor, Tensor] | None, tuple[Tensor, Tensor] | None]:
         """Weight and bias of q, and those of k and v; None where the type has none.
@@ -145,7 +146,11 @@ class HGTLayer(nn.Module):
 
     def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """New rows of every type from its rows and its messages: output product and skip connection."""
-        outputs = [None if m is None else gelu_linear(m, *_pair(self.outputs, t)) for t, m in enumerate(messages)]
+        maps = [None if m is None else _pair(self.outputs, t) for t, m in enumerate(messages)]
+        outputs = [
+            None if m is None or of is None else linear(F.gelu(m), *(w.to(m.dtype) for w in of))
+            for m, of in zip(messages, maps, strict=True)
+        ]
         if self.skip is None:
             return [rows if y is None else y for rows, y in zip(x, outputs, strict=True)]
         # All gates at once: separate gates would need launches for each type, forward and backward.
@@ -295,7 +300,7 @@ class HGT(nn.Module):
         """Shorten rows and apply dropout after layer ``number``; types that are never a target stay the same."""
         if not self.layer(number).is_target[node_type]:
             return rows
-        return dropout(shortened(rows), self.dropout, self.training)
+        return F.dropout(shortened(rows), self.dropout, self.training)
 
     def finish_all(self, number: int, x: Sequence[Tensor]) -> list[Tensor]:
         """Apply :meth:`finish` to the rows of every type; on an accelerator, to all types at once."""
@@ -304,7 +309,7 @@ class HGT(nn.Module):
         received = [t for t in range(len(x)) if self.layer(number).is_target[t]]
         out = list(x)
         if received:
-            whole = dropout(shortened(torch.cat([x[t] for t in received])), self.dropout, self.training)
+            whole = F.dropout(shortened(torch.cat([x[t] for t in received])), self.dropout, self.training)
             for t, rows in zip(received, whole.split([len(x[t]) for t in received]), strict=True):
                 out[t] = rows
         return out

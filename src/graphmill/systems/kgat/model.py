@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import wide
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.recomputed import recomputed
@@ -58,8 +57,8 @@ class Layer(nn.Module):
             return torch.cat([recomputed(True, self._mixed, *part) for part in parts])
         return self._mixed(nodes, propagate(matrix, nodes))
 
-    def _mixed(self, nodes: Tensor, around: Tensor, rows: Tensor | None = None) -> Tensor:
-        """The layer of some nodes and their neighbourhoods [n, dim_in]; ``rows``: their numbers, for dropout's mask."""
+    def _mixed(self, nodes: Tensor, around: Tensor) -> Tensor:
+        """The layer of some nodes and their neighbourhoods [n, dim_in]."""
         if self.kind == "graphsage":
             mixed = F.leaky_relu(self.sum(torch.cat((nodes, around), 1)), self.slope)
         else:
@@ -67,7 +66,7 @@ class Layer(nn.Module):
         if self.kind == "bi_interaction":
             product = linear(nodes * around, self.product.weight, self.product.bias)
             mixed = mixed + F.leaky_relu(product, self.slope)
-        return dropout(mixed, self.dropout, self.training, rows)
+        return F.dropout(mixed, self.dropout, self.training)
 
     def at(
         self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, read: Tensor | None = None
@@ -82,7 +81,7 @@ class Layer(nn.Module):
             out = self(nodes, matrix)
             return out if whole else table_rows(out, rows), looked_up
         computed = table_rows(nodes, chosen) if whole else looked_up
-        out = self._mixed(computed, propagate(select_rows(matrix, chosen.numpy()), nodes), chosen)
+        out = self._mixed(computed, propagate(select_rows(matrix, chosen.numpy()), nodes))
         return out.new_zeros(len(nodes), out.shape[1]).index_copy(0, chosen, out) if whole else out, looked_up
 
 

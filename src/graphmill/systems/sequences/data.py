@@ -12,7 +12,7 @@ from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
-from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps, uniform_negatives
+from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps
 from graphmill.systems.sequences.batch import SequenceBatch
 from graphmill.systems.sequences.settings import SequenceObjective
 
@@ -112,7 +112,7 @@ class SequenceSampler:
             items=s.items[rows],
             targets=targets,
             times=data.times(rows, users),
-            negatives=self._negatives(users, targets, epoch, index),
+            negatives=self._negatives(users, epoch, index),
             sampled=self._sampled(epoch, index),
             chosen=np.arange(len(rows)),
         )
@@ -124,14 +124,11 @@ class SequenceSampler:
             self._order = (epoch, order)  # replaced as a whole, since threads that prepare batches share it
         return order
 
-    def _negatives(self, users: np.ndarray, targets: np.ndarray, epoch: int, index: int) -> np.ndarray:
-        objective, items = self.objective, self.data.sequences.num_items
+    def _negatives(self, users: np.ndarray, epoch: int, index: int) -> np.ndarray:
+        if self.objective.loss != "bce":
+            return np.zeros((len(users), 0), np.int64)
         rng = generator(self.seed, "negatives", epoch, index)
-        if objective.loss == "bce":
-            return corrupt_tails(rng, users, self.data.known, items, objective.drawn)
-        if objective.loss == "gbce":
-            return uniform_negatives(rng, targets, items, objective.drawn)
-        return np.zeros((len(targets), 0), np.int64)
+        return corrupt_tails(rng, users, self.data.known, self.data.sequences.num_items, self.objective.drawn)
 
     def _sampled(self, epoch: int, index: int) -> np.ndarray:
         if self.objective.loss != "sampled_softmax":

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -51,44 +49,11 @@ class Projections(nn.Module):
         """``query`` [R, d] gives Q; ``other`` gives K and V."""
         dim = query.shape[1]
         if query is other:
-            q, k, v = side_by_side(linear(query, self.weight, self.bias), dim)
+            q, k, v = linear(query, self.weight, self.bias).split(dim, dim=1)
         else:
             q = linear(query, self.weight[:dim], self.bias[:dim])
-            k, v = side_by_side(linear(other, self.weight[dim:], self.bias[dim:]), dim)
+            k, v = linear(other, self.weight[dim:], self.bias[dim:]).split(dim, dim=1)
         return q, k, v
-
-
-def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
-    """[R, n · width] → n views [R, width]. Gradients that are already adjacent in memory are not copied."""
-    if torch.compiler.is_compiling():
-        return x.split(width, dim=1)
-    return _SideBySide.apply(x, width)
-
-
-class _SideBySide(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, width: int) -> tuple[Tensor, ...]:
-        ctx.shape = x.shape
-        return x.split(width, dim=1)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        first, width = gradients[0], gradients[0].shape[1]
-        if all(_follows(first, number * width, x) for number, x in enumerate(gradients)):
-            return first.as_strided(ctx.shape, first.stride()), None
-        return torch.cat(gradients, dim=1), None
-
-
-def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
-    """Whether ``x`` is in the same memory as ``first``, the given number of columns after it."""
-    return (
-        x.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
-        and x.storage_offset() == first.storage_offset() + columns
-        and x.stride() == first.stride()
-        and x.stride(1) == 1
-        and x.dtype == first.dtype
-    )
 
 
 class FeedForward(nn.Module):
@@ -102,8 +67,8 @@ class FeedForward(nn.Module):
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """[R, d] → [R, d], added to ``onto`` if given."""
         # Dropout of ReLU equals ReLU of dropout: backward needs only the last result.
-        inner = torch.relu(dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training))
-        out = dropout(linear(inner, self.second.weight, self.second.bias), self.rate, self.training)
+        inner = torch.relu(F.dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training))
+        out = F.dropout(linear(inner, self.second.weight, self.second.bias), self.rate, self.training)
         return out if onto is None else onto + out
 
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.sequences.hyper_connections import STREAMS
-from graphmill.systems.sequences.next_item_losses import BLOCK_BYTES
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.training.planning import Part, Setup
 
@@ -25,9 +24,10 @@ def memory_parts(graph: TypedGraph, settings: SasrecSettings, setup: Setup) -> l
     tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
     # Per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks. Per block, pair of rows
     # and head: attention weights, their dropout and mask; with times, what is added to them.
-    kept = rows * d * (15 + 6 * (streams - 1)) + attended * m.num_heads * (5.25 if span else 2.25)
+    mask = 1.0 if setup.on_cpu else 0.25  # numbers: on a CPU torch keeps factors
+    kept = rows * d * (14.5 + 2 * mask + 6 * (streams - 1)) + attended * m.num_heads * ((5 if span else 2) + mask)
     scores = {"softmax": 0.25 * rows * items + 3 * rows * d, "sampled_softmax": 3.0 * rows * o.drawn}
-    pairs = 2 * rows * d + min(rows * d * (2 + 2 * o.drawn), BLOCK_BYTES // 2)
+    pairs = 2 * rows * d * (2 + o.drawn)
     # The rows of steps with this many windows have a standard deviation of more than a hundredth of their mean.
     uneven = bool(sequences < len(lengths) and lengths.std() > 0.01 * lengths.mean() * sequences**0.5)
     return [

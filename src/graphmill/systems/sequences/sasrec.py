@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.sequence_attention import causal_attention
 from graphmill.kernels.table_rows import table_rows
@@ -72,7 +72,7 @@ class SASRec(nn.Module):
 
     def drop(self, x: Tensor) -> Tensor:
         """Dropout at the model's rate, in training."""
-        return dropout(x, self.rate, self.training)
+        return F.dropout(x, self.rate, self.training)
 
     def run_blocks(self, x: Tensor, attention: Attention) -> Tensor:
         """All blocks and the last norm: [R, d] → [R, d]."""

@@ -57,14 +57,14 @@ class TisasrecModel(SasrecModel):
 class SequenceObjective(Settings):
     """The loss."""
 
-    loss: Literal["softmax", "sampled_softmax", "gbce", "bce"] = setting(
+    loss: Literal["softmax", "sampled_softmax", "bce"] = setting(
         "softmax",
-        "softmax: over all items; sampled_softmax: over items shared by the batch; gbce: calibrated BCE with k "
-        "negatives (gSASRec); bce: BCE with k negatives that the user has not taken (the papers use k = 1)",
+        "softmax: over all items; sampled_softmax: over items shared by the batch; bce: BCE with k negatives that the user "
+        "has not taken (the papers use k = 1)",
     )
     negatives: int = setting(
         0,
-        "Not with softmax. bce and gbce: negatives per target, 0 = 1; sampled_softmax: items drawn per step, by popularity, "
+        "Not with softmax. bce: negatives per target, 0 = 1; sampled_softmax: items drawn per step, by popularity, "
         "0 = 1024",
         ge=0,
         le=1_000_000,

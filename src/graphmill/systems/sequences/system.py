@@ -26,13 +26,7 @@ from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import INITIAL_GATE, SINKHORN_ITERATIONS, STREAMS, HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
-from graphmill.systems.sequences.next_item_losses import (
-    bce_weights,
-    expected_log_counts,
-    gbce_weights,
-    item_logistic_sum,
-    sampled_softmax_sum,
-)
+from graphmill.systems.sequences.next_item_losses import expected_log_counts, item_logistic_sum, sampled_softmax_sum
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
@@ -42,8 +36,6 @@ ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
 LAYER_NORM_EPS = 1e-8
 """Added to the variance in LayerNorm, as in both papers' code."""
-GBCE_CALIBRATION = 0.75
-"""t of gBCE (gSASRec): 0 is plain BCE, 1 corrects fully for the sampling."""
 
 
 class SequenceModule(nn.Module):
@@ -137,17 +129,14 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         table = model.network.items.weight
         objective = self.settings.objective
         rows, target = self._tensors(chunk.layout.place[chunk.chosen], chunk.targets[chunk.chosen])
+        states = table_rows(states, rows)
         if objective.loss == "softmax":
-            return full_softmax_sum(table_rows(states, rows), table, target)
+            return full_softmax_sum(states, table, target)
         if objective.loss == "sampled_softmax":
             sampled = self._tensor(chunk.sampled)
             logs = self.log_expected
-            return sampled_softmax_sum(table_rows(states, rows), table, target, sampled, logs[sampled], logs[target])
-        negative = self._tensor(chunk.negatives[chunk.chosen])
-        k = negative.shape[1]
-        gbce = k, self.data.sequences.num_items, GBCE_CALIBRATION
-        weights = gbce_weights(*gbce) if objective.loss == "gbce" else bce_weights(k)
-        return item_logistic_sum(states, rows, table, target, negative, weights)
+            return sampled_softmax_sum(states, table, target, sampled, logs[sampled], logs[target])
+        return item_logistic_sum(states, table, target, self._tensor(chunk.negatives[chunk.chosen]))
 
     def inputs(
         self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout

@@ -1,4 +1,4 @@
-"""Builds the bipartite graph of bags and rows for ``hgt.dense``, once per graph and number of heads.
+"""Builds the bipartite graph of bags and rows for ``hgt.attention``, once per graph and number of heads.
 
 It is built on the host, without synchronising with the device, and copied to the device at once.
 """
