@@ -373,7 +373,7 @@ def changed(path: Path, seed: int = 0, words: tuple[str, str] = ("", ""), ids: s
     ("system", "way", "words"),
     [
         ("knn", "warm_start", "follow: knn is computed in closed form"),
-        ("hgt", "embed_only", "hgt cannot fold in new nodes without a training; those that can: .*complex"),
+        ("conve", "embed_only", "conve cannot fold in new nodes without a training; those that can: .*complex"),
     ],
 )
 def test_a_way_that_a_system_cannot_follow_is_refused(project: Project, system: str, way: str, words: str) -> None:

@@ -93,18 +93,6 @@ def test_a_folder_without_its_files_is_one_sentence(project: Project) -> None:
     assert "has no train.txt" in failure(project.materialize(definitions))
 
 
-def test_files_that_the_settings_name_are_found_from_the_project(project: Project) -> None:
-    write_triples(project.root / "data" / "triples")
-    more = "".join(f"e{i}\tr{i % 3}\te{i + 1}\n" for i in range(11))
-    (project.root / "data" / "more.txt").write_text(more)
-    source = {"name": "t", "format": "triples", "path": "data/triples", "train": "data/more.txt"}
-    result = project.materialize(project.dataset(sources=[source]))
-    assert result.success, failure(result)
-    assert {"role": "train", "file": "more.txt"}.items() <= project.metadata("toy/raw_t")["files"].records[
-        0
-    ].data.items()
-
-
 def test_interactions_become_sequences(project: Project) -> None:
     write_views(project.root / "data" / "views.tsv")
     source = {"name": "interactions", "format": "sequence", "path": "data/views.tsv"}

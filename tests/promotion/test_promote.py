@@ -32,7 +32,7 @@ def first(trained: TrainRun) -> Path:
 
 @pytest.fixture(scope="module")
 def better(trained: TrainRun) -> Path:
-    return trained(training={"epochs": 40, "learning_rate": 0.02})
+    return trained(model={"inputs": "spectral"}, training={"epochs": 40, "learning_rate": 0.02})
 
 
 @pytest.fixture

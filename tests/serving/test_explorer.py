@@ -73,7 +73,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         expect(page.locator("#summary")).to_have_text(f"hgt, 90 vectors of 16, {second.name}")
         shown = page.frame_locator("#report iframe")
         expect(shown.locator("#health")).to_contain_text("Few directions are used. Train longer.")
-        expect(shown.locator("#figures .bar.own")).to_be_visible()
+        expect(shown.locator("#figures table").first).to_be_visible()
         expect(shown.locator("#drift")).to_contain_text("Compared with 0001-aaaaaaaa")
         # It is as high as its content, and has the report's own style.
         page.wait_for_function(
@@ -81,7 +81,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
             " const root = frame.contentDocument?.documentElement; return root"
             " && root.scrollHeight > 500 && frame.clientHeight >= root.scrollHeight; }"
         )
-        assert shown.locator(".bar.own").evaluate("bar => getComputedStyle(bar).display") == "block"
+        assert shown.locator("nav").evaluate("nav => getComputedStyle(nav).display") == "flex"
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
