@@ -150,7 +150,7 @@ def interaction_tables(
     ``rows``: number of rows of the file, for the counts. ``ordered`` False: the order of the file has no meaning, and
     there are no positions.
 
-    Raises :class:`InputError` if nothing is left, and with ``strict`` for a reject or anything unusual.
+    Raises :class:`InputError` if nothing is left.
     """
     import pandas as pd
 
@@ -169,7 +169,7 @@ def interaction_tables(
     repeat = np.asarray(pair.groupby(pair).cumcount())
     counts = {
         "rows": rows,
-        "rejected_rows": len(reading.rejects),
+        "rejected_rows": reading.refused,
         "interactions": len(interactions.user),
         "users": len(interactions.users),
         "items": len(interactions.items),
@@ -177,7 +177,6 @@ def interaction_tables(
         "dropped_by_k_core": before - len(interactions.user),
         **_oddities(interactions, order, repeat),
     }
-    reading.require_usual(counts, UNUSUAL)
     return IngestResult(
         nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
         edges=_edges(interactions, order, repeat, ordered=ordered),
@@ -223,14 +222,6 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
     return counts
 
 
-UNUSUAL = {
-    "rejected_rows": "rejected rows",
-    "duplicate_rows": "rows that repeat a user, item and time",
-    "times_of_another_unit": "rows with a time of another unit",
-    "duplicate_interactions": "repeated pairs of user and item",
-    "pairs_in_two_splits": "pairs of user and item that are repeated in another split",
-}
-"""What ``strict`` refuses."""
 SENTENCES = {
     "rejected_rows": "{} rows cannot be used; see the rejects",
     "dropped_by_k_core": "{} interactions of rare users and items were left out (k_core)",

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from graphmill.errors import InputError
 from graphmill.ingest.tables import REJECTS
 from graphmill.settings import setting
 
@@ -28,12 +27,6 @@ class Reject(NamedTuple):
         return f"line {self.line}{column}: {self.reason}"
 
 
-def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
-    """The field ``max_rejects`` of a format's settings; ``refused``: what it refuses, and when."""
-    text = f"refuse {refused} more than this many {rows} cannot be used; 0: never"
-    return setting(100_000, text, ge=0, identity=False)
-
-
 KEEP_NEGATED: Any = setting(
     False,
     "keep statements and nodes that do not hold (any more): rows with a true negated, deprecated, obsolete, retracted or "
@@ -49,20 +42,20 @@ MIN_CONFIDENCE: Any = setting(
 
 
 _MOST_REFUSED = 0.1
+MOST_KEPT = 100_000
 
 
 @dataclass
 class Reading:
     """The reading of one source, called ``name``: its rejects so far, with their files, and notes on its files.
 
-    ``max_rejects``: the most rejects before it is refused; 0: no limit. ``strict``: whether anything unusual is refused.
+    Of many rejects the first :data:`MOST_KEPT` are kept; ``refused`` is the number of all.
     """
 
     name: str
-    strict: bool = False
-    max_rejects: int = 0
     rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: int = 0
 
     @property
     def _first(self) -> str:
@@ -72,23 +65,13 @@ class Reading:
     @property
     def first_reject(self) -> str:
         """A half sentence with the number of rejects and the first; empty if there is none."""
-        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
+        return f"; {self.refused:,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def refuse(self, file: str, rejects: Iterable[Reject]) -> None:
-        """Keep rejects. Raises :class:`InputError` if there are too many."""
-        self.rejects += [(file, reject) for reject in sorted(rejects)]
-        most = self.max_rejects
-        if 0 < most < len(self.rejects):
-            raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
-                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
-            )
-
-    def require_usual(self, counts: Mapping[str, int], unusual: Mapping[str, str]) -> None:
-        """With ``strict``, raise :class:`InputError` for counts above 0. ``unusual``: what each count is of."""
-        present = [f"{counts[name]:,} {words}" for name, words in unusual.items() if counts.get(name)]
-        if self.strict and present:
-            raise InputError(f"{self.name}: strict is set, and there are {'; '.join(present)}{self.first_reject}")
+        """Count rejects, and keep them while there are few."""
+        ordered = sorted(rejects)
+        self.refused += len(ordered)
+        self.rejects += [(file, reject) for reject in ordered[: MOST_KEPT - len(self.rejects)]]
 
     def keep_notes(self, file: str, notes: Iterable[str]) -> None:
         """Keep the ``notes`` on a file that was read, each once."""
