@@ -80,8 +80,6 @@ def test_ids_that_are_no_plain_numbers_are_names(tmp_path: Path) -> None:
     assert result.nodes["id"].to_pylist() == ["u7", "u8", "007", "12"]
     large = read_mmrec(written(tmp_path, "0\t5\t0\n0\t9000000\t0\n1\t5\t0\n"))
     assert large.counts["items"] == 2
-    with pytest.raises(InputError, match="ids: names"):
-        read_mmrec(written(tmp_path, "u7\t1\t0\n"), MmrecSettings(ids="numbers"))
 
 
 def test_duplicates_are_counted_and_the_graph_has_them_once(tmp_path: Path) -> None:

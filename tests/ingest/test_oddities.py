@@ -49,19 +49,10 @@ def nodes(*rows: tuple[int, str, str]) -> pa.Table:
 
 
 class TestNodes:
-    def test_an_index_that_starts_at_one_has_no_gap(self) -> None:
-        assert node_oddities(nodes((1, "a", "t"), (2, "b", "t"), (5, "c", "t")), indexed=True).index_gaps == 2
-
-    def test_without_an_index_column_there_are_no_gaps(self) -> None:
-        assert node_oddities(nodes((0, "a", "t"), (9, "b", "t")), indexed=False).index_gaps == 0
-
-    def test_an_index_may_be_as_large_as_int64(self) -> None:
-        assert node_oddities(nodes((0, "a", "t"), (2**63 - 1, "b", "t")), indexed=True).index_gaps == 2**63 - 2
-
     def test_ids_of_two_types_and_of_two_indices(self) -> None:
-        found = node_oddities(nodes((0, "a", "t"), (1, "a", "u"), (2, "b", "t"), (3, "b", "t")), indexed=True)
+        found = node_oddities(nodes((0, "a", "t"), (1, "a", "u"), (2, "b", "t"), (3, "b", "t")))
         assert (found.ids_in_two_types, found.ids_with_two_indices) == (1, 1)
 
     def test_white_space_and_composition(self) -> None:
-        found = node_oddities(nodes((0, "é", "t"), (1, "e\u0301", "t"), (2, "é", "u"), (3, "x ", "t")), indexed=True)
+        found = node_oddities(nodes((0, "é", "t"), (1, "e\u0301", "t"), (2, "é", "u"), (3, "x ", "t")))
         assert (found.spaced_ids, found.lookalike_ids) == (1, 1)

@@ -92,7 +92,7 @@ def finished(
         "rows": edges.num_rows + reading.refused,
         "rejected_rows": reading.refused,
         **edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows),
-        **asdict(node_oddities(nodes, indexed)),
+        **asdict(node_oddities(nodes)),
         "nodes_with_two_names": made.renamed,
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,

@@ -18,7 +18,6 @@ _PROBLEMS = {
     "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
     "duplicate_rows": ("duplicate rows", "were kept"),
     "self_loops": ("self loops", "were kept"),
-    "index_gaps": ("gaps in the index", "do no harm: tables number their rows themselves"),
     "nodes_with_two_names": ("nodes with two names", "have the first one that is not blank"),
     "nodes_with_two_sources": ("nodes with two sources", "have the first one that is not blank"),
     "nodes_without_name": ("nodes without a name", "are shown by their id"),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -51,11 +50,6 @@ class MmrecSettings(Settings):
         "matrices of item features as name=file, in the folder of the interactions; auto: every *_feat*.npy there, "
         "named by the part of the file name before _feat; none: read no features",
     )
-    ids: Literal["auto", "numbers", "names"] = setting(
-        "auto",
-        "numbers: items are 0 to the largest number, also those without interactions; names: items are the ids that "
-        "occur; auto: numbers if all ids are numbers without large gaps",
-    )
     min_weight: float = MIN_WEIGHT
 
 
@@ -89,8 +83,8 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
         raise InputError(f"{name} has no usable interaction{reading.first_reject}")
     rows = table.num_rows + reading.refused
     # Items that nobody likes are items all the same: they have a row in the matrices.
-    users, user = _numbered(table["user"], settings.ids, f"{name}: user")
-    items, item = _numbered(table["item"], settings.ids, f"{name}: item")
+    users, user = _numbered(table["user"])
+    items, item = _numbered(table["item"])
     table = table.append_column("user_number", pa.array(user)).append_column("item_number", pa.array(item))
     table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
     user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
@@ -151,17 +145,14 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     return choose_columns(names, InteractionColumns(timestamp="none"), file) | {"split": split}
 
 
-def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
-    """The ids in order, and each row's number."""
+def _numbered(column: pa.ChunkedArray) -> tuple[Ids, np.ndarray]:
+    """The ids in order, and each row's number. Ids that are numbers without large gaps are all from 0 to the largest, also
+    those without interactions."""
     plain = column.combine_chunks().cast(pa.string()).dictionary_encode()
     codes = plain.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    values = None if how == "names" else as_numbers(plain.dictionary)
+    values = as_numbers(plain.dictionary)
     if values is not None:
         return numbers(int(values.max()) + 1), values[codes]
-    if how == "numbers":
-        raise InputError(
-            f"{what} ids are not whole numbers from 0 without large gaps, as ids: numbers expects; use ids: names"
-        )
     return Ids(plain.dictionary), codes
 
 

@@ -34,13 +34,12 @@ def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, node
 class NodeOddities:
     """Counts over the nodes of one file.
 
-    ``index_gaps``: numbers between the smallest and the largest index without a node. ``ids_in_two_types``: ids of
+    ``ids_in_two_types``: ids of
     nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
     with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
     from another one of their type only in their writing (:func:`one_writing`). ``ids_of_no_value``: NaN and the like.
     """
 
-    index_gaps: int = 0
     ids_in_two_types: int = 0
     ids_with_two_indices: int = 0
     spaced_ids: int = 0
@@ -70,19 +69,17 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
-    """Count over a ``nodes`` table; ``indexed``: whether its ``index`` comes from the source."""
+def node_oddities(nodes: pa.Table) -> NodeOddities:
+    """Count over a ``nodes`` table."""
     if nodes.num_rows == 0:
         return NodeOddities()
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
     by_type = pa.table({"id": ids, "type": types.indices})
     distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
     several = distinct.group_by("id").aggregate([([], "count_all")])
-    index = nodes["index"].to_numpy()
     composed = pa.table({"id": one_writing(distinct["id"]), "type": distinct["type"]})
     composed = composed.group_by(["id", "type"]).aggregate([])
     return NodeOddities(
-        int(index.max()) - int(index.min()) + 1 - len(index) if indexed else 0,
         pc.sum(pc.greater(several["count_all"], 1)).as_py(),
         pc.sum(pc.greater(distinct["count_all"], 1)).as_py(),
         pc.sum(pc.not_equal(pc.utf8_trim_whitespace(ids), ids)).as_py(),
