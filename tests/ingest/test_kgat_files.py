@@ -94,7 +94,6 @@ def test_a_user_line_without_items_has_none_and_is_no_mistake(tmp_path: Path) ->
     result = read_kgat(folder(tmp_path / "d", train=TRAIN + "2\n\n", test=TEST + "0\n2 1\n"))
     assert result.rejects.num_rows == 0
     assert result.counts["users"] == 3
-    assert result.counts["users_without_training"] == 1
     graph = build_graph(result.nodes, result.edges, GraphSettings(add_reverse="never"), tmp_path / "g")
     assert interaction_view(graph).test.counts.tolist() == [1, 1, 0]
 
@@ -127,7 +126,6 @@ def test_an_item_beyond_the_list_is_a_reject_and_its_line_is_kept(tmp_path: Path
 def test_duplicates_within_a_line_are_counted(tmp_path: Path) -> None:
     result = read_kgat(folder(tmp_path / "d", train="0 0 1 1\n1 2\n", test="0 2 0\n"))
     assert result.counts["duplicate_interactions"] == 1
-    assert result.counts["pairs_in_two_splits"] == 1
 
 
 def test_a_data_set_without_knowledge(tmp_path: Path) -> None:

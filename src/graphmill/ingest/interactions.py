@@ -85,21 +85,14 @@ def count_interactions(
 ) -> dict[str, int]:
     """Counts legal but unusual interactions with a split."""
     pair = user * np.int64(num_items) + item
-    in_splits = np.unique(pair * 3 + split)
-    train = split == 0
-    users_met, items_met = (len(np.unique(numbers)) for numbers in (user, item))
     return {
         "interactions": len(user),
         "users": num_users,
         "items": num_items,
         **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
-        "duplicate_interactions": len(pair) - len(in_splits),
-        "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
-        # Only items with an interaction; numbers without one are counted as gaps.
-        "users_without_training": users_met - len(np.unique(user[train])),
-        "items_without_training": items_met - len(np.unique(item[train])),
-        "unused_user_numbers": num_users - users_met,
-        "unused_item_numbers": num_items - items_met,
+        "duplicate_interactions": len(pair) - len(np.unique(pair * 3 + split)),
+        "unused_user_numbers": num_users - len(np.unique(user)),
+        "unused_item_numbers": num_items - len(np.unique(item)),
     }
 
 
@@ -231,9 +224,6 @@ SENTENCES = {
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
     "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
     "duplicate_interactions": "{} interactions repeat a user and item of the same split; the graph has each once",
-    "pairs_in_two_splits": "{} pairs of user and item are in more than one split; what is in training is not held out",
-    "users_without_training": "{} users are never in training, only held out; they are not evaluated nor recommended to",
-    "items_without_training": "{} items are never in training, only held out; they are ranked all the same",
     "unused_user_numbers": "{} user numbers have no interaction",
     "unused_item_numbers": "{} item numbers have no interaction (gaps); they are items all the same, for their features",
 }
