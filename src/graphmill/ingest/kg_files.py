@@ -51,34 +51,34 @@ _LABEL_MARKS = ";:"
 """Separators of Neo4j's labels."""
 
 
-class EdgeFile(Settings):
-    """One edge file."""
+class TableFile(Settings):
+    """One file of a folder."""
 
     file: str = setting("", "path of the file within the folder")
-    relation: str = setting("", "one relation for all rows, such as treats")
-    head_type: str = setting("", "one node type for all heads; empty: the type of the node with this id")
-    tail_type: str = setting("", "one node type for all tails; empty: the type of the node with this id")
-    columns: EdgeColumns = setting(EdgeColumns(), "column map")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
     header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
-class NodeFile(Settings):
+class EdgeFile(TableFile):
+    """One edge file."""
+
+    relation: str = setting("", "one relation for all rows, such as treats")
+    head_type: str = setting("", "one node type for all heads; empty: the type of the node with this id")
+    tail_type: str = setting("", "one node type for all tails; empty: the type of the node with this id")
+    columns: EdgeColumns = setting(EdgeColumns(), "column map")
+
+
+class NodeFile(TableFile):
     """One node file."""
 
-    file: str = setting("", "path of the file within the folder")
     type: str = setting("", "one node type for all rows")
     space: str = setting("", "the name by which edge files mean its ids, as head_type or tail_type, if not by the type")
     id_column: str = setting("id", "column with the id")
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
     source_column: str = setting("", "column with the vocabulary from which the id comes")
-    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
-
-    _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
 class KgFilesSettings(Settings):
