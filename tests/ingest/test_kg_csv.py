@@ -348,6 +348,9 @@ class TestRejects:
         result = read_kg_csv(write(tmp_path, text(*CLEAN, *["x"] * 5)))
         assert (result.counts["rejected_rows"], result.counts["rows"]) == (5, len(CLEAN) + 5)
         assert [line for line, *_ in rejects(result)] == [8, 9]
+        monkeypatch.setattr("graphmill.ingest.rejects.MOST_REFUSED", 5)
+        with pytest.raises(InputError, match="5 rows or more cannot be used; the first on line 8"):
+            read_kg_csv(tmp_path / "kg.csv")
 
     def test_an_index_that_contradicts_itself_in_a_later_block_is_rejected(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

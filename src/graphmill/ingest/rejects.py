@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from graphmill.errors import InputError
 from graphmill.ingest.tables import REJECTS
 from graphmill.settings import setting
 
@@ -41,8 +42,9 @@ MIN_CONFIDENCE: Any = setting(
 """The field ``min_confidence`` of the settings of formats of graphs with columns of one's own."""
 
 
-_MOST_REFUSED = 0.1
-MOST_KEPT = 100_000
+_MOST_SHARE = 0.1
+MOST_KEPT, MOST_REFUSED = 100_000, 10_000_000
+"""Rejects of a source that are kept, and after how many its reading ends: a small archive may hold any number of rows."""
 
 
 @dataclass
@@ -68,10 +70,15 @@ class Reading:
         return f"; {self.refused:,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def refuse(self, file: str, rejects: Iterable[Reject]) -> None:
-        """Count rejects, and keep them while there are few."""
+        """Count rejects, and keep them while there are few. Raises :class:`InputError` if there are :data:`MOST_REFUSED`."""
         ordered = sorted(rejects)
         self.refused += len(ordered)
         self.rejects += [(file, reject) for reject in ordered[: MOST_KEPT - len(self.rejects)]]
+        if self.refused >= MOST_REFUSED:
+            raise InputError(
+                f"{self.name}: {self.refused:,} rows or more cannot be used; the first {self._first}. Check the format, the "
+                "delimiter and the column map"
+            )
 
     def keep_notes(self, file: str, notes: Iterable[str]) -> None:
         """Keep the ``notes`` on a file that was read, each once."""
@@ -92,7 +99,7 @@ def sentences(counts: Mapping[str, int], texts: Mapping[str, str]) -> list[str]:
 def checked_share(counts: Mapping[str, int], rejects: pa.Table, file: str) -> str:
     """Why a source of which more than a tenth of the rows is refused is not used; empty if fewer are."""
     rows, refused = counts.get("rows", 0), counts.get("rejected_rows", 0)
-    if refused <= _MOST_REFUSED * rows or not rejects.num_rows:
+    if refused <= _MOST_SHARE * rows or not rejects.num_rows:
         return ""
     first = rejects.slice(0, 1).to_pylist()[0]
     where = f"{first['file']}, line {first['line']}" + (f", column {first['column']}" if first["column"] else "")
