@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphmill.graph.leakage import BY_TIME, LeakageReport, Overlap, audit_edges, later_edges, links_of_held_out
+from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges, later_edges, links_of_held_out
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -43,6 +43,6 @@ def audit_leakage(graph: TypedGraph) -> LeakageReport:
             found, seen_edges={"group_links": links_of_held_out(heads, tails, relations, splits, keys, settings)}
         )
     times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
-    if graph.manifest["report"]["split_source"] in BY_TIME and times:
+    if graph.manifest["report"]["split_source"] == "by_time" and times:
         return replace(found, seen_edges={"later": later_edges(np.concatenate(times), np.concatenate(split))})
     return found

@@ -141,9 +141,9 @@ def test_a_random_split_depends_on_ids_and_seed_alone(tmp_path: Path) -> None:
 def test_the_newest_of_all_are_held_out_and_one_second_stays_together(tmp_path: Path) -> None:
     pairs = [(i % 5, i, 0) for i in range(100)]
     times = [i // 4 for i in range(100)]
-    split = {"method": "global_time", "valid": 0.1, "test": 0.1}
+    split = {"method": "by_time", "valid": 0.1, "test": 0.1}
     graph = built(tmp_path / "g", pairs, 5, 100, times=times, given=False, split=split)
-    assert graph.manifest["report"]["split_source"] == "global_time"
+    assert graph.manifest["report"]["split_source"] == "by_time"
     view = interaction_view(graph)
     assert sorted(view.test.columns.tolist()) == list(range(88, 100))  # item 90 shares its second with 88 and 89
     assert sorted(view.valid.columns.tolist()) == list(range(80, 88))
@@ -166,7 +166,7 @@ def test_a_given_split_without_validation_gets_one(tmp_path: Path) -> None:
 
 def test_methods_that_the_data_does_not_allow_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="timestamp"):
-        built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"method": "global_time"})
+        built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"method": "by_time"})
     with pytest.raises(InputError, match="no"):
         built(tmp_path / "g", many(5, 5), 5, 200, given=False, split={"given": "add_valid"})
     with pytest.raises(InputError, match="already have a validation split"):

@@ -17,7 +17,6 @@ TYPES = ("drug", "gene", "disease")
 SETTINGS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "edges as given": {"add_reverse": "never"},
-    "parallel edges merged": {"parallel_edges": "merge"},
     "some types in another order": {"include_node_types": ["gene", "drug"]},
     "without lonely nodes": {"isolated_nodes": "drop"},
     "a larger share held out": {"split": {"method": "pairs", "valid": 0.2, "test": 0.3, "seed": 7}},

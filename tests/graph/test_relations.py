@@ -90,15 +90,12 @@ def test_equal_rows_become_one_with_the_largest_weight_and_are_counted(build):
     assert graph.edges(0).weight.tolist() == [5.0, 2.0]
 
 
-def test_edges_that_differ_in_display_relation_are_two_statements_unless_merged(build):
+def test_edges_that_differ_in_display_relation_are_two_statements(build):
     edges = edges_table([("drug_protein", 0, 2)] * 3, display_relation=["target", "enzyme", "target"])
     kept = build(DRUGS_AND_GENES, edges)
     assert edges_of(kept) == [(100, "drug_protein", 102)] * 2 + [(102, "drug_protein", 100)] * 2
     assert (kept.manifest["report"]["duplicates"], kept.manifest["report"]["parallel_edges"]) == (1, 2)
     assert kept.num_pairs == 1
-    merged = build(DRUGS_AND_GENES, edges, parallel_edges="merge")
-    assert edges_of(merged) == [(100, "drug_protein", 102), (102, "drug_protein", 100)]
-    assert (merged.manifest["report"]["duplicates"], merged.manifest["report"]["parallel_edges"]) == (2, 0)
 
 
 def test_relations_come_in_order_of_appearance_with_their_names_as_they_are(build):

@@ -140,9 +140,6 @@ def test_without_times_it_is_refused_in_one_sentence(build):
         SettingsError, match="by_time needs the time of each edge, and the edges have no column 'timestamp'"
     ):
         build(NODES, edges_table(triples), split=method)
-    in_order = edges_table(triples, timestamp=times).append_column("position", pa.array(times, pa.int32()))
-    with pytest.raises(SettingsError, match="by_time is for links; users' interactions in order have leave_one_out"):
-        build(NODES, in_order, split=method)
     with pytest.raises(InputError, match="no edge has a time"):
         build(NODES, edges_table(triples, timestamp=[NO_TIME] * len(times)), split=method)
     with pytest.raises(

@@ -200,7 +200,7 @@ def test_a_long_text_that_a_small_parquet_file_repeats_is_bounded(tmp_path: Path
     code = (
         "import resource, sys; from graphmill import read_interactions; from graphmill.errors import GraphmillError\n"
         "resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))\n"
-        "try: read_interactions(sys.argv[1], max_rejects=5)\n"
+        "try: read_interactions(sys.argv[1])\n"
         "except GraphmillError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(small)], capture_output=True, text=True)

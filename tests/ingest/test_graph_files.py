@@ -7,7 +7,7 @@ import pytest
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
-from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
+from graphmill.ingest.ntriples import read_ntriples
 from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
 
@@ -59,14 +59,13 @@ class TestKgFiles:
     def test_ids_that_no_file_lists_get_the_missing_type(self, tmp_path: Path) -> None:
         folder = files(tmp_path, treats_csv=TREATS)
         edge = {"file": "treats.csv", "relation": "treats", "columns": {"head_id": "drug", "tail_id": "disease"}}
-        assert {kind for kind, _ in nodes(read(folder, edges=[edge], missing_type="thing"))} == {"thing"}
+        assert {kind for kind, _ in nodes(read(folder, edges=[edge]))} == {"node"}
 
-    @pytest.mark.parametrize(("rule", "expected"), [("rarest", "b"), ("first", "a"), ("last", "b"), ("joined", "a+b")])
-    def test_one_of_several_types_by_rule(self, tmp_path: Path, rule: str, expected: str) -> None:
+    def test_of_several_types_the_one_of_fewest_nodes(self, tmp_path: Path) -> None:
         folder = files(tmp_path, n_csv="id,kinds\n1,a|b\n2,a\n3,a\n", e_csv="head,tail\n1,2\n2,3\n")
         result = read(folder, edges=[{"file": "e.csv", "relation": "r"}],
-                      nodes=[{"file": "n.csv", "type_column": "kinds"}], type_rule=rule)  # fmt: skip
-        assert nodes(result)[0] == (expected, "1")
+                      nodes=[{"file": "n.csv", "type_column": "kinds"}])  # fmt: skip
+        assert nodes(result)[0] == ("b", "1")
         assert result.counts["nodes_of_several_types"] == 1
 
     def test_positions_in_a_file_without_a_header(self, tmp_path: Path) -> None:
@@ -97,16 +96,6 @@ class TestKgFiles:
     def test_nodes_without_edges_are_refused(self) -> None:
         with pytest.raises(SettingsError, match="edges: list the edge files, too"):
             parse(KgFilesSettings, {"nodes": [DRUG_FILE]}, "defs.yaml")
-
-    def test_strict_refuses_what_is_odd(self, tmp_path: Path) -> None:
-        folder = files(tmp_path, treats_csv=TREATS + "d1,x1\n")
-        with pytest.raises(InputError, match="strict is set, and there are 1 duplicate rows"):
-            read(folder, edges=[TREATS_FILE], strict=True)
-
-    def test_too_many_rejects_are_refused_with_the_first(self, tmp_path: Path) -> None:
-        folder = files(tmp_path, treats_csv=TREATS + ",x1\nd1,\n")
-        with pytest.raises(InputError, match=r"more than 1 rows cannot be used; the first in .*treats\.csv, line 4"):
-            read(folder, edges=[TREATS_FILE], max_rejects=1)
 
 
 class TestKgx:
@@ -169,11 +158,11 @@ class TestNTriples:
         path = files(tmp_path, x_nt="<a:1> <http://p/is> <a:2> .\n<a:1> <http://q#is> <a:2> .\n") / "x.nt"
         assert read_ntriples(path).edges["relation"].to_pylist() == ["http://p/is", "http://q#is"]
 
-    def test_whole_names_quads_and_blank_nodes(self, tmp_path: Path) -> None:
+    def test_quads_and_blank_nodes(self, tmp_path: Path) -> None:
         path = files(tmp_path, x_nq="_:b1 <http://p/is> <a:2> <http://graph> .\n") / "x.nq"
-        result = read_ntriples(path, NTriplesSettings(short_names=False))
+        result = read_ntriples(path)
         assert nodes(result) == [("node", "_:b1"), ("node", "a:2")]
-        assert result.edges["relation"].to_pylist() == ["http://p/is"]
+        assert result.edges["relation"].to_pylist() == ["is"]
 
     def test_a_line_that_is_no_statement_is_a_reject(self, tmp_path: Path) -> None:
         path = files(tmp_path, x_nt="<a:1> <p:is> <a:2> .\n<a:1> <p:is> <a:2>\n") / "x.nt"

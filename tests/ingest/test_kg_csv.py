@@ -68,7 +68,7 @@ class TestACleanFile:
         assert result.counts["ids_in_two_types"] == 1
 
     def test_the_committed_sample_is_clean_even_to_strict(self, repository: Path) -> None:
-        result = read_kg_csv(repository / "data/01_raw/kg.csv", KgCsvSettings(strict=True))
+        result = read_kg_csv(repository / "data/01_raw/kg.csv")
         assert (result.nodes.num_rows, result.edges.num_rows, result.rejects.num_rows) == (2000, 12_000, 0)
 
     def test_gzipped_and_by_url_it_reads_the_same(self, tmp_path: Path) -> None:
@@ -230,11 +230,9 @@ KINDS = {
         odd(row(OTHER_GENE, "2,DB00997,drug,Doxorubicin,ATC")), "report", kept(7, nodes_with_two_sources=1)
     ),
     "duplicate row": Kind(odd(CLEAN[0]), "report", kept(7, duplicate_rows=1)),
-    "reversed duplicate": Kind(text(*CLEAN), "report", kept(6, pairs=3, one_directional_pairs=0)),
-    "one direction missing": Kind(
-        odd(row(OTHER_GENE, DRUG)), "report", kept(7, one_directional_pairs=1, half_reversed_pairs=0)
-    ),
-    "self loop": Kind(odd(row(GENE, GENE)), "report", kept(7, self_loops=1, one_directional_pairs=0)),
+    "reversed duplicate": Kind(text(*CLEAN), "normalise", kept(6, duplicate_rows=0)),
+    "one direction missing": Kind(odd(row(OTHER_GENE, DRUG)), "normalise", kept(7, duplicate_rows=0)),
+    "self loop": Kind(odd(row(GENE, GENE)), "report", kept(7, self_loops=1)),
     "non-numeric index": Kind(
         odd(row(GENE, NEW.replace("4", "four", 1))), "reject", only_reject(4, "y_index", "not a whole number")
     ),
@@ -250,12 +248,8 @@ KINDS = {
     ),
     "index gaps": Kind(
         odd(row(GENE, NEW.replace("4", "9", 1))),
-        "report",
-        lambda r: (
-            r.counts["index_gaps"] == 5
-            and r.nodes["index"].to_pylist() == [0, 1, 2, 3, 9]
-            and edges(r)[2][2] == "Aspirin"
-        ),
+        "normalise",
+        lambda r: r.nodes["index"].to_pylist() == [0, 1, 2, 3, 9] and edges(r)[2][2] == "Aspirin",
     ),
     "leading-zero ids": Kind(
         odd(row(GENE, "4,00123,drug,Aspirin,x")), "normalise", lambda r: r.nodes["id"].to_pylist()[4] == "00123"
@@ -304,16 +298,6 @@ class TestKindsOfInput:
             assert case.check(result), (result.counts, rejects(result), edges(result))
             assert (result.rejects.num_rows > 0) == (case.outcome == "reject")
 
-    @pytest.mark.parametrize("kind", [k for k, case in KINDS.items() if case.outcome in ("reject", "report")])
-    def test_strict_refuses_it_unless_it_is_normal(self, kind: str, tmp_path: Path) -> None:
-        path = write(tmp_path, KINDS[kind].data)
-        normal = {"extra column", "embedded newline", "reversed duplicate", "one direction missing"}
-        if kind in normal:
-            read_kg_csv(path, KgCsvSettings(strict=True))
-        else:
-            with pytest.raises(InputError, match=r"strict is set, and there are (1|5 gaps)"):
-                read_kg_csv(path, KgCsvSettings(strict=True))
-
     def test_a_missing_file_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"nowhere.csv does not exist; check the path"):
             read_kg_csv(tmp_path / "nowhere.csv")
@@ -357,12 +341,16 @@ class TestRejects:
         assert rejects(result) == [(2002, "", "expected 12 fields, found 13")]
         assert result.edges.num_rows == len(lines) - 1
 
-    def test_too_many_are_refused(self, tmp_path: Path) -> None:
-        path = write(tmp_path, text(*CLEAN, *["x"] * 5))
-        with pytest.raises(InputError, match="more than 4 rows cannot be used; the first on line 8"):
-            read_kg_csv(path, KgCsvSettings(max_rejects=4))
-        assert read_kg_csv(path, KgCsvSettings(max_rejects=5)).rejects.num_rows == 5
-        assert read_kg_csv(path, KgCsvSettings(max_rejects=0)).rejects.num_rows == 5
+    def test_of_many_the_first_are_kept_and_all_are_counted(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("graphmill.ingest.rejects.MOST_KEPT", 2)
+        result = read_kg_csv(write(tmp_path, text(*CLEAN, *["x"] * 5)))
+        assert (result.counts["rejected_rows"], result.counts["rows"]) == (5, len(CLEAN) + 5)
+        assert [line for line, *_ in rejects(result)] == [8, 9]
+        monkeypatch.setattr("graphmill.ingest.rejects.MOST_REFUSED", 5)
+        with pytest.raises(InputError, match="5 rows or more cannot be used; the first on line 8"):
+            read_kg_csv(tmp_path / "kg.csv")
 
     def test_an_index_that_contradicts_itself_in_a_later_block_is_rejected(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -514,10 +502,10 @@ class TestColumnMap:
 @pytest.mark.real_data
 class TestHetionet:
     def test_the_sample_has_the_published_counts(self, datasets: Path) -> None:
-        result = read_kg_csv(datasets / "hetionet/kg_5k.csv.gz", KgCsvSettings(strict=False))
+        result = read_kg_csv(datasets / "hetionet/kg_5k.csv.gz")
         assert (result.nodes.num_rows, result.edges.num_rows, result.rejects.num_rows) == (26_574, 199_348, 0)
-        odd = ("duplicate_rows", "self_loops", "one_directional_pairs", "index_gaps", "nodes_with_two_names")
-        assert [result.counts[name] for name in odd] == [0] * 5
+        odd = ("duplicate_rows", "self_loops", "nodes_with_two_names")
+        assert [result.counts[name] for name in odd] == [0] * 3
 
 
 class TestEdgesOfMoreThanTwoEnds:

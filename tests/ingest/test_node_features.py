@@ -79,8 +79,6 @@ class TestCsv:
         result = read_node_features(csv_file(tmp_path, "d1,1,2", line, "007,3,4"), nodes, DRUGS)
         assert rejects(result) == [(3, column, reason)]
         assert features(result) == {0: [1, 2], 2: [3, 4]}
-        with pytest.raises(InputError, match="strict is set, and there are 1 rejected rows"):
-            read_node_features(tmp_path / "features.csv", nodes, DRUGS.model_copy(update={"strict": True}))
 
     def test_a_row_that_is_not_finite_does_not_stand_in_the_way_of_a_good_one(
         self, tmp_path: Path, nodes: pa.Table

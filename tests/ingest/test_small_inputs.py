@@ -196,7 +196,7 @@ WHOLE: dict[str, Callable[[Path], Any]] = {
     ),
     "a time": lambda folder: read_interactions(written(folder, f"u\ti\t5\t{HUGE}\n", "x.tsv"), "sequence"),
     "a column": lambda folder: read_edges(written(folder, EDGES), "kg_csv", columns={"head_id": HUGE}),
-    "a setting": lambda folder: read_edges(written(folder, EDGES), "triples", strict=HUGE),
+    "a setting": lambda folder: read_edges(written(folder, EDGES), "triples", keep_negated=HUGE),
     "a format": lambda folder: read_edges(written(folder, EDGES), HUGE),
     "a name in a frame": lambda folder: read_interactions(pd.DataFrame({HUGE: ["a"], "b": ["c"]})),
 }

@@ -4,6 +4,7 @@ import gzip
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from graphmill.errors import InputError
@@ -86,7 +87,6 @@ class TestWithDictionaries:
         result = read_triples(write(tmp_path, **self.FILES))
         assert result.nodes["id"].to_pylist() == ["UNII:U59", "NCBIGene:3455", "MONDO:5314", "UNUSED:1"]
         assert result.nodes["name"].to_pylist() == ["asthma", "NCBIGene:3455", "asthma", "UNUSED:1"]
-        assert result.counts["repeated_names"] == 1
         assert triples_of(result)[1] == ("NCBIGene:3455", "predicate:3", "MONDO:5314", 1)
 
     def test_unknown_symbols_are_rejected_with_line_column_and_value(self, tmp_path: Path) -> None:
@@ -142,13 +142,8 @@ class TestBadLines:
         write(tmp_path, train="a\tr\tb\n" * 9 + "bad\n" + "a\tr\tb\n" * 5 + "worse")
         assert [line for _, line, *_ in rejects_of(read_triples(tmp_path))] == [10, 16]
 
-    def test_more_rejects_than_allowed_are_refused_with_the_first(self, tmp_path: Path) -> None:
-        write(tmp_path, train="a\tr\tb\nx\ny\n")
-        with pytest.raises(InputError, match=r"more than 1 rows cannot be used; the first .* line 2"):
-            read_triples(tmp_path, TriplesSettings(max_rejects=1))
-
     def test_a_file_without_a_usable_line_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match=r"no usable line; .* line 1: expected 3 fields, found 1"):
+        with pytest.raises(InputError, match=r"no usable edge; .* line 1: expected 3 fields, found 1"):
             read_triples(write(tmp_path, train="head,relation,tail\n"))
 
     def test_a_directory_without_train_is_refused(self, tmp_path: Path) -> None:
@@ -156,28 +151,21 @@ class TestBadLines:
             read_triples(tmp_path)
 
 
-class TestOddities:
-    def test_they_are_counted_and_said(self, tmp_path: Path) -> None:
-        write(tmp_path, train="a\tr\tb\na\tr\tb\nc\tr\tc\n", test="a\tr\tb\nd\tr\ta\n")
-        counts = read_triples(tmp_path).counts
-        assert {k: counts[k] for k in ("duplicate_rows", "in_two_splits", "self_loops", "unseen_entities")} == {
-            "duplicate_rows": 2,
-            "in_two_splits": 1,
-            "self_loops": 1,
-            "unseen_entities": 1,
-        }
+def test_repeats_and_loops_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, train="a\tr\tb\na\tr\tb\nc\tr\tc\n", test="a\tr\tb\nd\tr\ta\n")
+    counts = read_triples(tmp_path).counts
+    assert (counts["duplicate_rows"], counts["self_loops"]) == (2, 1)
 
-    @pytest.mark.parametrize("files", [{"train": "a\tr\tb\nx\n"}, {"train": "a\tr\tb\n", "test": "a\tr\tb\n"}])
-    def test_strict_refuses_rejects_and_leaks(self, tmp_path: Path, files) -> None:
-        read_triples(write(tmp_path, **files))
-        with pytest.raises(InputError, match="strict"):
-            read_triples(tmp_path, TriplesSettings(strict=True))
+
+def test_names_without_the_dictionary_of_their_numbers_are_not_read(tmp_path: Path) -> None:
+    result = read_triples(write(tmp_path, node_name_dict="asthma\t0\n", train="a\tr\tb\n"))
+    assert result.nodes["name"].to_pylist() == ["a", "b"]
+    assert any("node_name_dict.txt was not read" in note for note in result.notes)
 
 
 @pytest.mark.real_data
 def test_fb15k_237_with_its_crlf_has_the_published_counts(datasets: Path) -> None:
-    counts = read_triples(datasets / "FB15k-237").counts
-    assert (counts["entities"], counts["relations"]) == (14_541, 237)
-    assert (counts["train"], counts["valid"], counts["test"]) == (272_115, 17_535, 20_466)
-    assert (counts["rejected_rows"], counts["self_loops"], counts["in_two_splits"]) == (0, 1806, 0)
-    assert counts["unseen_entities"] == 36
+    result = read_triples(datasets / "FB15k-237")
+    assert (result.nodes.num_rows, len(result.edges["relation"].chunk(0).dictionary)) == (14_541, 237)
+    assert np.bincount(result.edges["split"].to_numpy()).tolist() == [272_115, 17_535, 20_466]
+    assert (result.counts["rejected_rows"], result.counts["self_loops"]) == (0, 1806)

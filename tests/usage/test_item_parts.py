@@ -33,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     seen.to_csv(folder / "seen.csv", index=False)
     tables = graphmill.read_interactions(folder / "seen.csv", "interactions_csv")
     tables = graphmill.read_attributes(tables, about, "item", genre="category", year="number", seen="date")
-    graph = graphmill.build_graph(tables, folder / "graph", split={"method": "global_time", "valid": 0.1, "test": 0.2})
+    graph = graphmill.build_graph(tables, folder / "graph", split={"method": "by_time", "valid": 0.1, "test": 0.2})
     values = {"top_k": [5], "baselines": [], "selection_metric": "recall@5"}
     return graphmill.train(graph, "popularity", progress=False, output=folder / "runs", evaluation=values).path
 

@@ -192,7 +192,7 @@ def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.As
     if newer and report["split_source"].startswith("given"):
         beyond.append(
             f"{newer:.0%} of the training edges are newer than the median held-out edge, so that test figures are not those "
-            "of a forecast: split by time (graph.split: {given: redraw, method: by_time}; global_time for interactions)"
+            "of a forecast: split by time (graph.split: {given: redraw, method: by_time})"
         )
     # A repeated item is not a leak: the n-th interaction is predicted from those before.
     again = report["split_source"] == "leave_one_out"

@@ -274,11 +274,16 @@ def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
 
 
 def _refused(result: IngestResult) -> str:
-    refused, odd = result.rejects.num_rows, len(result.notes)
+    refused, odd = _rejected(result), len(result.notes)
     rows = "1 row" if refused == 1 else f"{refused:,} rows"
     first = f"{rows} could not be used: see `rejects`." if refused else "Every row could be used."
     things = "1 thing is" if odd == 1 else f"{odd} things are"
     return first + (f" {things} unusual but allowed: see `notes`." if odd else "")
+
+
+def _rejected(result: IngestResult) -> int:
+    """The number of rejected rows of all sources; of many, the table has the first ones."""
+    return sum(number for name, number in result.counts.items() if name.endswith("rejected_rows"))
 
 
 def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
@@ -292,7 +297,7 @@ def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
 
 
 def _few_rejects(plan: DatasetPlan, key: dg.AssetKey, result: IngestResult) -> dg.AssetCheckResult:
-    refused, bound = result.rejects.num_rows, plan.rejected_share_max
+    refused, bound = _rejected(result), plan.rejected_share_max
     share = refused / max(refused + result.edges.num_rows, 1)
     return FEW_REJECTS.result(
         key,

@@ -20,7 +20,7 @@ from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
 from graphmill.graph.grouping import EdgePieces, group_edges, written
-from graphmill.graph.leakage import BY_TIME, LeakageReport, later_edges, links_of_held_out, newer_share
+from graphmill.graph.leakage import LeakageReport, later_edges, links_of_held_out, newer_share
 from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pair_split import draw_splits
 from graphmill.graph.pairs import EndsOfEdges, Pairs
@@ -188,7 +188,7 @@ def _audit(
     """The audit of all splits, and the additional one of splits by time or by groups."""
     split = arrays["split"]
     report = pairs.audit(split)
-    if source in BY_TIME:
+    if source == "by_time":
         return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
     if "timestamp" in arrays:
         report = replace(report, newer_share=newer_share(arrays["timestamp"], split))

@@ -31,7 +31,6 @@ SHORTEST = 3
 _NEEDS = {
     "by_time": ("timestamp", "the time of each edge", "name the column that has it (columns.timestamp of kg_csv, timed: "
                 "true of triples), or use pairs"),
-    "global_time": ("timestamp", "times", "use random"),
     "leave_one_out": ("position", "sequences", "use the format sequence or interactions_csv (with a timestamp), or pairs"),
 }  # fmt: skip
 """The column that a method needs, what it holds, and the remedy."""
@@ -61,7 +60,7 @@ def split_edges(
     if method in _NEEDS and _NEEDS[method][0] not in edges.attributes:
         column, what, remedy = _NEEDS[method]
         raise SettingsError(f"split.method: {method} needs {what}, and the edges have no column {column!r}; {remedy}")
-    if method == "by_time":
+    if method == "by_time" and RELATION not in edges.relation_names:
         kept, about = _by_time(edges, settings)
         return kept, method, about
     if method == "leave_one_out":
@@ -179,10 +178,6 @@ def _by_time(edges: EdgeColumns, settings: SplitSettings) -> tuple[EdgeColumns, 
     The cuts are two moments, the same in all relations. Links with the same time stay together, in the later split. Also
     returns, for the report, the number of edges left out and the first moments of the splits.
     """
-    if "position" in edges.attributes:
-        raise SettingsError(
-            "split.method: by_time is for links; users' interactions in order have leave_one_out and global_time"
-        )
     times = edges.attributes["timestamp"]
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
     of_edge = pair_of_edges(edges.head, edges.tail, num)

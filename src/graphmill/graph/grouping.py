@@ -120,9 +120,8 @@ def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: Gr
     all.
 
     Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge`` says.
-    With ``parallel_edges: merge`` the display_relation is not compared.
     """
-    merged, reverse = settings.parallel_edges == "merge", settings.add_reverse != "never"
+    reverse = settings.add_reverse != "never"
     counts = numbering.counts
     given: list[Key] = []
     ranges: dict[Key, Ranges] = {}
@@ -146,7 +145,6 @@ def group_edges(parts: Iterable[EdgeColumns], numbering: Numbering, settings: Gr
         stored,
     )  # fmt: skip
     for key, local in _by_relation(parts, numbering):
-        local["display"] = local["display"] * (not merged)
         grouped.edges.put(first[key] + ranges[key].of(local["dst"]), local)
     for key in given:
         for number in grouped.places(key):

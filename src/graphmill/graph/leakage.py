@@ -53,10 +53,6 @@ class Overlap:
         }
 
 
-BY_TIME = ("by_time", "global_time")
-"""Methods that cut all edges at the same moments."""
-
-
 @dataclass(frozen=True)
 class LeakageReport:
     """The three overlaps of :data:`COMPARISONS`.

@@ -157,10 +157,8 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     return replace(distinct, arrays=distinct.arrays | merged)
 
 
-def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
     """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
-    if held is None:
-        return np.zeros(len(wanted), bool)
     if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
         return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
     return in_sorted(wanted, held)

@@ -10,14 +10,13 @@ from graphmill.settings import Settings, setting
 class SplitSettings(Settings):
     """The validation and test splits: node pairs, the end of each sequence, or parts of users' interactions."""
 
-    method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "global_time"] = setting(
+    method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random"] = setting(
         "auto",
-        "pairs: draw a share of each relation's node pairs; by_time: hold out the newest pairs, from one moment on "
-        "for all relations; by_group: hold out all links of group_relations at whole groups of nodes; leave_one_out: "
-        "the last interaction of a sequence is the test and the one before it the validation (valid, test and seed "
-        "are not used); random: a random share of each user's interactions; "
-        "global_time: the newest of all interactions; auto: leave_one_out for sequences, random for interactions "
-        "that come with facts (which stay in train), pairs otherwise",
+        "pairs: draw a share of each relation's node pairs; by_time: hold out the newest pairs or interactions, "
+        "from one moment on for all; by_group: hold out all links of group_relations at whole groups of nodes; "
+        "leave_one_out: the last interaction of a sequence is the test and the one before it the validation (valid, test "
+        "and seed are not used); random: a random share of each user's interactions; auto: leave_one_out for sequences, "
+        "random for interactions that come with facts (which stay in train), pairs otherwise",
     )
     valid: float = setting(
         0.05, "Share of each relation's pairs, or of each user's items, that is held out for validation", ge=0.0, lt=1.0
@@ -86,11 +85,6 @@ class GraphSettings(Settings):
         "keep",
         "What to do with nodes that have no edge in the graph: keep them, so that each node of the types gets a "
         "vector, or drop them",
-    )
-    parallel_edges: Literal["keep", "merge"] = setting(
-        "keep",
-        "Edges of one relation between the same two nodes that differ in display_relation: keep them all, or merge "
-        "them into one",
     )
     merge: Literal["max", "sum", "last"] = setting(
         "max",

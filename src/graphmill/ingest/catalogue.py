@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows, text_of
 from graphmill.ingest.tables import MAX_SHOWN, NODES
 
-TypeRule = Literal["rarest", "first", "last", "joined"]
-JOINT = "+"
-"""Separator of the types of a node, if the rule joins them."""
+MISSING_TYPE = "node"
+"""The type of nodes for which no file has a type."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,11 @@ class Catalogue:
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
 
 
-def catalogue_of(
-    listed: Sequence[Listed], separators: str, rule: TypeRule, missing: str, prefix: str = ""
-) -> Catalogue:
+def catalogue_of(listed: Sequence[Listed], separators: str = "", prefix: str = "") -> Catalogue:
     """The nodes of all files. ``separators``: characters between types. ``prefix``: removed from each type.
-    ``missing``: the type of nodes without one.
+
+    Of several types, a node gets the one with the fewest nodes, which is the most specific one if general types are listed,
+    too; of equals, the one that is written first most often.
 
     Raises :class:`InputError` if two nodes would have the same type and id.
     """
@@ -93,7 +91,7 @@ def catalogue_of(
     spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
     code = codes_of(spaces, ids)
     first = first_rows(code)
-    chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
+    chosen, several, untyped = _types(code, len(first), types, separators, prefix)
     gone = [np.zeros(len(p.id), bool) if p.withdrawn is None else np.asarray(p.withdrawn) for p in listed]
     where = pa.array(first)
     space = spaces.take(where)
@@ -125,7 +123,7 @@ def _check_keys(nodes: Catalogue) -> None:
 
 
 def _types(
-    code: np.ndarray, count: int, types: pa.StringArray, separators: str, rule: TypeRule, missing: str, prefix: str
+    code: np.ndarray, count: int, types: pa.StringArray, separators: str, prefix: str
 ) -> tuple[pa.StringArray, int, int]:
     """The type of each node, the number of nodes with several types, and the number without one."""
     encoded = types.dictionary_encode()
@@ -141,20 +139,12 @@ def _types(
         for where, kind in enumerate(kinds_of_node):
             place[kind] += where
     keys = [tuple(kinds_of_node) for kinds_of_node in of_node]
-    kinds = {key: _chosen(key, rule, number, place) if key else missing for key in set(keys)}
+    kinds = {
+        key: min(key, key=lambda kind: (number[kind], place[kind] / number[kind], kind), default=MISSING_TYPE)
+        for key in set(keys)
+    }
     several = sum(len(key) > 1 for key in keys)
     return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
-
-
-def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:
-    """Choose one type of several. ``rarest`` takes the type with the fewest nodes, which is the most specific one if
-    general types are listed, too. Of equals, it takes the one that is written first most often.
-    """
-    if rule == "joined":
-        return JOINT.join(sorted(kinds))
-    if rule == "rarest":
-        return min(kinds, key=lambda kind: (number[kind], place[kind] / number[kind], kind))
-    return kinds[0] if rule == "first" else kinds[-1]
 
 
 def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:

@@ -6,7 +6,7 @@ by id. The type of an end comes from the file, from a column, or from the listed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, catalogue_of, merged_nodes
+from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.graph_notes import UNUSUAL, described_counts, listed_notes, spelling_notes
-from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, numbers_of_edges
+from graphmill.ingest.graph_notes import described_counts, listed_notes, spelling_notes
+from graphmill.ingest.graph_sources import GraphReading, require_confidence
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
 from graphmill.ingest.oddities import edge_oddities, node_oddities
@@ -29,54 +29,55 @@ from graphmill.ingest.times import unit_notes
 
 def read_graph(
     name: str,
-    settings: GraphFilesSettings,
-    nodes: Sequence[NodeSource],
     edges: Sequence[EdgeSource],
+    nodes: Sequence[NodeSource] = (),
     *,
-    separators: str = "|",
+    listed: Sequence[Listed] = (),
+    relations: Sequence[str] = (),
+    keep_negated: bool = False,
+    separators: str = "",
     prefix: str = "",
     listed_first: bool = True,
+    limit_nodes: int = 0,
 ) -> IngestResult:
     """Nodes and edges of all files.
 
-    ``listed_first`` False: the node "files" are columns of the edge files, and nodes are in the order of the edges.
-    Raises :class:`InputError` if a file cannot be used, if no edge is left, or if ``strict`` is set and anything is
-    unusual.
+    ``listed``: nodes that are known already. ``relations``: the first relations, in their order. ``listed_first`` False:
+    the node "files" are columns of the edge files, and nodes are in the order of the edges. ``limit_nodes``: keep the
+    first nodes and the edges among them; 0: all. Raises :class:`InputError` if a file cannot be used, or if no edge is
+    left.
     """
-    reading = GraphReading(name, settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
+    require_confidence(edges, name)
+    reading = GraphReading(name, keep_negated=keep_negated)
     # Errors in columns of edge files are reported when they are read as edge files.
-    listing = reading if listed_first else GraphReading(
-        name, max_rejects=settings.max_rejects, keep_negated=True, unread=reading.unread
-    )  # fmt: skip
-    listed = [listing.listed(source) for source in nodes]
+    listing = reading if listed_first else GraphReading(name, keep_negated=True, unread=reading.unread)
+    listed = [*listed, *(listing.listed(source) for source in nodes)]
     reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
-    known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
-    evidence = any(source.evidence for source in edges)
-    timed = any(source.timestamp for source in edges)
-    assembly = Assembly(timed=timed, numbers=numbers_of_edges(edges), evidence=evidence)
+    known = catalogue_of(listed, separators, prefix)
+    assembly = Assembly(edges, relations)
     for source in edges:
-        for block in reading.edges(source, known, settings.missing_type):
+        for block in reading.edges(source, known):
             assembly.add(*block)
     made = assembly.finish()
-    return finished(reading, made, known, listed_notes(settings, known), listed_first=listed_first)
+    reading.refuse(name, made.rejects)
+    return finished(reading, made, known, edges, listed_first=listed_first, limit_nodes=limit_nodes)
 
 
 def finished(
     reading: GraphReading,
     made: Assembled,
     known: Catalogue,
-    texts: Mapping[str, str],
+    edges_from: Sequence[EdgeSource] = (),
     *,
     listed_first: bool = True,
-    named: bool = False,
-    indexed: bool = False,
     limit_nodes: int = 0,
 ) -> IngestResult:
     """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``).
 
-    ``texts``: the sentences of counts, beyond :mod:`graphmill.ingest.graph_notes`. ``named``: edges name their nodes.
-    ``indexed``: nodes have an index of the source's. ``limit_nodes``: keep the first nodes; 0: all.
+    Other arguments as of :func:`read_graph`.
     """
+    indexed = any(source.head.index for source in edges_from)
+    named = not len(known) and any(source.head.name or source.tail.name for source in edges_from)
     nodes, edges, listed, withdrawn = _with_listed(made, known, listed_first)
     in_edges, gone = made.nodes.num_rows, 0 if reading.keep_negated else int(withdrawn.sum())
     if gone:
@@ -88,10 +89,10 @@ def finished(
     mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
-        "rows": edges.num_rows + len(reading.rejects),
-        "rejected_rows": len(reading.rejects),
-        **asdict(edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows)),
-        **asdict(node_oddities(nodes, indexed)),
+        "rows": edges.num_rows + reading.refused,
+        "rejected_rows": reading.refused,
+        **edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows),
+        **asdict(node_oddities(nodes)),
         "nodes_with_two_names": made.renamed,
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
@@ -99,6 +100,7 @@ def finished(
         "negated_rows": reading.negated,
         "withdrawn_nodes": gone,
         "unsure_rows": reading.unsure,
+        "padded_ids": reading.padded,
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": sum(map(len, reading.unread.values())),
@@ -111,7 +113,6 @@ def finished(
         "times_of_another_unit": mixed,
         "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
     }
-    reading.require_usual(counts, UNUSUAL)
     if limit_nodes:
         kept, among = first_nodes(nodes, edges, limit_nodes)
         if among.num_rows == 0:
@@ -125,7 +126,7 @@ def finished(
     notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
     everything = [
         *described_counts(counts, indexed),
-        *sentences(counts, texts),
+        *sentences(counts, listed_notes(known)),
         *notes,
         *reading.unread_note(),
         *reading.notes,

@@ -1,4 +1,4 @@
-"""The counts of a graph's nodes and edges as sentences: notes for the report, and the findings that ``strict`` refuses."""
+"""The counts of a graph's nodes and edges as sentences for the report."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import re
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Catalogue
-from graphmill.ingest.graph_sources import GraphFilesSettings
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue
 from graphmill.ingest.oddities import spellings
 from graphmill.ingest.rejects import sentences
 from graphmill.ingest.tables import MAX_SHOWN
@@ -19,11 +18,6 @@ _PROBLEMS = {
     "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
     "duplicate_rows": ("duplicate rows", "were kept"),
     "self_loops": ("self loops", "were kept"),
-    "half_reversed_pairs": (
-        "pairs without their reverse in relations that otherwise have both directions",
-        "were kept as they are; the graph's add_reverse: missing completes them",
-    ),
-    "index_gaps": ("gaps in the index", "do no harm: tables number their rows themselves"),
     "nodes_with_two_names": ("nodes with two names", "have the first one that is not blank"),
     "nodes_with_two_sources": ("nodes with two sources", "have the first one that is not blank"),
     "nodes_without_name": ("nodes without a name", "are shown by their id"),
@@ -37,8 +31,6 @@ _PROBLEMS = {
     "times_of_another_unit": ("times of another unit than most", "were told by their size"),
 }
 """What a count is of, and a remark for the notes."""
-UNUSUAL = {name: words for name, (words, _) in _PROBLEMS.items()}
-"""What ``strict`` refuses."""
 
 _SENTENCES = {
     "negated_rows": "{} rows say that a link does not hold (negated, NOT, deprecated or of a deprecated node) and were left "
@@ -46,6 +38,7 @@ _SENTENCES = {
     "withdrawn_nodes": "{} nodes are deprecated, obsolete, retracted or withdrawn and were left out; keep_negated: true "
     "keeps them",
     "unsure_rows": "{} rows are below min_confidence and were left out",
+    "padded_ids": "{} ids and relations have white space around them; it was taken off",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
 }
 
@@ -59,9 +52,6 @@ def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
     if counts.get("nodes_left_out"):
         notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
-    if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
-        number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
-        notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
     return notes
 
 
@@ -88,13 +78,11 @@ def _numbered(known: Catalogue) -> str:
     return ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
 
 
-def listed_notes(settings: GraphFilesSettings, known: Catalogue) -> dict[str, str]:
+def listed_notes(known: Catalogue) -> dict[str, str]:
     """What the counts about node files are said as."""
-    how = {"rarest": "each has the one of fewest nodes", "first": "each has the first", "last": "each has the last"}
-    rule = how.get(settings.type_rule, "they are joined")
     return {
-        "nodes_of_several_types": f"{{}} nodes have several types; {rule} (type_rule): {_numbered(known)}",
-        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {settings.missing_type} (missing_type)",
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {_numbered(known)}",
+        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
         "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
         "nodes_without_a_row": "{} nodes are in edges and in no node file",
         "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",

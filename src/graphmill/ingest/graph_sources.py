@@ -1,4 +1,4 @@
-"""Settings of the formats of graphs, and reading the rows of their files: nodes in full, edges block by block."""
+"""Reads the rows of the files of graphs: nodes in full, edges block by block."""
 
 from __future__ import annotations
 
@@ -12,33 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, Listed
 from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.kg_assemble import EdgeRows
 from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
-from graphmill.ingest.rejects import KEEP_NEGATED, Reading, Reject, max_rejects_setting
+from graphmill.ingest.rejects import Reading, Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGE_NUMBERS, MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import NO_TIME_THERE, parse_time
-from graphmill.settings import Settings, setting
 
 _SHOWN_COLUMNS = 8
-
-
-class GraphFilesSettings(Settings):
-    """Settings for combining nodes and edges of several files into one graph."""
-
-    type_rule: TypeRule = setting(
-        "rarest",
-        "which type a node with several types gets: rarest: the one with the fewest nodes (the most specific); "
-        "first; last; joined: a new type for each combination",
-    )
-    missing_type: str = setting("node", "the type of nodes for which no file has a type", min_length=1)
-    strict: bool = setting(False, "refuse the files if a row is rejected or anything unusual is found")
-    keep_negated: bool = KEEP_NEGATED
-    max_rejects: int = max_rejects_setting("the files as soon as")
 
 
 @dataclass
@@ -47,13 +32,15 @@ class GraphReading(Reading):
 
     ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``, as are
     withdrawn nodes and their links. ``unsure``:
-    number of rows below a source's ``min_confidence``, which are left out. ``unread``: the columns of each file that were
+    number of rows below a source's ``min_confidence``, which are left out. ``padded``: number of ids and relations that had
+    white space around them. ``unread``: the columns of each file that were
     skipped.
     """
 
     keep_negated: bool = False
     negated: int = 0
     unsure: int = 0
+    padded: int = 0
     unread: dict[str, list[str]] = field(default_factory=dict)
 
     def unread_note(self) -> list[str]:
@@ -98,16 +85,17 @@ class GraphReading(Reading):
         texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
         return Listed(file.name, source.space or source.constant, **texts)
 
-    def edges(self, source: EdgeSource, known: Catalogue, missing: str) -> Iterator[tuple[pa.Table, EdgeRows]]:
-        """The blocks of an edge file. ``known``: nodes with their types; ``missing``: the type of an end without one."""
+    def edges(self, source: EdgeSource, known: Catalogue) -> Iterator[tuple[pa.Table, EdgeRows]]:
+        """The blocks of an edge file. ``known``: nodes with their types."""
         with self._opened(source) as file:
             if not self.keep_negated:
                 source = replace(source, negated=self._negations(source, file, _NEGATED))
             for (negated, unsure, (mentions, rows, wrong)), refused in file.blocks(
-                source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known, missing)
+                source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known)
             ):
                 self.negated += negated
                 self.unsure += unsure
+                self.padded += rows.padded
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.keep_notes(file.name, file.notes)
@@ -121,7 +109,7 @@ class GraphReading(Reading):
         return tuple(free if not source.header and isinstance(source, EdgeSource) else names)
 
     def _digest(
-        self, block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
+        self, block: RowBlock, source: EdgeSource, known: Catalogue
     ) -> tuple[int, int, tuple[pa.Table, EdgeRows, list[Reject]]]:
         gone = np.zeros(block.table.num_rows, bool)
         if not self.keep_negated:
@@ -131,18 +119,13 @@ class GraphReading(Reading):
         if source.confidence and source.min_confidence:
             unsure = _numbers(kept.table, source.confidence)[0] < source.min_confidence
             kept = kept.rows(~unsure)
-        return int(gone.sum()), int(unsure.sum()), edge_rows(kept, source, known, missing)
+        return int(gone.sum()), int(unsure.sum()), edge_rows(kept, source, known)
 
 
 def require_confidence(sources: Sequence[EdgeSource], file: str) -> None:
     """Raise :class:`InputError` for a ``min_confidence`` where no file has a column of confidence."""
     if any(source.min_confidence for source in sources) and not any(source.confidence for source in sources):
         raise InputError(f"{file}: min_confidence needs a column of confidence; name it in columns.confidence")
-
-
-def numbers_of_edges(sources: Sequence[EdgeSource]) -> list[str]:
-    """Which of :data:`graphmill.ingest.tables.EDGE_NUMBERS` some file has."""
-    return [name for name in EDGE_NUMBERS if any(getattr(source, name) for source in sources)]
 
 
 def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -223,9 +206,7 @@ def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
     return pa.table([*columns, pa.array(_negated_rows(block.table, source.negated))], _NODE_ROWS)
 
 
-def edge_rows(
-    block: RowBlock, source: EdgeSource, known: Catalogue, missing: str
-) -> tuple[pa.Table, EdgeRows, list[Reject]]:
+def edge_rows(block: RowBlock, source: EdgeSource, known: Catalogue) -> tuple[pa.Table, EdgeRows, list[Reject]]:
     """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end, a wrong time or a wrong
     number."""
     table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
@@ -235,7 +216,7 @@ def edge_rows(
         faulty.setdefault(place, reject)
     types = []
     for end in (source.head, source.tail):
-        of_end, ambiguous = _types(table, end, known, missing)
+        of_end, ambiguous = _types(table, end, known)
         types.append(of_end)
         for row in ambiguous.tolist():
             reason, value = "nodes of several types have this id; name the type of this end", table[end.id][row].as_py()
@@ -312,16 +293,16 @@ def _unlisted(table: pa.Table, block: RowBlock, source: EdgeSource, known: Catal
             yield row, Reject(int(block.lines[row]), name, f"is not in {file}", text[:MAX_SHOWN])
 
 
-def _types(table: pa.Table, end: EdgeEnd, known: Catalogue, missing: str) -> tuple[pa.StringArray, np.ndarray]:
+def _types(table: pa.Table, end: EdgeEnd, known: Catalogue) -> tuple[pa.StringArray, np.ndarray]:
     """The type of the end of each row, and the rows whose id is that of nodes of several types.
 
-    The type is that of the listed node with this id; else the one that the row has, or ``missing``.
+    The type is that of the listed node with this id; else the one that the row has, or :data:`MISSING_TYPE`.
     """
     given = text_of(table, end.type, end.constant)
     if end.type and end.constant:
         given = pc.if_else(pc.equal(given, ""), end.constant, given)
     blank = np.asarray(pc.equal(given, ""), bool)
-    types = pc.if_else(pa.array(blank), missing, given) if blank.any() else given
+    types = pc.if_else(pa.array(blank), MISSING_TYPE, given) if blank.any() else given
     if not len(known):
         return types, np.zeros(0, np.int64)
     ids = text_of(table, end.id)

@@ -85,21 +85,14 @@ def count_interactions(
 ) -> dict[str, int]:
     """Counts legal but unusual interactions with a split."""
     pair = user * np.int64(num_items) + item
-    in_splits = np.unique(pair * 3 + split)
-    train = split == 0
-    users_met, items_met = (len(np.unique(numbers)) for numbers in (user, item))
     return {
         "interactions": len(user),
         "users": num_users,
         "items": num_items,
         **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
-        "duplicate_interactions": len(pair) - len(in_splits),
-        "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
-        # Only items with an interaction; numbers without one are counted as gaps.
-        "users_without_training": users_met - len(np.unique(user[train])),
-        "items_without_training": items_met - len(np.unique(item[train])),
-        "unused_user_numbers": num_users - users_met,
-        "unused_item_numbers": num_items - items_met,
+        "duplicate_interactions": len(pair) - len(np.unique(pair * 3 + split)),
+        "unused_user_numbers": num_users - len(np.unique(user)),
+        "unused_item_numbers": num_items - len(np.unique(item)),
     }
 
 
@@ -150,7 +143,7 @@ def interaction_tables(
     ``rows``: number of rows of the file, for the counts. ``ordered`` False: the order of the file has no meaning, and
     there are no positions.
 
-    Raises :class:`InputError` if nothing is left, and with ``strict`` for a reject or anything unusual.
+    Raises :class:`InputError` if nothing is left.
     """
     import pandas as pd
 
@@ -169,7 +162,7 @@ def interaction_tables(
     repeat = np.asarray(pair.groupby(pair).cumcount())
     counts = {
         "rows": rows,
-        "rejected_rows": len(reading.rejects),
+        "rejected_rows": reading.refused,
         "interactions": len(interactions.user),
         "users": len(interactions.users),
         "items": len(interactions.items),
@@ -177,7 +170,6 @@ def interaction_tables(
         "dropped_by_k_core": before - len(interactions.user),
         **_oddities(interactions, order, repeat),
     }
-    reading.require_usual(counts, UNUSUAL)
     return IngestResult(
         nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
         edges=_edges(interactions, order, repeat, ordered=ordered),
@@ -223,14 +215,6 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
     return counts
 
 
-UNUSUAL = {
-    "rejected_rows": "rejected rows",
-    "duplicate_rows": "rows that repeat a user, item and time",
-    "times_of_another_unit": "rows with a time of another unit",
-    "duplicate_interactions": "repeated pairs of user and item",
-    "pairs_in_two_splits": "pairs of user and item that are repeated in another split",
-}
-"""What ``strict`` refuses."""
 SENTENCES = {
     "rejected_rows": "{} rows cannot be used; see the rejects",
     "dropped_by_k_core": "{} interactions of rare users and items were left out (k_core)",
@@ -240,9 +224,6 @@ SENTENCES = {
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
     "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
     "duplicate_interactions": "{} interactions repeat a user and item of the same split; the graph has each once",
-    "pairs_in_two_splits": "{} pairs of user and item are in more than one split; what is in training is not held out",
-    "users_without_training": "{} users are never in training, only held out; they are not evaluated nor recommended to",
-    "items_without_training": "{} items are never in training, only held out; they are ranked all the same",
     "unused_user_numbers": "{} user numbers have no interaction",
     "unused_item_numbers": "{} item numbers have no interaction (gaps); they are items all the same, for their features",
 }

@@ -39,7 +39,7 @@ from graphmill.ingest.names import (
     without_blanks,
 )
 from graphmill.ingest.probe import Probe
-from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sentences
+from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
@@ -96,10 +96,6 @@ class InteractionSettings(Settings):
         "keep only users and items with at least this many interactions, and repeat until all have them; 0: keep all",
         ge=0,
     )
-    strict: bool = setting(
-        False, "refuse the file if a row is rejected or a combination of user, item and time is repeated"
-    )
-    max_rejects: int = max_rejects_setting("the file as soon as")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
@@ -115,8 +111,8 @@ class InteractionsCsvSettings(InteractionSettings):
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions, which have an order only if they have times.
 
-    Raises :class:`InputError` for a missing column, a file without usable rows, more than ``max_rejects`` unusable ones
-    or, with ``strict``, anything unusual; :class:`SettingsError` for ``min_weight`` without a weight column.
+    Raises :class:`InputError` for a missing column, a file without usable rows, and :class:`SettingsError`
+    for ``min_weight`` without a weight column.
     """
     settings = settings or InteractionsCsvSettings()
     named = [name for name in settings.columns.model_dump().values() if name]
@@ -147,12 +143,12 @@ def read_interactions(
     """The interactions of an open file. ``chosen``: role → column. ``ordered``: whether the order of rows of one time, or
     of all rows if there are no times, is that of the interactions.
 
-    Raises :class:`InputError` as :func:`~graphmill.ingest.interactions.interaction_tables` does and for too many rejects,
+    Raises :class:`InputError` as :func:`~graphmill.ingest.interactions.interaction_tables` does,
     and :class:`SettingsError` for ``min_weight`` without a weight column.
     """
-    reading = Reading(file.name, settings.strict, settings.max_rejects)
+    reading = Reading(file.name)
     whole, notes = read_roles(file, chosen, ("user", "item"), reading)
-    rows = whole.num_rows + len(reading.rejects)
+    rows = whole.num_rows + reading.refused
     chosen = {"weight" if role in ("disliking", "reaction") else role: name for role, name in chosen.items()}
     whole, light, weight_notes = positive(whole, chosen, settings.min_weight, file.name)
     times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
@@ -224,7 +220,7 @@ def read_roles(
     """All usable rows of the file by role: user, item, weight, split (float64), and second, nano and unit of the time.
 
     ``chosen``: role → column; a blank cell of a ``required`` role is a reject. Also returns sentences on what was mended.
-    Raises :class:`InputError` if there is no row, and for too many rejects.
+    Raises :class:`InputError` if there is no row.
     """
     wanted = tuple(
         Column(name, required=role in required, names=role in ("user", "item")) for role, name in chosen.items()

@@ -5,7 +5,7 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.column_maps import EdgeEnd
+from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
@@ -67,30 +67,27 @@ class Assembled:
 class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
-    ``indexed``: nodes have an index; ``timed``: some edges have a time; ``split``: files have a split. ``relations``: the
-    first relations, in their order. ``numbers``: weight and confidence, if some edges have them; ``evidence``: some have
-    texts.
+    ``sources``: the column maps of the files, which say what edges have: a time, a split, numbers, texts, and whether nodes
+    have an index. ``relations``: the first relations, in their order.
     """
 
-    def __init__(
-        self,
-        *,
-        indexed: bool = False,
-        timed: bool = False,
-        split: bool = False,
-        relations: Iterable[str] = (),
-        numbers: Iterable[str] = (),
-        evidence: bool = False,
-    ) -> None:
-        self._nodes, self._indexed, self._timed = NodeTable(indexed=indexed), indexed, timed
+    def __init__(self, sources: Sequence[EdgeSource] = (), relations: Iterable[str] = ()) -> None:
+        has = {
+            name: any(getattr(source, name) for source in sources) for name in ("timestamp", *EDGE_NUMBERS, EVIDENCE)
+        }
+        self._sources, self._timed = sources, has["timestamp"]
+        self._indexed = any(source.head.index for source in sources)
+        self._nodes = NodeTable(indexed=self._indexed)
         kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
-        kinds |= {"line": np.int64} if indexed else {}
-        kinds |= {"timestamp": np.int64, "unit": np.uint8} if timed else {}
-        kinds |= {"split": np.uint8} if split else {}
-        kinds |= dict.fromkeys(numbers, np.float32) | ({EVIDENCE: np.int32} if evidence else {})
+        kinds |= {"line": np.int64} if self._indexed else {}
+        kinds |= {"timestamp": np.int64, "unit": np.uint8} if self._timed else {}
+        kinds |= {"split": np.uint8} if any(source.split is not None for source in sources) else {}
+        kinds |= {name: np.float32 for name in EDGE_NUMBERS if has[name]} | (
+            {EVIDENCE: np.int32} if has[EVIDENCE] else {}
+        )
         self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
-        self._names |= {EVIDENCE: {"": 0}} if evidence else {}
+        self._names |= {EVIDENCE: {"": 0}} if has[EVIDENCE] else {}
         self._pending: list[pa.Table] = []
         self._rows: list[EdgeRows] = []
 
@@ -125,17 +122,16 @@ class Assembly:
         self._rows = []
         pa.default_memory_pool().release_unused()
 
-    def finish(self, head: EdgeEnd | None = None, tail: EdgeEnd | None = None) -> Assembled:
+    def finish(self) -> Assembled:
         """The tables, with nodes by index if the file has one, else in the order of their first appearance.
 
-        ``head`` and ``tail``: the columns of the ends, for the rejects of rows whose index means another node than at
-        its first appearance.
+        A row whose index means another node than at its first appearance is a reject.
         """
         self._settle()
         columns = {name: column.finish() for name, column in self._columns.items()}
         nodes, rejects = self._nodes.mentions, list[Reject]()
-        if self._indexed and head and tail:
-            nodes, columns, rejects = _by_index(nodes, columns, head, tail)
+        if self._indexed:
+            nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
         times = None
         if self._timed:
             times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])

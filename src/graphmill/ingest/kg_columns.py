@@ -3,7 +3,7 @@
 from pydantic import field_validator, model_validator
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE, max_rejects_setting
+from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE
 from graphmill.settings import Settings, setting
 
 _PARTS = ("index", "id", "type", "name", "source")
@@ -109,7 +109,5 @@ class KgCsvSettings(Settings):
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     keep_negated: bool = KEEP_NEGATED
     min_confidence: float = MIN_CONFIDENCE
-    strict: bool = setting(False, "refuse the file if a row is rejected or anything unusual is found")
-    max_rejects: int = max_rejects_setting("the file as soon as")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)

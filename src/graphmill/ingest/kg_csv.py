@@ -13,14 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import catalogue_of
 from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, Guess
-from graphmill.ingest.graph_files import finished
-from graphmill.ingest.graph_sources import GraphReading, numbers_of_edges, require_confidence
+from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings
 from graphmill.ingest.kg_guess import guess_columns, parts_of
 from graphmill.ingest.row_files import RowFile
@@ -32,26 +29,12 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 
     Raises :class:`InputError` if the file as a whole cannot be used: it is missing, empty or truncated, a mapped column
-    is missing, no row is usable, more than ``max_rejects`` rows are not, or ``strict`` is set and anything is unusual.
+    is missing, or no row is usable.
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
     source = replace(source, min_confidence=settings.min_confidence)
-    require_confidence([source], path_text(path))
-    indexed, nowhere = bool(source.head.index), catalogue_of([], "", "first", "")
-    reading = GraphReading(path_text(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
-    assembly = Assembly(
-        indexed=indexed,
-        timed=bool(source.timestamp),
-        numbers=numbers_of_edges([source]),
-        evidence=bool(source.evidence),
-    )
-    for block in reading.edges(source, nowhere, ""):
-        assembly.add(*block)
-    made = assembly.finish(source.head, source.tail)
-    reading.refuse(reading.name, made.rejects)
-    named = bool(source.head.name or source.tail.name)
-    return finished(reading, made, nowhere, {}, named=named, indexed=indexed, limit_nodes=settings.limit_nodes)
+    return read_graph(path_text(path), [source], keep_negated=settings.keep_negated, limit_nodes=settings.limit_nodes)
 
 
 def guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:

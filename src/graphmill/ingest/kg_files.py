@@ -24,12 +24,11 @@ from graphmill.ingest.files import path_text, within
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, Guess, Preview, no_columns, table_preview
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.graph_sources import GraphFilesSettings, require_confidence
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
 from graphmill.ingest.names import first_named
-from graphmill.ingest.rejects import MIN_CONFIDENCE
+from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings, parse, setting
@@ -52,42 +51,43 @@ _LABEL_MARKS = ";:"
 """Separators of Neo4j's labels."""
 
 
-class EdgeFile(Settings):
-    """One edge file."""
+class TableFile(Settings):
+    """One file of a folder."""
 
     file: str = setting("", "path of the file within the folder")
-    relation: str = setting("", "one relation for all rows, such as treats")
-    head_type: str = setting("", "one node type for all heads; empty: the type of the node with this id")
-    tail_type: str = setting("", "one node type for all tails; empty: the type of the node with this id")
-    columns: EdgeColumns = setting(EdgeColumns(), "column map")
     delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
     header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
-class NodeFile(Settings):
+class EdgeFile(TableFile):
+    """One edge file."""
+
+    relation: str = setting("", "one relation for all rows, such as treats")
+    head_type: str = setting("", "one node type for all heads; empty: the type of the node with this id")
+    tail_type: str = setting("", "one node type for all tails; empty: the type of the node with this id")
+    columns: EdgeColumns = setting(EdgeColumns(), "column map")
+
+
+class NodeFile(TableFile):
     """One node file."""
 
-    file: str = setting("", "path of the file within the folder")
     type: str = setting("", "one node type for all rows")
     space: str = setting("", "the name by which edge files mean its ids, as head_type or tail_type, if not by the type")
     id_column: str = setting("id", "column with the id")
     type_column: str = setting("", "column with the type, or several types")
     name_column: str = setting("", "column with the name; empty: the id")
     source_column: str = setting("", "column with the vocabulary from which the id comes")
-    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
-
-    _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
-class KgFilesSettings(GraphFilesSettings):
+class KgFilesSettings(Settings):
     """How a ``kg_files`` source is read."""
 
     edges: list[EdgeFile] = setting([], "the edge files; without any, edge and node files are found by their headers")
     nodes: list[NodeFile] = setting([], "the node files; without any, the nodes are those of the edges")
     type_separator: str = setting("|", "characters that separate several types of a node")
+    keep_negated: bool = KEEP_NEGATED
     min_confidence: float = MIN_CONFIDENCE
 
     @model_validator(mode="after")
@@ -145,11 +145,10 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings | None = None) -> 
         names = set(Candidate(source.path).columns) if not nodes and not source.head.type else set()
         if {"subject", "object", "subject_category", "object_category"} <= names:
             ends += [NodeSource(source.path, end, f"{end}_category") for end in ("subject", "object")]
-    require_confidence(edges, path_text(path))
     try:
         return read_graph(
-            path_text(path), full, nodes or ends, edges, separators=full.type_separator, prefix=PREFIX,
-            listed_first=not ends,
+            path_text(path), edges, nodes or ends, keep_negated=full.keep_negated, separators=full.type_separator,
+            prefix=PREFIX, listed_first=not ends,
         )  # fmt: skip
     except InputError as error:
         used = {file.file for file in full.edges} | {file.file for file in full.nodes}

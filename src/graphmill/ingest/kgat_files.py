@@ -26,7 +26,6 @@ from graphmill.ingest.interactions import (
     ITEM,
     SENTENCES,
     SPLITS,
-    UNUSUAL,
     USER,
     Ids,
     count_interactions,
@@ -35,7 +34,7 @@ from graphmill.ingest.interactions import (
     node_table,
     numbers,
 )
-from graphmill.ingest.rejects import Reading, Reject, max_rejects_setting, sentences
+from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import Settings, setting
@@ -60,8 +59,6 @@ class KgatFilesSettings(Settings):
     part: Literal["all", "knowledge"] = setting(
         "all", "what to read: interactions and knowledge, or knowledge alone, which adds facts to another source"
     )
-    strict: bool = setting(False, "refuse the data set if an entry is rejected or a pair is repeated")
-    max_rejects: int = max_rejects_setting("the data set if", "entries")
 
 
 def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
@@ -92,12 +89,11 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
 
     Names of nodes and relations are the lists' ``org_id``, else their numbers.
 
-    Raises :class:`InputError` for a missing file, a list that cannot be used, too many rejects, nothing usable and, with
-    ``strict``, for any reject or repeated pair.
+    Raises :class:`InputError` for a missing file, a list that cannot be used, and if nothing is usable.
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    reading = Reading(path_text(path), settings.strict, settings.max_rejects)
+    reading = Reading(path_text(path))
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
     facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
@@ -126,8 +122,8 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
-        "rows": len(user) + len(facts) + len(reading.rejects),
-        "rejected_rows": len(reading.rejects),
+        "rows": len(user) + len(facts) + reading.refused,
+        "rejected_rows": reading.refused,
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
         "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), named)),
@@ -136,7 +132,6 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
         "items_without_facts": num_items - len(np.unique(unique[:, [0, 2]][unique[:, [0, 2]] < num_items])),
     }
-    reading.require_usual(counts, UNUSUAL)
     # A number that is not in a list is its own name.
     names = {
         r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()

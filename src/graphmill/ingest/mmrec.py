@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,6 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import (
     ITEM,
     SENTENCES,
-    UNUSUAL,
     USER,
     Ids,
     as_numbers,
@@ -34,7 +32,7 @@ from graphmill.ingest.interactions import (
 )
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
-from graphmill.ingest.rejects import Reading, max_rejects_setting, sentences
+from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult, feature_key, feature_table
 from graphmill.settings import Settings, setting
@@ -52,14 +50,7 @@ class MmrecSettings(Settings):
         "matrices of item features as name=file, in the folder of the interactions; auto: every *_feat*.npy there, "
         "named by the part of the file name before _feat; none: read no features",
     )
-    ids: Literal["auto", "numbers", "names"] = setting(
-        "auto",
-        "numbers: items are 0 to the largest number, also those without interactions; names: items are the ids that "
-        "occur; auto: numbers if all ids are numbers without large gaps",
-    )
     min_weight: float = MIN_WEIGHT
-    strict: bool = setting(False, "refuse the file if a row is rejected or a pair is repeated")
-    max_rejects: int = max_rejects_setting("the file as soon as")
 
 
 def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
@@ -77,30 +68,29 @@ def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict
 def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> IngestResult:
     """Read users, items, interactions with their split, and item features under ``item::<name>``.
 
-    Raises :class:`InputError` for a missing column, a file without usable rows, too many rejects, a matrix that does
-    not have one row per item or has values that are not finite and, with ``strict``, for any reject or repeated pair.
+    Raises :class:`InputError` for a missing column, a file without usable rows, and a matrix that does
+    not have one row per item or has values that are not finite.
     """
     settings = settings or MmrecSettings()
     files = mmrec_files(path, settings)
     with RowFile(files.pop("interactions"), "\t") as file:
         name = file.name
-        reading = Reading(name, settings.strict, settings.max_rejects)
+        reading = Reading(name)
         chosen = _choose(file.names, name)
         table, mended = read_roles(file, chosen, ("user", "item", "split"), reading)
         file_notes = [*file.notes, *mended]
     if not table.num_rows:
         raise InputError(f"{name} has no usable interaction{reading.first_reject}")
-    rows = table.num_rows + len(reading.rejects)
+    rows = table.num_rows + reading.refused
     # Items that nobody likes are items all the same: they have a row in the matrices.
-    users, user = _numbered(table["user"], settings.ids, f"{name}: user")
-    items, item = _numbered(table["item"], settings.ids, f"{name}: item")
+    users, user = _numbered(table["user"])
+    items, item = _numbered(table["item"])
     table = table.append_column("user_number", pa.array(user)).append_column("item_number", pa.array(item))
     table, light, weight_notes = positive(table, chosen, settings.min_weight, name)
     user, item = (table[f"{role}_number"].to_numpy() for role in ("user", "item"))
     split = table["split"].to_numpy().astype(np.uint8)
-    counts = {"rows": rows, "rejected_rows": len(reading.rejects), "below_min_weight": light.num_rows}
+    counts = {"rows": rows, "rejected_rows": reading.refused, "below_min_weight": light.num_rows}
     counts |= count_interactions(user, item, split, len(users), len(items))
-    reading.require_usual(counts, UNUSUAL)
     features = {
         feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
     }
@@ -155,17 +145,14 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     return choose_columns(names, InteractionColumns(timestamp="none"), file) | {"split": split}
 
 
-def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
-    """The ids in order, and each row's number."""
+def _numbered(column: pa.ChunkedArray) -> tuple[Ids, np.ndarray]:
+    """The ids in order, and each row's number. Ids that are numbers without large gaps are all from 0 to the largest, also
+    those without interactions."""
     plain = column.combine_chunks().cast(pa.string()).dictionary_encode()
     codes = plain.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    values = None if how == "names" else as_numbers(plain.dictionary)
+    values = as_numbers(plain.dictionary)
     if values is not None:
         return numbers(int(values.max()) + 1), values[codes]
-    if how == "numbers":
-        raise InputError(
-            f"{what} ids are not whole numbers from 0 without large gaps, as ids: numbers expects; use ids: names"
-        )
     return Ids(plain.dictionary), codes
 
 

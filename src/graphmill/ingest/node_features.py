@@ -52,7 +52,6 @@ class NodeFeatureSettings(Settings):
     delimiter: str = setting(
         "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
     )
-    strict: bool = setting(False, "refuse the file if a row is rejected or a node has no features")
 
     @field_validator("node_type")
     @classmethod
@@ -107,11 +106,6 @@ def read_node_features(
         because = f"; the first on {rejects[0].place}" if rejects else ""
         because += "".join(f"; {each.repair}" for each in matches if each.repair)
         raise InputError(f"{file} has no usable row for nodes of type '{kind}'{because}")
-    if settings.strict and (rejects or counts["nodes_without_features"]):
-        raise InputError(
-            f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
-            f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
-        )
     refused = reject_table((file, reject) for reject in rejects)
     features = {feature_key(kind, settings.name): feature_table(node, values)}
     return IngestResult(

@@ -17,19 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, places_in
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, Listed, catalogue_of, places_in
 from graphmill.ingest.files import lines_of, path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, lines_preview
 from graphmill.ingest.graph_files import finished
-from graphmill.ingest.graph_notes import listed_notes
-from graphmill.ingest.graph_sources import GraphFilesSettings, GraphReading, is_withdrawn
+from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
 from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rejects import KEEP_NEGATED, Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.settings import setting
+from graphmill.settings import Settings
 
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _LABELS = (
@@ -64,13 +63,11 @@ _BLOCK_LINES = 1 << 17
 _COLUMNS = ("subject", "predicate", "object")
 
 
-class NTriplesSettings(GraphFilesSettings):
-    """How an ``ntriples`` source is read."""
+class NTriplesSettings(Settings):
+    """How an ``ntriples`` source is read. Relations and types are shortened to the part of the IRI after the last # or /,
+    where the short names stay distinct."""
 
-    short_names: bool = setting(
-        True,
-        "shorten relations and types to the part of the IRI after the last # or /, if the short names stay distinct",
-    )
+    keep_negated: bool = KEEP_NEGATED
 
 
 @guarded
@@ -80,7 +77,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     Raises :class:`InputError` if it cannot be read, or if no statement joins two nodes.
     """
     settings = settings or NTriplesSettings()
-    reading = GraphReading(path_text(path), settings.strict, settings.max_rejects, keep_negated=settings.keep_negated)
+    reading = GraphReading(path_text(path), keep_negated=settings.keep_negated)
     assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
@@ -123,16 +120,14 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
-    short, names = (_short(iris) if settings.short_names else {} for iris in ({kind for _, kind in types}, predicates))
+    short, names = (_short(iris) for iris in ({kind for _, kind in types}, predicates))
     if long := [iri for iri, name in (short | names).items() if iri == name and re.search(r"[#/]", iri)]:
         reading.notes.append(
             f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
         )
-    known = catalogue_of(
-        _listed(reading.name, types, labels, short, withdrawn), "", settings.type_rule, settings.missing_type
-    )
-    made = _typed(made, known, settings.missing_type, [names.get(iri, iri) for iri in predicates])
-    return finished(reading, made, known, listed_notes(settings, known), listed_first=False)
+    known = catalogue_of(_listed(reading.name, types, labels, short, withdrawn))
+    made = _typed(made, known, [names.get(iri, iri) for iri in predicates])
+    return finished(reading, made, known, listed_first=False)
 
 
 def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, EdgeRows]:
@@ -143,10 +138,10 @@ def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, EdgeRows]:
     return mentions, EdgeRows(heads, tails, relation, relation, np.zeros(0, np.int64))
 
 
-def _typed(made: Assembled, known: Catalogue, missing: str, relations: list[str]) -> Assembled:
+def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled:
     """The tables with the types of nodes, and with the names of ``relations`` in place of their IRIs."""
     place = known.find(None, text_of(made.nodes, "id"))
-    types = pa.repeat(pa.scalar(missing, pa.string()), len(place))
+    types = pa.repeat(pa.scalar(MISSING_TYPE, pa.string()), len(place))
     if len(known):
         types = pc.if_else(pa.array(place >= 0), known.type.take(pa.array(np.maximum(place, 0))), types)
     nodes = made.nodes.set_column(2, made.nodes.schema.field(2), types.dictionary_encode())

@@ -1,4 +1,4 @@
-"""Counts what is unusual but valid in edges and nodes. Readers report it; with ``strict`` they refuse it."""
+"""Counts what is unusual but valid in edges and nodes. Readers report it."""
 
 import re
 import unicodedata
@@ -12,71 +12,34 @@ import pyarrow.compute as pc
 from graphmill.ingest.disk import in_buckets
 
 
-@dataclass(frozen=True)
-class EdgeOddities:
-    """Counts over the edges of one file.
+def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> dict[str, int]:
+    """``duplicate_rows``: rows with the (relation, head, tail) of an earlier row; ``self_loops``: rows with head = tail.
 
-    ``duplicate_rows``: rows with the (relation, head, tail) of an earlier row. ``self_loops``: rows with head = tail.
-    ``pairs``: distinct (relation, unordered pair of different nodes). ``one_directional_pairs``: pairs written in only
-    one direction. ``half_reversed_pairs``: the one-directional pairs in relations with most pairs written in both
-    directions. There the reverse was probably forgotten, whereas a relation with only one direction is simply directed.
+    The edges are three int32 arrays; ``nodes`` is the number of nodes. It sorts one 64-bit key a row, relation by relation.
+    Many rows are processed in parts, each with all rows of its heads.
     """
-
-    duplicate_rows: int = 0
-    self_loops: int = 0
-    pairs: int = 0
-    one_directional_pairs: int = 0
-    half_reversed_pairs: int = 0
-
-
-def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> EdgeOddities:
-    """Count over edges given as three int32 arrays; ``nodes`` is the number of nodes.
-
-    It sorts one 64-bit key per row, relation by relation: 2 · nodes² < 2⁶³ holds for all int32 node numbers. Many rows
-    are processed in parts, each with all rows of its pairs.
-    """
-    totals = np.zeros((int(relation.max(initial=-1)) + 1, 4), np.int64)
-    smaller = lambda part: np.minimum(head[part], tail[part])  # noqa: E731
-    for r, h, t in in_buckets(len(relation), smaller, relation, head, tail):
-        order = np.argsort(r.astype(np.uint16) if len(totals) < 2**16 else r, kind="stable")
+    kinds = int(relation.max(initial=0)) + 1
+    duplicates = loops = 0
+    for r, h, t in in_buckets(len(relation), lambda part: head[part], relation, head, tail):
+        loops += int(np.count_nonzero(h == t))
+        order = np.argsort(r.astype(np.uint16) if kinds < 2**16 else r, kind="stable")
         starts = np.flatnonzero(np.diff(r[order], prepend=-1))
         for rows in np.split(order, starts[1:]):
-            if len(rows):
-                totals[r[rows[0]]] += _of_one_relation(h[rows], t[rows], nodes)
-    duplicates, loops, pairs, one_way = totals.sum(axis=0).tolist()
-    mostly_both = 2 * totals[:, 3] < totals[:, 2]
-    return EdgeOddities(duplicates, loops, pairs, one_way, int(totals[mostly_both, 3].sum()))
-
-
-def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[int, int, int, int]:
-    low, high = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
-    low *= nodes
-    low += high
-    low <<= 1
-    low += head > tail
-    key = np.sort(low)
-    distinct = key[np.flatnonzero(np.diff(key, prepend=-1))]
-    loops = int(np.count_nonzero(head == tail))
-    pair = distinct >> 1
-    directions = len(pair)
-    pairs = int(np.count_nonzero(np.diff(pair, prepend=-1)))
-    # A self loop has one direction and is not a pair.
-    distinct_loops = int(np.count_nonzero(pair // max(nodes, 1) == pair % max(nodes, 1))) if loops else 0
-    directions, pairs = directions - distinct_loops, pairs - distinct_loops
-    return len(key) - len(distinct), loops, pairs, 2 * pairs - directions
+            key = np.sort(h[rows].astype(np.int64) * nodes + t[rows])
+            duplicates += int(np.count_nonzero(key[1:] == key[:-1]))
+    return {"duplicate_rows": duplicates, "self_loops": loops}
 
 
 @dataclass(frozen=True)
 class NodeOddities:
     """Counts over the nodes of one file.
 
-    ``index_gaps``: numbers between the smallest and the largest index without a node. ``ids_in_two_types``: ids of
+    ``ids_in_two_types``: ids of
     nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
     with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
     from another one of their type only in their writing (:func:`one_writing`). ``ids_of_no_value``: NaN and the like.
     """
 
-    index_gaps: int = 0
     ids_in_two_types: int = 0
     ids_with_two_indices: int = 0
     spaced_ids: int = 0
@@ -106,19 +69,17 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def node_oddities(nodes: pa.Table, indexed: bool) -> NodeOddities:
-    """Count over a ``nodes`` table; ``indexed``: whether its ``index`` comes from the source."""
+def node_oddities(nodes: pa.Table) -> NodeOddities:
+    """Count over a ``nodes`` table."""
     if nodes.num_rows == 0:
         return NodeOddities()
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
     by_type = pa.table({"id": ids, "type": types.indices})
     distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
     several = distinct.group_by("id").aggregate([([], "count_all")])
-    index = nodes["index"].to_numpy()
     composed = pa.table({"id": one_writing(distinct["id"]), "type": distinct["type"]})
     composed = composed.group_by(["id", "type"]).aggregate([])
     return NodeOddities(
-        int(index.max()) - int(index.min()) + 1 - len(index) if indexed else 0,
         pc.sum(pc.greater(several["count_all"], 1)).as_py(),
         pc.sum(pc.greater(distinct["count_all"], 1)).as_py(),
         pc.sum(pc.not_equal(pc.utf8_trim_whitespace(ids), ids)).as_py(),

@@ -28,12 +28,6 @@ class Reject(NamedTuple):
         return f"line {self.line}{column}: {self.reason}"
 
 
-def max_rejects_setting(refused: str, rows: str = "rows") -> Any:
-    """The field ``max_rejects`` of a format's settings; ``refused``: what it refuses, and when."""
-    text = f"refuse {refused} more than this many {rows} cannot be used; 0: never"
-    return setting(100_000, text, ge=0, identity=False)
-
-
 KEEP_NEGATED: Any = setting(
     False,
     "keep statements and nodes that do not hold (any more): rows with a true negated, deprecated, obsolete, retracted or "
@@ -48,21 +42,22 @@ MIN_CONFIDENCE: Any = setting(
 """The field ``min_confidence`` of the settings of formats of graphs with columns of one's own."""
 
 
-_MOST_REFUSED = 0.1
+_MOST_SHARE = 0.1
+MOST_KEPT, MOST_REFUSED = 100_000, 10_000_000
+"""Rejects of a source that are kept, and after how many its reading ends: a small archive may hold any number of rows."""
 
 
 @dataclass
 class Reading:
     """The reading of one source, called ``name``: its rejects so far, with their files, and notes on its files.
 
-    ``max_rejects``: the most rejects before it is refused; 0: no limit. ``strict``: whether anything unusual is refused.
+    Of many rejects the first :data:`MOST_KEPT` are kept; ``refused`` is the number of all.
     """
 
     name: str
-    strict: bool = False
-    max_rejects: int = 0
     rejects: list[tuple[str, Reject]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    refused: int = 0
 
     @property
     def _first(self) -> str:
@@ -72,23 +67,18 @@ class Reading:
     @property
     def first_reject(self) -> str:
         """A half sentence with the number of rejects and the first; empty if there is none."""
-        return f"; {len(self.rejects):,} rows were rejected, the first {self._first}" if self.rejects else ""
+        return f"; {self.refused:,} rows were rejected, the first {self._first}" if self.rejects else ""
 
     def refuse(self, file: str, rejects: Iterable[Reject]) -> None:
-        """Keep rejects. Raises :class:`InputError` if there are too many."""
-        self.rejects += [(file, reject) for reject in sorted(rejects)]
-        most = self.max_rejects
-        if 0 < most < len(self.rejects):
+        """Count rejects, and keep them while there are few. Raises :class:`InputError` if there are :data:`MOST_REFUSED`."""
+        ordered = sorted(rejects)
+        self.refused += len(ordered)
+        self.rejects += [(file, reject) for reject in ordered[: MOST_KEPT - len(self.rejects)]]
+        if self.refused >= MOST_REFUSED:
             raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first {self._first}. "
-                "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
+                f"{self.name}: {self.refused:,} rows or more cannot be used; the first {self._first}. Check the format, the "
+                "delimiter and the column map"
             )
-
-    def require_usual(self, counts: Mapping[str, int], unusual: Mapping[str, str]) -> None:
-        """With ``strict``, raise :class:`InputError` for counts above 0. ``unusual``: what each count is of."""
-        present = [f"{counts[name]:,} {words}" for name, words in unusual.items() if counts.get(name)]
-        if self.strict and present:
-            raise InputError(f"{self.name}: strict is set, and there are {'; '.join(present)}{self.first_reject}")
 
     def keep_notes(self, file: str, notes: Iterable[str]) -> None:
         """Keep the ``notes`` on a file that was read, each once."""
@@ -109,7 +99,7 @@ def sentences(counts: Mapping[str, int], texts: Mapping[str, str]) -> list[str]:
 def checked_share(counts: Mapping[str, int], rejects: pa.Table, file: str) -> str:
     """Why a source of which more than a tenth of the rows is refused is not used; empty if fewer are."""
     rows, refused = counts.get("rows", 0), counts.get("rejected_rows", 0)
-    if refused <= _MOST_REFUSED * rows or not rejects.num_rows:
+    if refused <= _MOST_SHARE * rows or not rejects.num_rows:
         return ""
     first = rejects.slice(0, 1).to_pylist()[0]
     where = f"{first['file']}, line {first['line']}" + (f", column {first['column']}" if first["column"] else "")

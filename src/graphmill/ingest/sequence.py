@@ -30,7 +30,7 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
     Without timestamps the order of the file is each user's order. Raises :class:`InputError` if the file cannot be read
-    as this format, has more than ``max_rejects`` unusable rows or, with ``strict``, any oddity.
+    as this format.
     """
     settings = settings or SequenceSettings()
     with _opened(path, settings.delimiter) as file:

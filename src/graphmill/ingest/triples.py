@@ -11,28 +11,26 @@ later vector the wrong name.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of
+from graphmill.ingest.catalogue import Listed
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.disk import pieces
 from graphmill.ingest.files import COMMENTS, path_text
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, lines_preview
-from graphmill.ingest.graph_files import finished
-from graphmill.ingest.graph_sources import GraphReading
+from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import numbered_texts, require_once
 from graphmill.ingest.interactions import SPLITS
-from graphmill.ingest.kg_assemble import Assembly
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
 from graphmill.ingest.ntriples import is_statement
-from graphmill.ingest.oddities import edge_oddities
-from graphmill.ingest.rejects import KEEP_NEGATED, Reading, sentences
+from graphmill.ingest.rejects import KEEP_NEGATED
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import parse_time
@@ -42,28 +40,16 @@ COLUMNS = ("head", "relation", "tail")
 TIMED = (*COLUMNS, "time")
 """Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
 FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
-_UNUSUAL = {"rejected_rows": "rejected lines", "in_two_splits": "triples in more than one split"}
-"""What ``strict`` refuses."""
-_SENTENCES = {
-    "in_two_splits": "{} triples occur in more than one split: figures on held-out ones flatter the model",
-    "unseen_entities": "{} entities occur in valid or test and never in train: nothing can be learned of them",
-    "repeated_names": "{} entities share a name with another one: a name is no key",
-    "header_lines": "{} header lines (head, relation, tail) were skipped",
-    "padded_symbols": "{} symbols have white space around them; it was taken off",
-}
 
 
 class TriplesSettings(Settings):
     """How a ``triples`` source is read."""
 
     node_type: str = setting("entity", "The type of all nodes", min_length=1)
-    source: str = setting("", "The vocabulary (column source) of all nodes; empty = the directory's name")
     timed: bool = setting(
         False, "Lines have a fourth column with the time (a number or an ISO 8601 date), for split.method: by_time"
     )
     keep_negated: bool = KEEP_NEGATED
-    strict: bool = setting(False, "Refuse the data set if a line is rejected or a triple is in two splits")
-    max_rejects: int = setting(0, "Refuse the data set if more than this many lines cannot be used; 0 = no limit", ge=0)
 
 
 @guarded
@@ -71,50 +57,38 @@ def read_triples(path: str | Path, settings: TriplesSettings | None = None) -> I
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
     ``path`` is a directory whose files have their usual names, or the one file. Nodes are in the order of their numbers; an
-    entity of a dictionary is a node even if no triple uses it. Duplicates within a split are kept and counted; so are
-    triples in two splits (a leak) and self loops.
+    entity of a dictionary is a node even if no triple uses it. Duplicates within a split are kept and counted; so are self
+    loops.
 
-    Raises :class:`InputError` if a file is missing or not text, a dictionary is unusable, no line can be used, more
-    than ``max_rejects`` lines cannot be used, or, with ``strict``, anything was rejected or leaks.
+    Raises :class:`InputError` if a file is missing or not text, a dictionary is unusable, or no training line can be used.
     """
     settings = settings or TriplesSettings()
-    all_files = triples_files(path)
-    files = {split: all_files[split] for split in SPLITS if split in all_files}
-    name = path_text(path)
-    symbols, relations = (_symbols(all_files.get(role, "")) for role in ("entities", "relations"))
-    vocabulary = settings.source or Path(name).name or "triples"
-    known = _listed(symbols, all_files, settings.node_type, vocabulary)
-    reading = GraphReading(name, max_rejects=settings.max_rejects, keep_negated=settings.keep_negated)
-    assembly = Assembly(timed=settings.timed, split=len(files) > 1, relations=relations)
-    padded, headers, in_train = 0, 0, 0
-    for split, file in files.items():
-        source = _source(file, SPLITS.index(split), settings)
-        headers += source.header
-        if "entities" in all_files:
-            source = replace(source, listed_only=path_text(all_files["entities"]))
-        if "relations" in all_files:
-            source = replace(source, relations=(relations, path_text(all_files["relations"])))
-        for mentions, rows in reading.edges(source, known, settings.node_type):
-            assembly.add(mentions, rows if len(files) > 1 else replace(rows, split=None))
-            padded += rows.padded
-            in_train += len(rows.head) * (split == "train")
-    if not in_train:
-        raise InputError(
-            f"{path_text(files['train'])} has no usable line{reading.first_reject}{_time_hint(files['train'])}"
+    files = triples_files(path)
+    symbols, relations = (_symbols(files.get(role, "")) for role in ("entities", "relations"))
+    sources = [_source(files, split, settings, relations) for split in SPLITS if split in files]
+    listed = _listed(symbols, files, settings.node_type)
+    hint = "" if settings.timed else _time_hint(files["train"])
+    try:
+        result = read_graph(
+            path_text(path), sources, listed=listed, relations=relations, keep_negated=settings.keep_negated
         )
-    result = finished(reading, assembly.finish(), known, {})
-    if "names" in all_files and "entities" not in all_files:
-        result = replace(result, nodes=_renamed(result.nodes, _names(all_files["names"], result.nodes.num_rows)))
-    if not all_files.get("entities"):
-        result = replace(result, nodes=_sourced(result.nodes, vocabulary))
-    counts = _oddities(result) | {"header_lines": headers, "padded_symbols": padded}
-    if settings.strict:
-        Reading(name, True, 0, reading.rejects).require_usual(result.counts | counts, _UNUSUAL)
-    return replace(result, counts=result.counts | counts, notes=[*result.notes, *sentences(counts, _SENTENCES)])
+    except InputError as error:
+        raise InputError(f"{error}{hint}") from None
+    if len(sources) > 1 and not pc.any(pc.equal(result.edges["split"], 0)).as_py():
+        raise InputError(f"{path_text(files['train'])} has no usable line{hint}")
+    notes = [
+        f"{path_text(source.path)}: its first line is a header, and was skipped" for source in sources if source.header
+    ]
+    if "names" in files and not symbols:
+        notes.append(f"{FILES['names']} was not read: its numbers are those of {FILES['entities']}, which is missing")
+    return replace(result, notes=[*result.notes, *notes])
 
 
-def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSource:
+def _source(
+    files: Mapping[str, str | Path], split: str, settings: TriplesSettings, relations: Sequence[str]
+) -> EdgeSource:
     """The column map of one file, by its first line if that is a header."""
+    file = files[split]
     comment, first = _comment_and_line(Candidate(str(file)).lines)
     if is_statement(first):
         raise InputError(f"{path_text(file)} is N-Triples, not head<TAB>relation<TAB>tail: read it as format: ntriples")
@@ -124,8 +98,10 @@ def _source(file: str | Path, split: int, settings: TriplesSettings) -> EdgeSour
         names = tuple(COLUMNS[order.index(place)] for place in range(len(COLUMNS)))
     return EdgeSource(
         str(file), EdgeEnd("head", constant=settings.node_type), EdgeEnd("tail", constant=settings.node_type), "relation",
-        timestamp="time" if settings.timed else "", delimiter="\t", header=bool(heading), split=split, names=names,
-        quoted=False, trimmed=True,
+        timestamp="time" if settings.timed else "", delimiter="\t", header=bool(heading),
+        split=SPLITS.index(split) if {"valid", "test"} & set(files) else None, names=names, quoted=False, trimmed=True,
+        listed_only=path_text(files["entities"]) if "entities" in files else "",
+        relations=(relations, path_text(files["relations"])) if "relations" in files else None,
     )  # fmt: skip
 
 
@@ -161,27 +137,14 @@ def _header_order(line: str) -> list[int]:
     return []
 
 
-def _listed(symbols: list[str], files: dict[str, str | Path], kind: str, source: str) -> Catalogue:
+def _listed(symbols: list[str], files: Mapping[str, str | Path], kind: str) -> list[Listed]:
     """The entities of a dictionary, as listed nodes."""
     if not symbols:
-        return catalogue_of([], "", "first", kind)
+        return []
     labels = _names(files["names"], len(symbols)) if "names" in files else {}
-    ids = pa.array(symbols, pa.string())
-    types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, source))
+    types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, ""))
     names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
-    return catalogue_of([Listed(path_text(files["entities"]), kind, ids, types, names, sources)], "", "first", kind)
-
-
-def _renamed(nodes: pa.Table, labels: dict[int, str]) -> pa.Table:
-    names = nodes["name"].to_pylist()
-    for place, label in labels.items():
-        names[place] = label
-    return nodes.set_column(3, "name", pa.array(names, pa.string()))
-
-
-def _sourced(nodes: pa.Table, source: str) -> pa.Table:
-    column = pa.repeat(pa.scalar(source, pa.string()), nodes.num_rows).dictionary_encode()
-    return nodes.set_column(4, nodes.schema.field(4), column)
+    return [Listed(path_text(files["entities"]), kind, pa.array(symbols, pa.string()), types, names, sources)]
 
 
 def triples_files(path: str | Path, settings: TriplesSettings | None = None) -> dict[str, str | Path]:
@@ -246,33 +209,6 @@ def _names(file: str | Path, count: int) -> dict[int, str]:
             f"{count - 1})"
         )
     return dict(zip(index.tolist(), texts, strict=True))
-
-
-def _oddities(result: IngestResult) -> dict[str, int]:
-    """Counts of the splits, beyond those of every graph."""
-    edges, entities = result.edges, result.nodes.num_rows
-    head, tail = (edges[name].to_numpy() for name in ("head", "tail"))
-    relation = edges["relation"].chunk(0)
-    split = edges["split"].to_numpy() if "split" in edges.column_names else np.zeros(len(head), np.uint8)
-    seen, distinct = np.zeros((len(SPLITS), entities), bool), 0
-    for part in pieces(len(head), head, tail, split):
-        for ends in (head[part], tail[part]):
-            seen[split[part], ends] = True
-    sizes = [int(np.count_nonzero(split == number)) for number in range(len(SPLITS))]
-    if sizes[0] < len(head):
-        for number, size in enumerate(sizes):
-            mine = split == number
-            relations = relation.indices.to_numpy()[mine]
-            distinct += size - edge_oddities(relations, head[mine], tail[mine], entities).duplicate_rows
-    shared = distinct - (len(head) - result.counts["duplicate_rows"]) if distinct else 0
-    return {
-        "entities": entities,
-        "relations": len(relation.dictionary),
-        **dict(zip(SPLITS, sizes, strict=True)),
-        "in_two_splits": shared,
-        "unseen_entities": int((seen[1:].any(axis=0) & ~seen[0]).sum()),
-        "repeated_names": entities - len(result.nodes["name"].unique()),
-    }
 
 
 def _recognises(candidate: Candidate) -> int:
