@@ -1,4 +1,4 @@
-"""The influence analysis of a run: files with names, one triple by name, going on, and mistakes that it finds."""
+"""The influence analysis of a run: files with names, one triple by name, going on, and refusals."""
 
 import csv
 import json
@@ -9,7 +9,7 @@ import pytest
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.influence.results import CSV_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.train import train
 from graphmill.settings import parse
@@ -126,18 +126,6 @@ class TestSingleMode:
     def test_what_is_not_there_or_not_unique_is_refused(self, run_dir: str, tmp_path: Path, triple, sentence) -> None:
         with pytest.raises(InputError, match=sentence):
             trace_influence(run_dir, InfluenceSettings(mode="single", triple=triple), out=tmp_path)
-
-
-class TestSelfMode:
-    def test_every_training_triple_is_in_the_table_largest_first(self, run_dir: str, tmp_path: Path) -> None:
-        content = trace_influence(run_dir, InfluenceSettings(mode="self", top_k=5), out=tmp_path)
-        with (tmp_path / "self.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        values = [float(r["SelfInfluence"]) for r in rows]
-        assert tuple(rows[0]) == SELF_COLUMNS
-        assert len(rows) == 1493
-        assert values == sorted(values, reverse=True)
-        assert [r["self_influence"] for r in content["results"]] == values[:5]
 
 
 class TestRefusals:

@@ -227,8 +227,8 @@ def neighbors(
 @app.command(rich_help_panel=USE)
 def tracin(
     run: Annotated[Path, typer.Argument(help="Run directory of a system on triples (conve)")],
-    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as mode: self")] = "",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
+    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as top_k: 20")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as top_k=20")] = None,
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:

@@ -18,7 +18,6 @@ CSV_COLUMNS = (
     "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
     "TracInScore",
 )  # fmt: skip
-SELF_COLUMNS = (*CSV_COLUMNS[6:12], "SelfInfluence")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import numpy as np
 from graphmill.arrays import BROKEN
 from graphmill.atomic_files import replacing, writing
 from graphmill.errors import InputError, SettingsError, one_line
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
+from graphmill.influence.results import CSV_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
+from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
@@ -78,7 +78,6 @@ class _Analysis:
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
         self.store = CheckpointStore(restored.run.checkpoints)
         self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
-        self.request = Request(tuple(settings.layers), settings.batch_size)
         identity = {
             "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
             "fingerprint": restored.fingerprint,
@@ -88,8 +87,6 @@ class _Analysis:
         self.state_file = self.folder / f".done-{self.key}.json"
 
     def run(self) -> dict[str, Any]:
-        if self.settings.mode == "self":
-            return self._self()
         explained = self._explained()
         rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
         completed = self._finished(explained)
@@ -108,17 +105,6 @@ class _Analysis:
         self.state_file.unlink(missing_ok=True)
         return content
 
-    def _self(self) -> dict[str, Any]:
-        values = self_influence(self.system, self.checkpoints, self.train, self.request, poll=self.poll)
-        order = np.argsort(-values, kind="stable")
-        listed = order[: self.settings.top_k].tolist()
-        rows = [self.names.symbols(self.train[i], "train") | {"self_influence": float(values[i])} for i in listed]
-        content = self._head(0) | {"results": rows}
-        write_json(self.folder / "self.json", content)
-        cells = ([*self.names.cells(self.train[i]), repr(float(values[i]))] for i in order.tolist())
-        write_csv(self.folder / "self.csv", SELF_COLUMNS, cells)
-        return content
-
     def _explain(self, explained: np.ndarray, start: int) -> list[Explanation]:
         partial = self.folder / f".partial-{self.key}-{start}.npz"
         resumed: tuple[int, np.ndarray] | None = None
@@ -135,7 +121,7 @@ class _Analysis:
                 np.savez(part.file, done=completed, total=total)
             self.note(f"checkpoint {completed} of {len(self.checkpoints)} done")
 
-        what = (self.system, self.checkpoints, self.train, explained, self.request)
+        what = (self.system, self.checkpoints, self.train, explained, self.settings.batch_size)
         total = influence(*what, poll=self.poll, start=resumed, after=after)
         partial.unlink(missing_ok=True)
         result = []
