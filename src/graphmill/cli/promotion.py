@@ -118,8 +118,6 @@ def rollback(
         print_json(outcome)
     else:
         print(f"{store.label}: {outcome['version']} is live, {outcome['before']} was ({outcome['path']})")
-        if outcome["tracker"]:
-            print(f"note: the tracker was not told: {outcome['tracker']}", file=sys.stderr)
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -239,8 +237,6 @@ def _show_promotion(store: "Versions", outcome: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif outcome["problem"]:
         rows.append(["not compared", outcome["problem"]])
-    if outcome["tracker"]:
-        rows.append(["the tracker was not told", outcome["tracker"]])
     if outcome["removed"]:
         rows.append(["removed", ", ".join(outcome["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)
