@@ -1,4 +1,4 @@
-"""TracInCP over checkpoints: against per-example gradients, in both directions; going on."""
+"""TracInCP over checkpoints: against per-example gradients, in both directions."""
 
 from pathlib import Path
 
@@ -52,21 +52,6 @@ class TestInfluence:
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
         assert (found > 0).any()
         assert (found < 0).any()
-
-    def test_it_goes_on_after_a_checkpoint(self, setup, expected) -> None:
-        system, _, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        states: list[tuple[int, np.ndarray]] = []
-        influence(system, checkpoints, train, test, after=lambda done, total: states.append((done, total.copy())))
-        assert [done for done, _ in states] == [1, 2]
-        opened = []
-        watched = [
-            TracedCheckpoint(c.epoch, c.learning_rate, lambda c=c: opened.append(c.epoch) or c.open())
-            for c in checkpoints
-        ]
-        found = influence(system, watched, train, test, start=states[0])
-        assert opened == [1]
-        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
 
     def test_no_checkpoint_is_refused(self, setup) -> None:
         system = setup[0]

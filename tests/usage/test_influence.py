@@ -1,10 +1,9 @@
-"""The influence analysis of a run: files with names, one triple by name, going on, and refusals."""
+"""The influence analysis of a run: files with names, one triple by name, and refusals."""
 
 import csv
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from graphmill.errors import InputError, SettingsError
@@ -71,32 +70,6 @@ class TestTestMode:
         for left, right in zip(whole["results"], parts["results"], strict=True):
             for a, b in zip(left["top_influences"][:3], right["top_influences"][:3], strict=True):
                 assert a["influence"] == pytest.approx(b["influence"], rel=1e-4)
-
-    def test_an_interrupted_analysis_goes_on(self, run_dir: str, tmp_path: Path, monkeypatch) -> None:
-        settings = InfluenceSettings(max_test_triples=4, memory_budget="12KiB")  # two triples a pass
-        wanted = trace_influence(run_dir, settings, out=tmp_path / "whole")
-        original, calls = module.influence, []
-
-        def fails_in_the_second_pass(*args, after, **kwargs):
-            calls.append(kwargs["start"])
-
-            def tell(done: int, total: np.ndarray) -> None:
-                after(done, total)
-                if len(calls) == 2 and done == 2:
-                    raise KeyboardInterrupt
-
-            return original(*args, after=tell, **kwargs)
-
-        monkeypatch.setattr(module, "influence", fails_in_the_second_pass)
-        with pytest.raises(KeyboardInterrupt):
-            trace_influence(run_dir, settings, out=tmp_path / "cut")
-        monkeypatch.setattr(module, "influence", original)
-        notes: list[str] = []
-        found = trace_influence(run_dir, settings, out=tmp_path / "cut", note=notes.append)
-        assert "2 of 4 triples were explained before" in notes[0]
-        assert "going on after 2 of 3 checkpoints" in notes[1]
-        assert found["results"] == wanted["results"]
-        assert [p.name for p in (tmp_path / "cut").iterdir() if p.name.startswith(".")] == []
 
 
 class TestLosses:

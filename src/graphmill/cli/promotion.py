@@ -82,7 +82,7 @@ def promote(
 @app.command(rich_help_panel=USE)
 def export(
     what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    target: Annotated[str, typer.Argument(help="A file ending in .parquet, .csv or .npy")],
+    target: Annotated[str, typer.Argument(help="A file ending in .parquet or .csv")],
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:

@@ -232,7 +232,7 @@ def tracin(
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:
-    """Find the training triples for and against a prediction by TracIn. The same command resumes after a stop."""
+    """Find the training triples for and against a prediction by TracIn."""
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse

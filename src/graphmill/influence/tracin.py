@@ -38,21 +38,16 @@ def influence(
     batch_size: int = 1024,
     *,
     poll: Callable[[], None] = lambda: None,
-    start: tuple[int, np.ndarray] | None = None,
-    after: Callable[[int, np.ndarray], None] = lambda completed, total: None,
 ) -> np.ndarray:
     """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
 
-    ``batch_size``: labels differentiated at once. ``start`` is (number of checkpoints already summed, their sum), and
-    ``after`` is called with both after every checkpoint, so that an interrupted analysis can continue from there. Sums
-    are in the model's dtype.
+    ``batch_size``: labels differentiated at once. Sums are in the model's dtype.
     """
-    completed, total = start if start is not None else (0, None)
-    for number, checkpoint in enumerate(checkpoints[completed:], completed + 1):
+    total: np.ndarray | None = None
+    for checkpoint in checkpoints:
         result = _one_checkpoint(system, checkpoint.open(), train, explained, batch_size, poll)
         result *= checkpoint.learning_rate
         total = result if total is None else total + result
-        after(number, total)
     if total is None:
         raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")
     return total
