@@ -8,7 +8,6 @@ from pathlib import Path
 
 from graphmill.evaluation.health.checks import CHECKS
 from graphmill.evaluation.health.diagnosis import FAILURES
-from graphmill.evaluation.ranking.comparison import RATIO_CHECKS
 
 TABLES = {
     "failures": [
@@ -20,11 +19,6 @@ TABLES = {
         "| figure | meaning | bound (setting, default) | if it fails |",
         "|---|---|---|---|",
         *(check.line() for check in CHECKS),
-    ],
-    "ratios": [
-        "| verdict (each is a warning) | bound | meaning and remedy if it fails |",
-        "|---|---|---|",
-        *(check.line() for check in RATIO_CHECKS),
     ],
 }
 

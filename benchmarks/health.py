@@ -45,13 +45,9 @@ EXCLUDED = 1e-6
 FIGURES = {
     "norm_spread_max": "norm_spread",
     "mean_cosine_max": "mean_cosine",
-    "uniformity_max": "uniformity",
     "components_90_min": "components_90",
     "components_90_share_min": "components_90_share",
     "effective_rank_share_min": "effective_rank_share",
-    "participation_min": "participation_uncentred",
-    "participation_share_min": "participation_share",
-    "type_separation_min": "type_separation",
     "link_signal_min": "link_signal",
 }
 #: The same for figures of each node type.

@@ -16,7 +16,7 @@ BY_NAME = {
     "dagster-postgres": ("deploy/dagster.yaml", "postgres:"),
     "dagster-webserver": ("src/graphmill/orchestration/ui.py", '"dagster_webserver"'),
     "psycopg2-binary": ("deploy/dagster.yaml", "postgresql+psycopg2"),
-    "s3fs": ("src/graphmill/export/remote.py", "graphmill[s3]"),
+    "s3fs": ("docs/how-to/storage.md", "graphmill[s3]"),
     "mkdocs-material": ("mkdocs.yml", "name: material"),
     "mkdocstrings": ("mkdocs.yml", "- mkdocstrings:"),
     "build": (".ci/release.py", '"-m", "build"'),

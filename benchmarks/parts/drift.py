@@ -77,15 +77,6 @@ def permuted(found: Embeddings) -> Embeddings:
     return replace(found, vectors=found.vectors[order])
 
 
-def collapsed(found: Embeddings) -> Embeddings:
-    """The vectors of the largest type near their mean."""
-    types, counts = np.unique(np.asarray(found.types), return_counts=True)
-    own = np.asarray(found.types) == types[counts.argmax()]
-    vectors, mean = found.vectors.copy(), found.vectors[own].mean(0)
-    vectors[own] = mean + 0.02 * (vectors[own] - mean)
-    return replace(found, vectors=vectors)
-
-
 def measured(system: str, folder: Path) -> Iterator[card.Row]:
     """A row for each comparison."""
     values, runs = SYSTEMS[system], folder / system
@@ -100,7 +91,6 @@ def measured(system: str, folder: Path) -> Iterator[card.Row]:
     cases: list[tuple[str, tuple[str, ...], Callable[[], tuple[Embeddings, GraphSummary]]]] = [
         ("turned by a rotation", ("rotation_only",), lambda: (turned(before), same)),
         ("ids permuted within types", ("ids_permuted",), lambda: (permuted(before), same)),
-        ("the largest type collapsed", ("type_collapsed",), lambda: (collapsed(before), same)),
         # Spectral vectors of one graph are the same with every seed, but for a rotation.
         ("another seed", ("moved_little", "rotation_only", "unchanged"), lambda: of_run(whole, seed=7)),
         ("5 % of the pairs lost", ("data_lost",), lambda: of_run(little, seed=0)),

@@ -16,7 +16,7 @@ SIZE = cases.Size(rows=500, dimensions=48, types=3)
 
 def reports(draw: cases.Draw, count: int = 3) -> list[HealthReport]:
     drawn = [draw(np.random.default_rng(seed), SIZE) for seed in range(count)]
-    return [health_report(case.X, case.types, ("a", "b", "c"), seed=seed) for seed, case in enumerate(drawn)]
+    return [health_report(case.X, case.types, ("a", "b", "c")) for case in drawn]
 
 
 def test_suggested_thresholds_pass_the_runs_they_come_from() -> None:
@@ -40,7 +40,6 @@ def test_a_suggestion_lies_beyond_the_worst_run_on_the_right_side() -> None:
     room = max(3 * np.std(values, ddof=1), 0.2 * max(values))
     assert rows["mean_cosine_max"]["suggested"] == pytest.approx(max(values) + room)
     assert rows["mean_cosine_max"]["room"] == pytest.approx((0.5 - max(values)) / 0.5)
-    assert rows["uniformity_max"]["suggested"] < 0
 
 
 def test_a_default_that_a_run_breaks_is_told() -> None:

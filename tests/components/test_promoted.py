@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from graphmill.components.promoted_asset import failed_checks, gating_checks
-from graphmill.errors import GraphmillError, SettingsError
+from graphmill.errors import GraphmillError, ResourceError, SettingsError
 from graphmill.orchestration import promotion
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
@@ -121,7 +121,7 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert "node pairs" in drift["graph"]
     assert f"Compared with {first.name}." in drift["summary"]
     assert chain.shown["summary"].startswith("**Kept**: ")
-    assert {"neighbours_stayed", "data_not_lost", "same_ids", "no_type_collapsed"} <= set(checks(result))
+    assert {"neighbours_stayed", "data_not_lost", "same_ids"} <= set(checks(result))
     kept = chain.run("promoted", **policy, max_drift=1e-6)
     assert kept.success
     assert "promote.max_drift = 1e-06" in chain.shown["reason"]
@@ -233,15 +233,28 @@ def gating_checks_of(chain: Chain) -> list[dg.AssetCheckKey]:
     return gating_checks(EmbeddingModel(dataset="toy", system="hgt").plan(chain.project.context))
 
 
-def test_the_csv_is_published_to_a_url(project: Project) -> None:
-    import fsspec
-
+def test_the_csv_is_published_to_a_file_whole_or_not_at_all(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphmill import atomic_files
     from graphmill.components.embeddings_asset import _publish
 
     (project.root / "a.csv").write_text("node_index\n")
-    plan: Any = SimpleNamespace(root=project.root, publish="memory://published/toy.csv")
-    assert _publish(plan, {"csv": "a.csv"}) == "memory://published/toy.csv"
-    assert fsspec.open("memory://published/toy.csv", "r").open().read() == "node_index\n"
-    for publish, sentence in (("s4://x/y.csv", "no storage of the kind s4://"), ("dropbox://x/y.csv", "not installed")):
-        with pytest.raises(SettingsError, match=sentence):
-            project.model(publish=publish)
+    plan: Any = SimpleNamespace(root=project.root, publish="out/toy.csv")
+    assert _publish(plan, {"csv": "a.csv"}) == "out/toy.csv"
+    target = project.root / "out" / "toy.csv"
+    assert target.read_text() == "node_index\n"
+
+    def broken(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    (project.root / "a.csv").write_text("newer\n")
+    monkeypatch.setattr(atomic_files.shutil, "copyfileobj", broken)
+    with pytest.raises(ResourceError, match=r"cannot be written: No space left on device|No space left"):
+        _publish(plan, {"csv": "a.csv"})
+    assert target.read_text() == "node_index\n"
+    assert [path.name for path in target.parent.iterdir()] == ["toy.csv"]
+
+
+def test_a_url_to_publish_to_is_refused_without_its_token(project: Project) -> None:
+    with pytest.raises(SettingsError, match=r"publish: https://host/toy\.csv is a URL; name a file") as told:
+        project.model(publish="https://host/toy.csv?token=abc")
+    assert "abc" not in str(told.value)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.influence.results import CSV_COLUMNS
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -124,12 +124,10 @@ def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
         ["d1", "aspirin", "r", "treats", "c1", "pain", "d2", "ibuprofen", "r", "treats", "c1", "pain", str(score)]
         for score in (2.5, 0.5, -0.25)
     ]
-    if mode == "self":
-        rows = [row[6:] for row in rows]
     folder = system.project.root / RUN / "influence"
     folder.mkdir(exist_ok=True)
     with (folder / f"{mode}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([SELF_COLUMNS if mode == "self" else CSV_COLUMNS, *rows])
+        csv.writer(file).writerows([CSV_COLUMNS, *rows])
     seen = [{"epoch": n, "learning_rate": 0.1, "loss": 1.0} for n in range(checkpoints)]
     about = {"num_test_triples": 1, "num_training_triples": 9, "checkpoints": seen, "results": []}
     system.write(f"influence/{mode}.json", about)
@@ -152,12 +150,11 @@ def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
 
 def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
     system = System(project, "conve")
-    write_influence(system, "self", checkpoints=1)
-    result = system.run("influence", {"mode": "self"}, influence={})
+    write_influence(system, "single", checkpoints=1)
+    triple = ["d1", "treats", "c1"]
+    result = system.run("influence", {"mode": "single", "triple": triple}, influence={})
     assert not checks(result)["several_checkpoints"].passed
-    shown = project.metadata("toy/conve_influence")
-    assert "Look first at **ibuprofen → treats → pain**" in shown["summary"]
-    assert "| ibuprofen → treats → pain | 2.5 |" in shown["suspects"]
+    assert project.metadata("toy/conve_influence")["mode"] == "single"
     assert "mode: single needs triple" in failure(system.run("influence", {"mode": "single"}))
 
 
@@ -303,7 +300,6 @@ def write_link_report(system: System, top_tail_share: float = 0.2, ece: float = 
         "relation": "drug | indication | disease",
         **{"heads": 40, "rows": 80, "candidates": 40, "known_rows": 0, "looked_for_paths": 80, "supported_rows": 60},
         "diversity": [{"n": n, "top_tail_share": top_tail_share, **diversity} for n in (1, 2)],
-        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "median_rank": 1.5}],
         "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece": 0.001, "ece_top": ece},
         "bins": [[0.1, 0.12, 40], [0.3, 0.28, 40]],
     }
@@ -328,7 +324,6 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     assert len(rest) == 11
     errors = [row.data["calibration error"] for row in shown["by_relation"].records]
     assert errors == ["0.02", "fewer than 20 validation links"]
-    assert [row.data["tail"] for row in shown["frequent_tails"].records] == ["pain", "pain"]
     assert "data:image/png;base64," in shown["reliability"]
     assert all(evaluation.passed for evaluation in checks(result).values())
 

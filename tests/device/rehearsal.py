@@ -163,9 +163,8 @@ def _life(
     if restored.entry.recommends:
         recommend_run(restored, 5)
     if restored.entry.traces:
-        for more in ({}, {"mode": "self"}):
-            asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
-            trace_influence(result["run_dir"], asked, out=folder / "influence")
+        asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1})
+        trace_influence(result["run_dir"], asked, out=folder / "influence")
     if used:
         uses.use(restored, folder / "uses")
 

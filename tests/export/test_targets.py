@@ -27,7 +27,7 @@ def embeddings() -> Embeddings:
     )
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.npy"])
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv"])
 def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path, name: str) -> None:
     assert write_to(name, embeddings, tmp_path)["rows"] == 60
     found = read_embeddings(tmp_path / name)
@@ -71,7 +71,7 @@ def add() -> None:
         Versions(disk / "toy" / "m").add(version)
 
 
-uses = [lambda ending=ending: write_to(str(disk / f"vectors.{ending}"), found) for ending in ("npy", "parquet", "csv")]
+uses = [lambda ending=ending: write_to(str(disk / f"vectors.{ending}"), found) for ending in ("parquet", "csv")]
 uses += [add, lambda: build_graph(read_edges(sys.argv[2]), disk / "graph")]
 for use in uses:
     try:
@@ -90,10 +90,10 @@ def test_a_full_disk_ends_in_a_sentence_and_leaves_nothing(tmp_path: Path) -> No
     script = 'mount -t tmpfs -o size=1m none "$1"\n"$2" "$3" "$1" "$4"'
     paths = (str(tmp_path / "disk"), sys.executable, str(tmp_path / "program.py"), str(tmp_path / "edges.csv"))
     out = in_own_mounts(script, *paths).splitlines()
-    assert [line.partition(" cannot be ")[0].rpartition("/")[2] for line in out[:3]] == [
-        "vectors.npy", "vectors.parquet", "vectors.csv",
+    assert [line.partition(" cannot be ")[0].rpartition("/")[2] for line in out[:2]] == [
+        "vectors.parquet", "vectors.csv",
     ]  # fmt: skip
-    assert all(line.startswith("exit 2 ") for line in out[:5])
-    assert out[3].startswith("exit 2 no version could be written to ")
-    assert "graph cannot be" in out[4]
-    assert out[5] == "[]"
+    assert all(line.startswith("exit 2 ") for line in out[:4])
+    assert out[2].startswith("exit 2 no version could be written to ")
+    assert "graph cannot be" in out[3]
+    assert out[4] == "[]"

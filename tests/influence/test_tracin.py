@@ -1,4 +1,4 @@
-"""TracInCP over checkpoints: against per-example gradients, in both directions; self-influence, variants, going on."""
+"""TracInCP over checkpoints: against per-example gradients, in both directions."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
+from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.training.contract import StepSizes
 from tests.influence.test_dots import labels_of, reference
 from tests.systems.conve.graphs import random_graph, system_on
@@ -48,63 +48,15 @@ class TestInfluence:
     def test_it_is_the_sum_over_checkpoints_of_rate_times_dot_product(self, setup, expected, batch_size) -> None:
         system, _, checkpoints = setup
         train, test = system.traced_triples("train"), system.traced_triples("test")
-        found = influence(system, checkpoints, train, test, Request(batch_size=batch_size))
+        found = influence(system, checkpoints, train, test, batch_size)
         np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
         assert (found > 0).any()
         assert (found < 0).any()
 
-    def test_self_influence_is_the_squared_norm_of_both_labels_together(self, setup) -> None:
-        system, models, checkpoints = setup
-        train = system.traced_triples("train")
-        found = self_influence(system, checkpoints, train, Request(batch_size=6))
-        wanted = sum(
-            rate * triple_gradients(system, m, "train").square().sum(1) for rate, m in zip(RATES, models, strict=True)
-        )
-        np.testing.assert_allclose(found, wanted.numpy(), rtol=1e-8)
-
-    def test_it_goes_on_after_a_checkpoint(self, setup, expected) -> None:
-        system, _, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        states: list[tuple[int, np.ndarray]] = []
-        influence(
-            system, checkpoints, train, test, Request(), after=lambda done, total: states.append((done, total.copy()))
-        )
-        assert [done for done, _ in states] == [1, 2]
-        opened = []
-        watched = [
-            TracedCheckpoint(c.epoch, c.learning_rate, lambda c=c: opened.append(c.epoch) or c.open())
-            for c in checkpoints
-        ]
-        found = influence(system, watched, train, test, Request(), start=states[0])
-        assert opened == [1]
-        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
-
     def test_no_checkpoint_is_refused(self, setup) -> None:
         system = setup[0]
         with pytest.raises(SettingsError, match="keep_influence"):
-            influence(system, [], system.traced_triples("train"), system.traced_triples("test"), Request())
-
-
-class TestLayers:
-    def test_layers_add_up_to_the_whole(self, setup, expected) -> None:
-        system, models, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        layers = system.tracer(models[0], "fp32").layers
-        parts = [influence(system, checkpoints, train, test, Request(layers=(layer,))) for layer in layers]
-        np.testing.assert_allclose(sum(parts), expected.numpy(), rtol=1e-7, atol=1e-9)
-
-    def test_the_convolution_alone_sees_triples_that_share_no_entity(self, setup) -> None:
-        system, _, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        found = influence(system, checkpoints, train, test, Request(layers=("convolution",)))
-        apart = np.array([[not set(z[[0, 2]]) & set(t[[0, 2]]) for z in train] for t in test])
-        assert (found[apart] != 0).all()
-
-    def test_an_unknown_layer_is_refused_with_the_known_ones(self, setup) -> None:
-        system, _, checkpoints = setup
-        train, test = system.traced_triples("train"), system.traced_triples("test")
-        with pytest.raises(SettingsError, match=r"no 'fc' \(known: entities, relations"):
-            influence(system, checkpoints, train, test, Request(layers=("fc",)))
+            influence(system, [], system.traced_triples("train"), system.traced_triples("test"))
 
 
 class TestTop:

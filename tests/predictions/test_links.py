@@ -173,7 +173,6 @@ def test_parquet_csv_and_report_say_the_same(runs: dict[str, graphmill.Run]) -> 
     assert [each["heads"] for each in report["relations"]] == [30, 60]
     for each in report["relations"]:
         assert [at["n"] for at in each["diversity"]] == [1, 3]
-        assert sum(tail["heads"] for tail in each["frequent_tails"]) <= each["rows"]
         assert 0 < each["supported_rows"] <= each["looked_for_paths"]
         assert {"negatives", "base_rate", "ece", "ece_top"} <= set(each["calibration"])
     ends = [frozenset((row["head_id"], row["tail_id"])) for row in report["shown"]]

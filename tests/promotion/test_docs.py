@@ -18,7 +18,7 @@ def test_every_finding_of_drift_is_explained_and_drawn_in_the_self_test(reposito
     names = get_args(Name)
     assert [name for name in names if f"`{name}`" not in page] == []
     assert set(names) - {name for name, _ in CASES.values()} == {"nodes_vanished"}
-    settings = set(DriftThresholds.model_fields) - {"collapsed_max"}
+    settings = set(DriftThresholds.model_fields)
     assert [name for name in settings if name not in page] == []
 
 

@@ -10,8 +10,6 @@ from typer.testing import CliRunner
 
 from graphmill.cli import app
 from graphmill.errors import GraphmillError, SettingsError
-from graphmill.promotion.promote import promote_run, roll_back
-from graphmill.promotion.versions import Versions
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.runs.tracking import mirror, mlflow_tracker
@@ -150,9 +148,12 @@ def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
     forever.set()
 
 
-def test_mlflow_has_the_run_and_the_alias_follows_promotions(graph: str, database: str, tmp_path: Path) -> None:
+def test_mlflow_has_the_runs_with_their_curves(
+    graph: str, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mlflow import MlflowClient
 
+    monkeypatch.setattr(mirror, "END_SECONDS", 600.0)  # a busy machine may need longer than a training waits
     root = tmp_path / "06_models" / "toy" / "mf"
     wanted = values(graph, writer="mlflow", address=database, experiment="toy")
     runs = [train(merge(wanted, {"training": {"seed": seed}}), "test", root=str(root))["run_dir"] for seed in (0, 1)]
@@ -166,18 +167,6 @@ def test_mlflow_has_the_run_and_the_alias_follows_promotions(graph: str, databas
     assert "final/test_recall_at_5" in first.data.metrics
     curve = client.get_metric_history(first.info.run_id, "valid/recall_at_5")
     assert [point.step for point in curve] == [2, 4]
-
-    store = Versions(tmp_path / "07_promoted" / "toy" / "mf")
-    for run in runs:
-        export_run(restore(run))
-        found = promote_run(run, store, by="me", person=True, force=True)
-        assert (found["outcome"], found["tracker"]) == ("promoted", "")
-    live = client.get_model_version_by_alias("toy.mf", "champion")
-    assert live.tags["graphmill.version"] == found["version"]
-    back = roll_back(store, by="me")
-    live = client.get_model_version_by_alias("toy.mf", "champion")
-    assert live.tags["graphmill.version"] == back["version"]
-    assert live.run_id == first.info.run_id
 
 
 def test_an_mlflow_server_that_is_not_there(

@@ -1,15 +1,14 @@
-"""The influence analysis of a run: files with names, one triple by name, going on, and mistakes that it finds."""
+"""The influence analysis of a run: files with names, one triple by name, and refusals."""
 
 import csv
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.influence.results import CSV_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.train import train
 from graphmill.settings import parse
@@ -72,32 +71,6 @@ class TestTestMode:
             for a, b in zip(left["top_influences"][:3], right["top_influences"][:3], strict=True):
                 assert a["influence"] == pytest.approx(b["influence"], rel=1e-4)
 
-    def test_an_interrupted_analysis_goes_on(self, run_dir: str, tmp_path: Path, monkeypatch) -> None:
-        settings = InfluenceSettings(max_test_triples=4, memory_budget="12KiB")  # two triples a pass
-        wanted = trace_influence(run_dir, settings, out=tmp_path / "whole")
-        original, calls = module.influence, []
-
-        def fails_in_the_second_pass(*args, after, **kwargs):
-            calls.append(kwargs["start"])
-
-            def tell(done: int, total: np.ndarray) -> None:
-                after(done, total)
-                if len(calls) == 2 and done == 2:
-                    raise KeyboardInterrupt
-
-            return original(*args, after=tell, **kwargs)
-
-        monkeypatch.setattr(module, "influence", fails_in_the_second_pass)
-        with pytest.raises(KeyboardInterrupt):
-            trace_influence(run_dir, settings, out=tmp_path / "cut")
-        monkeypatch.setattr(module, "influence", original)
-        notes: list[str] = []
-        found = trace_influence(run_dir, settings, out=tmp_path / "cut", note=notes.append)
-        assert "2 of 4 triples were explained before" in notes[0]
-        assert "going on after 2 of 3 checkpoints" in notes[1]
-        assert found["results"] == wanted["results"]
-        assert [p.name for p in (tmp_path / "cut").iterdir() if p.name.startswith(".")] == []
-
 
 class TestLosses:
     def test_a_softmax_is_traced_like_any_loss(self, sample: TypedGraph, tmp_path: Path) -> None:
@@ -126,18 +99,6 @@ class TestSingleMode:
     def test_what_is_not_there_or_not_unique_is_refused(self, run_dir: str, tmp_path: Path, triple, sentence) -> None:
         with pytest.raises(InputError, match=sentence):
             trace_influence(run_dir, InfluenceSettings(mode="single", triple=triple), out=tmp_path)
-
-
-class TestSelfMode:
-    def test_every_training_triple_is_in_the_table_largest_first(self, run_dir: str, tmp_path: Path) -> None:
-        content = trace_influence(run_dir, InfluenceSettings(mode="self", top_k=5), out=tmp_path)
-        with (tmp_path / "self.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        values = [float(r["SelfInfluence"]) for r in rows]
-        assert tuple(rows[0]) == SELF_COLUMNS
-        assert len(rows) == 1493
-        assert values == sorted(values, reverse=True)
-        assert [r["self_influence"] for r in content["results"]] == values[:5]
 
 
 class TestRefusals:

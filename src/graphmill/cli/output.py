@@ -75,18 +75,19 @@ def other_epoch(result: dict[str, Any]) -> bool:
 
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
-    baseline, with intervals), ``parts``, ``predicted``, ``verdicts``, and where it was asked ``question``, ``answer``,
+    baseline, with intervals), ``parts``, ``predicted``, and where it was asked ``question``, ``answer``,
     ``truth``, ``judgements`` and ``coverage`` (how the ids of lists and labels match the graph's).
     """
     about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
-    rest = ["macro", "micro", "against", "ratios", "verdicts", "parts", "predicted"]
+    rest = ["macro", "micro", "against", "parts", "predicted"]
     rest += ["question", "answer", "truth", "judgements", "coverage"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
 def show_ranking(run: str, ranking: dict[str, Any]) -> None:
-    """Prints a ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
+    """Prints a ranking as tables: metrics by scorer, parts of the queries, and a sentence on the best baseline."""
     from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
+    from graphmill.reports.verdict import comparison_sentence
 
     figures = _figures(ranking)
     names = list(next(iter(figures.values())))
@@ -102,20 +103,8 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     for name in ("truth", "judgements"):
         for note in ranking.get(name, {}).get("notes", ()):
             print(f"note: {note}", file=sys.stderr)
-    if "verdicts" in ranking:
-        rows = [
-            [
-                v["name"],
-                number(v["value"]),
-                number(v["threshold"]),
-                v["status"],
-                f"{v['meaning']} {v['remedy']}".strip(),
-            ]
-            for v in ranking["verdicts"]
-        ]
-        print_table("Verdicts", ["figure", "value", "bound", "verdict", "meaning"], rows)
     if "against" in ranking:
-        print(ranking["against"]["sentence"])
+        print(comparison_sentence(ranking["against"]))
     if "answer" in ranking:
         print(answer_sentence(ranking))
 

@@ -82,7 +82,7 @@ def promote(
 @app.command(rich_help_panel=USE)
 def export(
     what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    target: Annotated[str, typer.Argument(help="A file ending in .parquet, .csv or .npy")],
+    target: Annotated[str, typer.Argument(help="A file ending in .parquet or .csv")],
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -118,8 +118,6 @@ def rollback(
         print_json(outcome)
     else:
         print(f"{store.label}: {outcome['version']} is live, {outcome['before']} was ({outcome['path']})")
-        if outcome["tracker"]:
-            print(f"note: the tracker was not told: {outcome['tracker']}", file=sys.stderr)
 
 
 @app.command(rich_help_panel=RELEASE)
@@ -239,8 +237,6 @@ def _show_promotion(store: "Versions", outcome: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif outcome["problem"]:
         rows.append(["not compared", outcome["problem"]])
-    if outcome["tracker"]:
-        rows.append(["the tracker was not told", outcome["tracker"]])
     if outcome["removed"]:
         rows.append(["removed", ", ".join(outcome["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

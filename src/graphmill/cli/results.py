@@ -227,12 +227,12 @@ def neighbors(
 @app.command(rich_help_panel=USE)
 def tracin(
     run: Annotated[Path, typer.Argument(help="Run directory of a system on triples (conve)")],
-    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as mode: self")] = "",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
+    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as top_k: 20")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as top_k=20")] = None,
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:
-    """Find the training triples for and against a prediction by TracIn. The same command resumes after a stop."""
+    """Find the training triples for and against a prediction by TracIn."""
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse

@@ -54,14 +54,6 @@ DRIFT_CHECKS = (
         ("ids_permuted",),
         "overlap",
     ),
-    DriftCheck(
-        Check(
-            "no_type_collapsed",
-            "No type's vectors have collapsed to one point. If some have: see the validation's checks of that type.",
-        ),
-        ("type_collapsed",),
-        "overlap",
-    ),
 )
 
 PLOTTED = ("changed", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")

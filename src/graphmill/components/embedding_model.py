@@ -26,8 +26,8 @@ from graphmill.components.validation_asset import validation_asset
 from graphmill.components.worker_asset import WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.files import path_text
 from graphmill.ingest.sources import checked_name
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
@@ -141,7 +141,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     schedule: Schedule | None = Field(None, description="When to retrain.")
     freshness: Freshness | None = Field(None, description="The age from which the embeddings are too old.")
     publish: str = Field(
-        "", description="File or URL to which the CSV is copied when its blocking checks pass; empty: no copy."
+        "", description="File to which the CSV is copied when its blocking checks pass; empty: no copy."
     )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
@@ -174,13 +174,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
             root=context.project_root,
-            publish=require_target(self.publish, "publish"),
+            publish=self.publish,
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             launcher=launcher_settings(self.launcher),
             partitions_def=partitions_of(context, self.dataset),
             **sections,
         )
+        if "://" in plan.publish:
+            raise SettingsError(f"publish: {path_text(plan.publish)} is a URL; name a file, and copy it from there")
         if plan.publish and not plan.abilities.vectors:
             raise SettingsError(f"publish copies a CSV of vectors, and {plan.system} has none: remove it")
         if plan.follow.way != "fresh" and plan.predicts:

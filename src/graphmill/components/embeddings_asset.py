@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from graphmill.atomic_files import copy_atomically, writing
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
-from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.files import path_text
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
@@ -162,13 +161,14 @@ frame = pd.read_parquet({parquet!r})
 
 
 def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
-    """Copy the CSV to the path or URL in the YAML, atomically; returns the target without a token."""
+    """Copy the CSV to the file in the YAML, atomically; returns its path, "" if there is none."""
     if not plan.publish:
         return ""
     if "csv" not in files:
         raise InputError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
-    copy_file(plan.root / files["csv"], plan.publish if is_url(plan.publish) else plan.root / plan.publish)
-    return path_text(plan.publish)
+    with writing(plan.root / plan.publish):
+        copy_atomically(plan.root / files["csv"], plan.root / plan.publish)
+    return plan.publish
 
 
 def _check_results(

@@ -8,8 +8,7 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
-from graphmill.influence.settings import InfluenceSettings
+from graphmill.influence.results import CSV_COLUMNS
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import COLUMNS_KEY, markdown_table, records, snippet
 
@@ -17,7 +16,6 @@ SPREAD = Check(
     "several_checkpoints",
     "The influences are summed over several checkpoints, not only over the last. If not: raise acceleration.keep_influence.",
 )
-_SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
 _SIDES = {"Test": "explained triple", "Train": "training triple"}
 COLUMNS = {
@@ -28,11 +26,9 @@ COLUMNS = {
         for part, role in _PARTS.items()
     },
     "TracInScore": "influence; above 0: the training triple made the explained triple likelier",
-    "SelfInfluence": "influence of the training triple on itself",
 }
 MOST_TRIPLES = 12
 MOST_INFLUENCES = 3
-MOST_SUSPECTS = 30
 
 
 def influence_asset(plan: ModelPlan) -> WorkerAsset:
@@ -41,10 +37,7 @@ def influence_asset(plan: ModelPlan) -> WorkerAsset:
         part="influence",
         stage="validation",
         kinds={"pytorch", "csv"},
-        description=(
-            "Explains the model: training triples that made held-out triples likely or unlikely. `mode: self` in the "
-            "Launchpad finds likely mistakes in the data."
-        ),
+        description="Explains the model: training triples that made held-out triples likely or unlikely.",
         settings=plan.influence,
         checks=(SPREAD,),
         job=lambda step: {"mode": "influence", "run_dir": step.run_dir, "influence": step.settings.model_dump()},
@@ -65,13 +58,12 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "checkpoints": len(checkpoints),
     }
     columns = [
-        dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
-        for name in (SELF_COLUMNS if settings.mode == "self" else CSV_COLUMNS)
+        dg.TableColumn(name, "float" if name == "TracInScore" else "string", COLUMNS[name]) for name in CSV_COLUMNS
     ]
     rest = {
         "dagster/row_count": len(rows),
         COLUMNS_KEY: dg.TableSchema(columns=columns),
-        **(_suspects(rows) if settings.mode == "self" else _explained(rows)),
+        **_explained(rows),
         "summed_over": records([{k: c[k] for k in ("epoch", "learning_rate", "loss")} for c in checkpoints]),
         "json": dg.MetadataValue.path(f"{stem}.json"),
         "csv": dg.MetadataValue.path(f"{stem}.csv"),
@@ -80,17 +72,14 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     kept = f"summed over {len(checkpoints)} checkpoints; a higher acceleration.keep_influence keeps more of them"
     return step.result(
         {"run_dir": step.run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
-        step.page(_summary(about, rows, settings), rest, plotted=figures),
+        step.page(_summary(about, rows), rest, plotted=figures),
         [step.check(SPREAD, len(checkpoints) > 1, kept, "warn")],
     )
 
 
-def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], settings: InfluenceSettings) -> str:
+def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> str:
     """A summary: what was analysed, and the first triple to look at."""
     training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
-    if settings.mode == "self":
-        suspect = f" Look first at **{_triple(rows[0], 'Train')}**: no other triple supports it." if rows else ""
-        return f"{training}, ordered by their influence on themselves, summed over {over}.{suspect}"
     counted = f"{about['num_test_triples']:,} triples explained by {training}, summed over {over}."
     best = max(rows, key=lambda row: float(row["TracInScore"]), default=None)
     if best is None or float(best["TracInScore"]) <= 0:
@@ -119,15 +108,6 @@ def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]
             ]
         tables[title] = dg.MetadataValue.md(markdown_table(lines))
     return tables
-
-
-def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
-    """The training triples with the largest influence on themselves, which no other triple supports."""
-    lines = [
-        {"training triple": _triple(row, "Train"), "self_influence": float(row["SelfInfluence"])}
-        for row in rows[:MOST_SUSPECTS]
-    ]
-    return {"suspects": dg.MetadataValue.md(markdown_table(lines))}
 
 
 def _triple(row: Mapping[str, str], prefix: str) -> str:

@@ -29,7 +29,6 @@ DESCRIPTION = (
 )
 PROTOCOLS = {
     "untied": "full ranking, without targets in the same second as the view before",
-    "cold": "full ranking, cold items",
     "repeated": "full ranking, only targets that their user had taken before, among all items",
     "new": "full ranking, only targets new to their user, among the items new to the user",
 }

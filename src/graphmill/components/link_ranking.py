@@ -10,11 +10,11 @@ from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.against_baselines import title
-from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
+from graphmill.evaluation.ranking.comparison import ComparedRelation
 from graphmill.orchestration.checks import Check, SeverityName
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.reports.ranking_tables import ranking_tables
-from graphmill.reports.verdict import run_verdict
+from graphmill.reports.verdict import comparison_sentence, run_verdict
 
 BEATS_BASELINES = Check(
     "beats_baselines",
@@ -23,11 +23,9 @@ BEATS_BASELINES = Check(
     "checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"
-RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
-"""Ratios with a check of the asset; the ratio to the best baseline has its own check."""
-PLOTTED = ("mrr", "hits@10", "micro_mrr", "macro_mrr", RATIO, "mrr_over_degree")
+PLOTTED = ("mrr", "hits@10", "micro_mrr", "macro_mrr", RATIO)
 """Numbers to plot over several retrainings."""
-CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
+CHECKS = (BEATS_BASELINES,)
 DESCRIPTION = (
     "How well the model finds links that it was not trained on, compared with simpler predictors. If one of them is "
     "better, use it, or search better settings (`graphmill search`)."
@@ -48,32 +46,20 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     metadata = step.page(
         run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
-        others=scalars(values | comparison["ratios"] | interval),
+        others=scalars(values | interval),
         pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
         plotted=PLOTTED,
         baselines={
             name: values | {f"{other}_mrr": others[name]["mrr"]} for name, values in figures.items() if name != "model"
         },
     )
-    checks = [against_result(step, against), *(_check_result(step, each, comparison) for each in RATIOS)]
-    return metadata | {"queries": report["rankings"]["model"]["queries"]}, checks
+    return metadata | {"queries": report["rankings"]["model"]["queries"]}, [against_result(step, against)]
 
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     mrr = relation["mrr"]
     baselines = {f"mrr_{name}": value for name, value in mrr.items() if name != "model"}
     return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **baselines}
-
-
-def _check_result(step: Step, each: RatioCheck, comparison: Mapping[str, Any]) -> dg.AssetCheckResult:
-    check, value = Check(each.check, each.text), comparison["ratios"].get(each.name)
-    if value is None:
-        return step.check(check, True, "this baseline does not apply to the model", "warn")
-    bound = float(getattr(step.plan.checks, each.threshold.name))
-    passed = value >= bound
-    remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
-    summary = f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}")
-    return ratio_result(step, check, passed, summary, ratio=value, bound=bound, of=each.name)
 
 
 def baselines_severity(plan: ModelPlan) -> SeverityName:
@@ -86,8 +72,7 @@ def ratio_result(
 ) -> dg.AssetCheckResult:
     """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
     metadata = scalars({"ratio": ratio, "bound": bound, "ratio of the run before": step.previous.figure(of), **more})
-    severity = baselines_severity(step.plan) if check.name == BEATS_BASELINES.name else None
-    return step.check(check, passed, summary, severity, metadata)
+    return step.check(check, passed, summary, baselines_severity(step.plan), metadata)
 
 
 def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResult:
@@ -98,7 +83,7 @@ def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResul
         step,
         BEATS_BASELINES,
         value is None or value >= bound,  # None: no baseline has an MRR above 0
-        against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
+        comparison_sentence(against) + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
         ratio=value,
         bound=bound,
         of=RATIO,

@@ -47,11 +47,9 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report = step.read(f"{folder}/links.json")
     file, relations, figures = f"{folder}/links.parquet", report["relations"], _figures(report)
     drawn = {each["relation"]: each["bins"] for each in relations if each["bins"]}
-    frequent = [{"relation": each["relation"], **tail} for each in relations for tail in each["frequent_tails"][:2]]
     rest = {
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
-        "frequent_tails": records(frequent),
         **parquet_file(step.plan.root, file, COLUMNS | JUDGED | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }

@@ -14,7 +14,6 @@ from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
-from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, records, scalars
 from graphmill.orchestration.page import sparkline
@@ -92,7 +91,7 @@ def _job(step: Step) -> Job:
         require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
-    if publish and not is_url(publish) and step.path(publish).is_dir():
+    if publish and step.path(publish).is_dir():
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
     values = settings.model_dump()

@@ -15,7 +15,6 @@ from graphmill.components.following import FollowSettings
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
-from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
@@ -48,12 +47,15 @@ Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 POOL = "accelerator"
 
 
-class ModelChecks(HealthThresholds, RankingThresholds):
+class ModelChecks(HealthThresholds):
     """Bounds and severities of the checks of a model, its embeddings and its rankings."""
 
     severity: SeverityName = setting("warn", "Severity of a failed check on health, ranking or loss")
     baseline_severity: SeverityName = setting(
         "warn", "Severity of a failed beats_baselines; it is error, too, if `severity` is error"
+    )
+    baseline_ratio_min: float = setting(
+        1.0, "The model's figure divided by that of the best baseline (kNN, ComplEx, popularity, EASE, …)", ge=0
     )
     loss_swing_max: float = setting(
         0.1,

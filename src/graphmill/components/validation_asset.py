@@ -108,7 +108,6 @@ PLOTTED = (
     "effective_rank",
     "duplicated_share",
     "norm_spread",
-    "type_separation",
     "link_signal",
 )
 """Numbers to plot over several retrainings."""

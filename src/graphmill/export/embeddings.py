@@ -18,7 +18,7 @@ from graphmill.arrays import save_safetensors
 from graphmill.atomic_files import only_writer, write_atomically, writing
 from graphmill.errors import TrainingError
 from graphmill.export.manifests import EXPORT_FORMAT, FORMAT_NUMBER
-from graphmill.export.writers import CsvEmbeddings, FileWriter, ParquetEmbeddings
+from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, ParquetEmbeddings
 from graphmill.verified_files import MANIFEST, describe_file, sealed
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _export(
     extra: Mapping[str, Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
-    writers: list[FileWriter] = []
+    writers: list[EmbeddingWriter] = []
     try:
         writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim, nodes.num_rows))
         if formats.csv:
@@ -98,7 +98,7 @@ def _export(
     return manifest
 
 
-def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[FileWriter]) -> int:
+def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:
     expected = 0
     for block in blocks:
         if block.start != expected:

@@ -11,16 +11,16 @@ import pyarrow as pa
 from graphmill.atomic_files import writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, ParquetEmbeddings
 
-ENDINGS = (".parquet", ".csv", ".npy")
+ENDINGS = (".parquet", ".csv")
 BLOCK = 10_000
 
 
 def check_target(target: str) -> None:
     """Raise :class:`InputError` if the text is not a valid target."""
     if not target.endswith(ENDINGS):
-        raise InputError(f"'{target}' is not a target: use a file ending in {', '.join(ENDINGS)}")
+        raise InputError(f"'{target}' is not a target: use a file ending in {' or '.join(ENDINGS)}")
 
 
 def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> dict[str, Any]:
@@ -34,8 +34,9 @@ def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> d
     check_target(target)
     rows, dim = embeddings.vectors.shape
     types = np.array(embeddings.type_names, dtype=object)[embeddings.types]
-    with writing(root / target if root else Path(target)):
-        writer = _writer(target, rows, dim, root)
+    path = root / target if root else Path(target)
+    with writing(path):
+        writer: EmbeddingWriter = CsvEmbeddings(path) if target.endswith(".csv") else ParquetEmbeddings(path, dim, rows)
         try:
             for start in range(0, rows, BLOCK):
                 part = slice(start, start + BLOCK)
@@ -47,10 +48,3 @@ def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> d
             writer.abort()
             raise
     return {"target": target, "rows": rows}
-
-
-def _writer(target: str, rows: int, dim: int, root: Path | None) -> EmbeddingWriter:
-    path = root / target if root else Path(target)
-    if target.endswith(".csv"):
-        return CsvEmbeddings(path)
-    return (NpyEmbeddings if target.endswith(".npy") else ParquetEmbeddings)(path, dim, rows)

@@ -19,22 +19,18 @@ COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
 
 class EmbeddingWriter(Protocol):
-    """Writes consecutive rows to a file or a table."""
+    """Writes consecutive rows to files (``paths``), which have temporary names until they are complete."""
+
+    paths: tuple[Path, ...]
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
         """``nodes``: columns index, id, name, type of the rows; ``vectors`` float32 [rows, d]."""
 
     def commit(self) -> None:
-        """Make the result durable and put it in its place."""
+        """Make the files durable and give them their names."""
 
     def abort(self) -> None:
         """Remove all that was written."""
-
-
-class FileWriter(EmbeddingWriter, Protocol):
-    """A writer of files, which have temporary names until they are complete."""
-
-    paths: tuple[Path, ...]
 
 
 class ParquetEmbeddings:
@@ -109,30 +105,3 @@ class CsvEmbeddings:
         with contextlib.suppress(OSError):
             self.text.close()
         self.part.abort()
-
-
-class NpyEmbeddings:
-    """A float32 matrix as ``.npy``, with ``<name>.ids.txt`` beside it: one ``type<TAB>id`` per row."""
-
-    def __init__(self, path: Path, dim: int, rows: int) -> None:
-        self.paths: tuple[Path, ...] = (path, path.with_suffix(".ids.txt"))
-        self.matrix = PartFile(path, 4 * rows * dim)
-        header = {"descr": "<f4", "fortran_order": False, "shape": (rows, dim)}
-        np.lib.format.write_array_header_1_0(self.matrix.file, header)
-        self.ids = PartFile(self.paths[1])
-
-    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
-        """Write the next rows."""
-        self.matrix.file.write(np.ascontiguousarray(vectors, dtype="<f4").data)
-        kinds, ids = nodes.column("type").to_pylist(), nodes.column("id").to_pylist()
-        self.ids.file.writelines(f"{kind}\t{node}\n".encode() for kind, node in zip(kinds, ids, strict=True))
-
-    def commit(self) -> None:
-        """Close, sync and rename both files."""
-        self.matrix.commit()
-        self.ids.commit()
-
-    def abort(self) -> None:
-        """Remove the temporary files."""
-        self.matrix.abort()
-        self.ids.abort()

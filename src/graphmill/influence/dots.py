@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import chain
 from typing import Any
@@ -29,12 +29,6 @@ def pairwise(left: Sequence[Factor], right: Sequence[Factor]) -> Tensor:
     return reduce(Tensor.add_, chain([sides[0] @ sides[1].T] if dense else [], others))
 
 
-def paired(left: Sequence[Factor], right: Sequence[Factor]) -> Tensor:
-    """[n]: the dot product of each gradient of ``left`` with the one of ``right`` at the same place."""
-    ways: dict[type, Callable[..., Tensor]] = {Dense: _dense_paired, Outer: _outer_paired, RowGradients: _row_paired}
-    return reduce(Tensor.add_, (ways[type(mine)](mine, theirs) for mine, theirs in _matched(left, right)))
-
-
 def _matched(left: Sequence[Factor], right: Sequence[Factor]) -> list[tuple[Any, Any]]:
     """The factors of each parameter of ``left``, which have the same form."""
     if not left:
@@ -46,16 +40,8 @@ def _matched(left: Sequence[Factor], right: Sequence[Factor]) -> list[tuple[Any,
     return [(mine, other[mine.parameter]) for mine in left]
 
 
-def _dense_paired(a: Dense, b: Dense) -> Tensor:
-    return (a.values * b.values).sum(1)
-
-
 def _outer_pairs(a: Outer, b: Outer) -> Tensor:
     return (a.left @ b.left.T).mul_((a.right @ b.right.T)[:, b.which][a.which])
-
-
-def _outer_paired(a: Outer, b: Outer) -> Tensor:
-    return (a.left * b.left).sum(1) * (a.right[a.which] * b.right[b.which]).sum(1)
 
 
 def _row_pairs(a: RowGradients, b: RowGradients) -> Tensor:
@@ -76,26 +62,3 @@ def _row_pairs(a: RowGradients, b: RowGradients) -> Tensor:
             yield products[a.which][:, b.which]
 
     return reduce(Tensor.add_, parts())
-
-
-def _row_paired(a: RowGradients, b: RowGradients) -> Tensor:
-    """Products of rows with rows, of rows with a whole-table gradient, and (if both have one) of two whole-table
-    gradients."""
-    terms: list[Tensor] = []
-    for each, mine in zip(a.keys, a.values, strict=True):
-        terms += [(mine * values).sum(1) * (each == keys) for keys, values in zip(b.keys, b.values, strict=True)]
-        terms += _against_spread(each, mine, b)
-    for keys, values in zip(b.keys, b.values, strict=True):
-        terms += _against_spread(keys, values, a)
-    if a.spread is not None and b.spread is not None and a.which is not None and b.which is not None:
-        rows = a.spread[0][a.which] * b.spread[0][b.which]
-        along = a.spread[1][a.which] * b.spread[1][b.which]
-        terms.append(rows.sum(1) * along.sum(1))
-    return torch.stack(terms).sum(0)
-
-
-def _against_spread(keys: Tensor, values: Tensor, other: RowGradients) -> list[Tensor]:
-    if other.spread is None or other.which is None:
-        return []
-    coefficients = other.spread[0][other.which, keys]
-    return [coefficients * (values * other.spread[1][other.which]).sum(1)]

@@ -18,7 +18,6 @@ CSV_COLUMNS = (
     "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
     "TracInScore",
 )  # fmt: skip
-SELF_COLUMNS = (*CSV_COLUMNS[6:12], "SelfInfluence")
 
 
 @dataclass(frozen=True)
@@ -59,18 +58,6 @@ class Explanation:
             "top_influences": rows(self.proponents),
             "top_opponents": rows(self.opponents),
         }
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any], place: dict[tuple[str, ...], int], triple: np.ndarray) -> Explanation:
-        """The inverse; ``place`` maps a training triple's symbols to its row."""
-        result: list[list[int]] = []
-        values: dict[int, float] = {}
-        for key in ("top_influences", "top_opponents"):
-            rows = [place[r["train_head"], r["train_relation"], r["train_tail"]] for r in record[key]]
-            values |= {row: float(r["influence"]) for row, r in zip(rows, record[key], strict=True)}
-            result.append(rows)
-        proponents, opponents = (np.array(rows, dtype=np.int64) for rows in result)
-        return cls(triple, proponents, opponents, values)
 
     def to_rows(self, train: np.ndarray, names: Names) -> list[list[Any]]:
         """CSV rows in descending order of signed influence: proponents first, the strongest opponent last."""

@@ -10,15 +10,14 @@ from graphmill.settings import Settings, setting
 class InfluenceSettings(Settings):
     """TracInCP (Pruthi et al. 2020) over the checkpoints of a run."""
 
-    mode: Literal["test", "self", "single"] = setting(
+    mode: Literal["test", "single"] = setting(
         "test",
-        "test: find the training triples that made held-out triples likely or unlikely; self: measure the influence "
-        "of each training triple on itself, which reveals mistakes; single: explain one triple, given by name",
+        "test: find the training triples that made held-out triples likely or unlikely; single: explain one triple, "
+        "given by name",
     )
     split: Literal["test", "valid"] = setting("test", "test: the split whose triples are explained")
     max_test_triples: int = setting(100, "test: explain at most this many triples, drawn by the seed; 0 = all", ge=0)
     triple: list[str] = setting([], "single: head, relation and tail, each by id or name")
-    layers: list[str] = setting([], "Use only these layers, such as [projection, convolution]; empty = all")
     checkpoints: int = setting(
         5, "Use at most this many checkpoints, spread over the falling loss; 0 = all that the run keeps", ge=0
     )

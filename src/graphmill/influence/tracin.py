@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor, zeros
+from torch import Tensor
 
 from graphmill.errors import SettingsError
-from graphmill.influence.dots import paired, pairwise
-from graphmill.training.gradients import Factor, Traceable, Tracer
+from graphmill.influence.dots import pairwise
+from graphmill.training.gradients import Traceable, Tracer
 
 
 @dataclass(frozen=True)
@@ -30,70 +30,26 @@ class TracedCheckpoint:
     open: Callable[[], Tracer]
 
 
-@dataclass(frozen=True)
-class Request:
-    """``layers``: those whose gradients count; empty: all. ``batch_size``: labels differentiated at once."""
-
-    layers: tuple[str, ...] = ()
-    batch_size: int = 1024
-
-    def choose(self, factors: Sequence[Factor], tracer: Tracer) -> list[Factor]:
-        """The factors of the selected layers. Raises :class:`SettingsError` for an unknown layer."""
-        if unknown := [name for name in self.layers if name not in tracer.layers]:
-            raise SettingsError(f"layers: there is no '{unknown[0]}' (known: {', '.join(tracer.layers)})")
-        return [f for f in factors if not self.layers or f.parameter.split(".")[0] in self.layers]
-
-
 def influence(
     system: Traceable,
     checkpoints: Sequence[TracedCheckpoint],
     train: np.ndarray,
     explained: np.ndarray,
-    request: Request,
+    batch_size: int = 1024,
     *,
     poll: Callable[[], None] = lambda: None,
-    start: tuple[int, np.ndarray] | None = None,
-    after: Callable[[int, np.ndarray], None] = lambda completed, total: None,
 ) -> np.ndarray:
     """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
 
-    ``start`` is (number of checkpoints already summed, their sum), and ``after`` is called with both after every
-    checkpoint, so that an interrupted analysis can continue from there. Sums are in the model's dtype.
+    ``batch_size``: labels differentiated at once. Sums are in the model's dtype.
     """
-    completed, total = start if start is not None else (0, None)
-    for number, checkpoint in enumerate(checkpoints[completed:], completed + 1):
-        result = _one_checkpoint(system, checkpoint.open(), train, explained, request, poll)
+    total: np.ndarray | None = None
+    for checkpoint in checkpoints:
+        result = _one_checkpoint(system, checkpoint.open(), train, explained, batch_size, poll)
         result *= checkpoint.learning_rate
         total = result if total is None else total + result
-        after(number, total)
     if total is None:
         raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")
-    return total
-
-
-def self_influence(
-    system: Traceable,
-    checkpoints: Sequence[TracedCheckpoint],
-    train: np.ndarray,
-    request: Request,
-    *,
-    poll: Callable[[], None] = lambda: None,
-) -> np.ndarray:
-    """[T]: Σ learning rate × ‖∇ℓ‖² of each training triple, over all its labels. A large value: a hard, rare or wrong
-    triple."""
-    total = np.zeros(len(train))
-    labels = system.traced_labels(train)
-    for checkpoint in checkpoints:
-        tracer = checkpoint.open()
-        for part in _blocks(len(train), max(1, request.batch_size // len(labels)), poll):
-            sides = [request.choose(tracer.label_gradients(side[part]), tracer) for side in labels]
-            # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
-            products = (
-                paired(left, sides[j]) * (1.0 if i == j else 2.0)
-                for i, left in enumerate(sides)
-                for j in range(i, len(sides))
-            )
-            total[part] += checkpoint.learning_rate * sum(products, zeros(())).cpu().double().numpy()
     return total
 
 
@@ -102,20 +58,20 @@ def _one_checkpoint(
     tracer: Tracer,
     train: np.ndarray,
     explained: np.ndarray,
-    request: Request,
+    batch_size: int,
     poll: Callable[[], None],
 ) -> np.ndarray:
     labels = system.traced_labels(explained)
     directions = len(labels)
-    right = request.choose(tracer.label_gradients(labels.reshape(-1, 3)), tracer)
+    right = tracer.label_gradients(labels.reshape(-1, 3))
     mine = system.traced_labels(train).reshape(-1, 3)
     # Labels of one query are adjacent, so that a block computes few queries.
     width = int(mine[:, 1].max()) + 1
     out: np.ndarray | None = None
     order = np.argsort(mine[:, 0] * width + mine[:, 1], kind="stable")
-    for part in _blocks(len(order), request.batch_size, poll):
+    for part in _blocks(len(order), batch_size, poll):
         chosen = order[part]
-        left = request.choose(tracer.label_gradients(mine[chosen]), tracer)
+        left = tracer.label_gradients(mine[chosen])
         block = _both(pairwise(left, right), directions)
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)

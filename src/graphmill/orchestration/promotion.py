@@ -38,8 +38,6 @@ def metadata(outcome: Mapping[str, Any], by: str, asset: dg.AssetKey) -> dict[st
         "by": by,
         **{name: rounded(value) for name, value in scalars({name: compared.get(name) for name in figures}).items()},
     }
-    if outcome.get("tracker"):
-        page["tracker_was_not_told"] = outcome["tracker"]
     if compared:
         page["metric"] = compared["metric"]
         page["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(outcome, compared)))

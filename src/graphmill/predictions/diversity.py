@@ -15,7 +15,7 @@ def diversity(best: BestTails, candidates: Candidates, n: int) -> dict[str, Any]
     They are the number of distinct tails, the fraction of heads that have the most frequent tail (``top_tail_share``),
     and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
     """
-    counts = tail_counts(best, candidates.count, n)
+    counts = np.bincount(best.tails[best.ranks <= n], minlength=candidates.count)
     present = counts[counts > 0]
     share = present / max(int(present.sum()), 1)
     heads = len(np.unique(best.heads))
@@ -25,8 +25,3 @@ def diversity(best: BestTails, candidates: Candidates, n: int) -> dict[str, Any]
         "top_tail_share": float(present.max(initial=0) / max(heads, 1)),
         "top_10_share": float(np.sort(share)[-10:].sum()),
     }
-
-
-def tail_counts(best: BestTails, count: int, n: int) -> np.ndarray:
-    """int64 [count]: number of heads that have each tail at rank 1 to ``n``."""
-    return np.bincount(best.tails[best.ranks <= n], minlength=count)

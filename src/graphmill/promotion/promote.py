@@ -24,7 +24,6 @@ from graphmill.reports.validation import graph_of, validate
 from graphmill.reports.verdict import run_verdict
 from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
 from graphmill.runs.export import Restored, export_run, restore
-from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.verified_files import MANIFEST as EXPORT
 
 _ATTEMPTS = 3
@@ -50,8 +49,7 @@ def promote_run(
     ``person``: a user asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} if there is none, with the reason in ``problem``), ``test``
-    (test metrics of both, which do not affect the decision), ``removed`` (older versions) and ``tracker`` (why the
-    tracker was not told, or "").
+    (test metrics of both, which do not affect the decision), and ``removed`` (older versions).
 
     Raises:
         InputError: not a finished run, or its graph or export has changed.
@@ -86,7 +84,6 @@ def promote_run(
             "version": version.name,
             "path": str(version.path),
             "removed": removed,
-            "tracker": mirror_alias(version.path, version.about),
         }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
@@ -103,7 +100,7 @@ def export_trial(run_dir: str | Path) -> Restored:
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
     """Make an older version live: ``wanted``, or the one before.
 
-    Returns ``version``, ``path``, ``before``, ``reason`` and ``tracker`` (why the tracker was not told, or "").
+    Returns ``version``, ``path``, ``before`` and ``reason``.
 
     Raises:
         InputError: there is no such version, it is damaged, it is already live, or there is no earlier one.
@@ -123,7 +120,6 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         "path": str(target.path),
         "before": before,
         "reason": reason,
-        "tracker": mirror_alias(target.path, target.about),
     }
 
 
@@ -267,5 +263,4 @@ def _outcome_of(
             for who, values in metrics.items()
         },
         "removed": [],
-        "tracker": "",
     }

@@ -122,12 +122,6 @@ def _about(files: CardFiles) -> Section:
     return Section("about", title, [card_verdict(files).text, sentence])
 
 
-def _against(files: CardFiles) -> str:
-    comparison = files.ranking.get("comparison", files.ranking)
-    sentence = (comparison.get("against") or {}).get("sentence") or ""
-    return f"{str(sentence).rstrip('.')}." if sentence else ""
-
-
 def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
     """Return the ranking's metrics by scorer, the model first; {} if it was not ranked, or at another epoch."""
     if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
@@ -147,8 +141,6 @@ def _figures(files: CardFiles) -> Section:
         text.append(f"Ranking of the {split} split at epoch {files.ranking['epoch']}; each column is a scorer.")
         rows = [[m, *(number(by_split.get(m)) for by_split in by_scorer.values())] for m in by_scorer["model"]]
         tables.append(Table(["metric", *by_scorer], rows))
-        if sentence := _against(files):
-            text.append(sentence)
     elif files.ranking:
         text.append("It was ranked at another epoch; `graphmill rank RUN` ranks it again.")
     else:

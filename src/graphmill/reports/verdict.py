@@ -119,6 +119,11 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
         ) from None
 
 
+def comparison_sentence(against: Mapping[str, Any]) -> str:
+    """The figures of a link ranking and of its best baseline, with the interval: ``against`` of a ``ranking.json``."""
+    return _of_links(against).detail
+
+
 def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:
     against = ranking.get("comparison", ranking).get("against")
     if against:

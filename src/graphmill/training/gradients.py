@@ -54,10 +54,6 @@ Factor = Dense | Outer | RowGradients
 class Tracer(Protocol):
     """Per-example gradients of one model, with dropout off and batch norms in eval mode."""
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the layers (the first part of each parameter's name), in the order of the forward pass."""
-
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
         """``labels`` int64 [n, 3], (head, relation or inverse, tail) → gradient of each label's term of its row's loss."""
 

@@ -1,9 +1,7 @@
-"""The influence analysis of a run: its checkpoints, its resumable passes over the triples to explain, and its files."""
+"""The influence analysis of a run: its checkpoints, its passes over the triples to explain, and its files."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -12,12 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from graphmill.arrays import BROKEN
-from graphmill.atomic_files import replacing, writing
-from graphmill.errors import InputError, SettingsError, one_line
-from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
+from graphmill.atomic_files import writing
+from graphmill.errors import InputError, SettingsError
+from graphmill.influence.results import CSV_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.influence.tracin import Request, TracedCheckpoint, influence, self_influence, top
+from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
@@ -40,8 +37,7 @@ def trace_influence(
 ) -> dict[str, Any]:
     """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
 
-    Returns the content of the JSON file. An interrupted analysis with the same settings resumes where it stopped: after
-    the last completed checkpoint of a pass, or after the last completed pass.
+    Returns the content of the JSON file.
 
     Raises:
         InputError: not a run, no checkpoints, or no such triple.
@@ -59,7 +55,7 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    return _Analysis(restored, settings, folder, poll, note).run()
+    return _Analysis(restored, settings, folder, poll).run()
 
 
 @dataclass
@@ -68,7 +64,6 @@ class _Analysis:
     settings: InfluenceSettings
     folder: Path
     poll: Callable[[], None]
-    note: Callable[[str], None]
 
     def __post_init__(self) -> None:
         restored, settings = self.restored, self.settings
@@ -78,66 +73,22 @@ class _Analysis:
         self.infos = chosen_checkpoints(restored, settings.checkpoints)
         self.store = CheckpointStore(restored.run.checkpoints)
         self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
-        self.request = Request(tuple(settings.layers), settings.batch_size)
-        identity = {
-            "settings": settings.model_dump(exclude={"memory_budget", "batch_size"}),
-            "fingerprint": restored.fingerprint,
-            "checkpoints": [info.path.name for info in self.infos],
-        }
-        self.key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
-        self.state_file = self.folder / f".done-{self.key}.json"
 
     def run(self) -> dict[str, Any]:
-        if self.settings.mode == "self":
-            return self._self()
         explained = self._explained()
         rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
-        completed = self._finished(explained)
+        results: list[Explanation] = []
         for start in range(0, len(explained), rows):
-            part = range(start, min(start + rows, len(explained)))
-            if all(i in completed for i in part):
-                continue
-            result = self._explain(explained[start : part.stop], start)
-            completed |= dict(zip(part, result, strict=True))
-            write_json(self.state_file, [[i, e.to_json(self.train, self.names)] for i, e in sorted(completed.items())])
-        results = [completed[i] for i in range(len(explained))]
+            results += self._explain(explained[start : start + rows])
         content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
         write_json(self.folder / f"{self.settings.mode}.json", content)
         rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
         write_csv(self.folder / f"{self.settings.mode}.csv", CSV_COLUMNS, rows_of)
-        self.state_file.unlink(missing_ok=True)
         return content
 
-    def _self(self) -> dict[str, Any]:
-        values = self_influence(self.system, self.checkpoints, self.train, self.request, poll=self.poll)
-        order = np.argsort(-values, kind="stable")
-        listed = order[: self.settings.top_k].tolist()
-        rows = [self.names.symbols(self.train[i], "train") | {"self_influence": float(values[i])} for i in listed]
-        content = self._head(0) | {"results": rows}
-        write_json(self.folder / "self.json", content)
-        cells = ([*self.names.cells(self.train[i]), repr(float(values[i]))] for i in order.tolist())
-        write_csv(self.folder / "self.csv", SELF_COLUMNS, cells)
-        return content
-
-    def _explain(self, explained: np.ndarray, start: int) -> list[Explanation]:
-        partial = self.folder / f".partial-{self.key}-{start}.npz"
-        resumed: tuple[int, np.ndarray] | None = None
-        if partial.is_file():
-            try:
-                with np.load(partial, allow_pickle=False) as stored:
-                    resumed = int(stored["done"]), stored["total"]
-                self.note(f"going on after {resumed[0]} of {len(self.checkpoints)} checkpoints")
-            except (*BROKEN, KeyError) as error:
-                self.note(f"{partial.name} is damaged ({one_line(error)}); its checkpoints are gone through again")
-
-        def after(completed: int, total: np.ndarray) -> None:
-            with replacing(partial) as part:
-                np.savez(part.file, done=completed, total=total)
-            self.note(f"checkpoint {completed} of {len(self.checkpoints)} done")
-
-        what = (self.system, self.checkpoints, self.train, explained, self.request)
-        total = influence(*what, poll=self.poll, start=resumed, after=after)
-        partial.unlink(missing_ok=True)
+    def _explain(self, explained: np.ndarray) -> list[Explanation]:
+        what = (self.system, self.checkpoints, self.train, explained, self.settings.batch_size)
+        total = influence(*what, poll=self.poll)
         result = []
         for triple, values in zip(explained, total, strict=True):
             proponents, opponents = top(values, self.settings.top_k)
@@ -177,21 +128,6 @@ class _Analysis:
             "settings": self.settings.model_dump(),
             "fingerprint": self.restored.fingerprint,
         }
-
-    # ------------------------------------------------------------------ going on
-
-    def _finished(self, explained: np.ndarray) -> dict[int, Explanation]:
-        if not self.state_file.is_file():
-            return {}
-        place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
-        try:
-            stored = json.loads(self.state_file.read_text(encoding="utf-8"))
-            result = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
-        except (OSError, ValueError, TypeError, LookupError, RecursionError):
-            self.note(f"{self.state_file.name} is damaged: all triples are explained again")
-            return {}
-        self.note(f"{len(result)} of {len(explained)} triples were explained before")
-        return result
 
 
 def names_of(graph: TypedGraph) -> Names:

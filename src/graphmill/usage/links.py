@@ -30,7 +30,7 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import Calibration, calibrate
-from graphmill.predictions.diversity import diversity, tail_counts
+from graphmill.predictions.diversity import diversity
 from graphmill.predictions.judgements import Judged, read_judgements
 from graphmill.predictions.median_ranks import median_ranks
 from graphmill.predictions.paths import Evidence, PathEvidence
@@ -52,8 +52,6 @@ LATER_FOLDER = "links_with_later_edges"
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
 """Splits (by number) whose links are excluded from the candidates, by the setting ``known``."""
 NOT_EXPLAINED = "no link is explained by edges: explanations are of the graph of the training, without the later edges"
-FREQUENT = 5
-"""Number of most frequent tails that the report lists for each relation."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +205,6 @@ class Predictor:
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
-            "frequent_tails": self._frequent(selected, best, candidates, medians),
         }
         return Predicted(selected, rows, calibration, counted)
 
@@ -225,23 +222,6 @@ class Predictor:
             for at, row in enumerate(top.tolist()):
                 values.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
         return values
-
-    def _frequent(
-        self, selected: SelectedLinks, best: BestTails, candidates: Candidates, medians: np.ndarray
-    ) -> list[dict[str, Any]]:
-        counts = tail_counts(best, candidates.count, self.settings.k)
-        most = np.argsort(-counts, kind="stable")[:FREQUENT]
-        first = self.model.graph.node_type(selected.relation.target).offset
-        return [
-            {
-                "tail": self._name_of(int(tail) + first),
-                "heads": int(counts[tail]),
-                "of_heads": float(counts[tail] / max(len(selected.heads), 1)),
-                "median_rank": float(medians[tail]),
-            }
-            for tail in most
-            if counts[tail]
-        ]
 
     @cached_property
     def _names(self) -> Any:

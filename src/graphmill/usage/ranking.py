@@ -88,7 +88,7 @@ def rank_any(
 
     It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
-    ``macro``, ``micro``, ``against``, ``parts``, ``predicted``, ``truth``, ``ratios`` and ``verdicts`` as in
+    ``macro``, ``micro``, ``against``, ``parts``, ``predicted`` and ``truth`` as in
     ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
     ``question.json``. ``coverage``: how the ids of the lists and labels match the graph's. ``stop`` ends a training of a
     baseline.
@@ -177,7 +177,7 @@ def _rank_links(restored: Restored, split: str, wanted: QuestionRanking, how: Ma
     scorer = system.scorer(restored.model)
     ranked = rank_run(restored, scorer, split, wanted if alone else None, labels=wanted.labels, **how)
     compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
-    result = {name: compared[name] for name in ("macro", "micro", "against", "ratios", "verdicts")}
+    result = {name: compared[name] for name in ("macro", "micro", "against")}
     result |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
     if alone:
         question = {name: value for name, value in wanted.question.model_dump().items() if value}

@@ -116,14 +116,6 @@ def _lost(share: float) -> Callable[[Rng], Pair]:
     return draw
 
 
-def _collapsed(rng: Rng) -> Pair:
-    edges = edges_of(rng)
-    after = embed(edges, rng)
-    one = slice(PER_TYPE, 2 * PER_TYPE)
-    after[one] = after[one].mean(0) + 0.3 + 0.02 * after[one]
-    return _pair(embed(edges, rng), after, edges, edges)
-
-
 def _warm(distance: float) -> Callable[[Rng], Pair]:
     """Half of the edges are gone, but the vectors began where they were and went a little way only."""
 
@@ -158,7 +150,6 @@ CASES: dict[str, tuple[str, Callable[[Rng], Pair]]] = {
     "ids permuted within types": ("ids_permuted", _permuted_within_types),
     "5 % of the data lost": ("data_lost", _lost(0.05)),
     "50 % of the data lost": ("data_lost", _lost(0.5)),
-    "one type collapsed": ("type_collapsed", _collapsed),
     "a warm start on half of the data": ("data_lost", _warm(0.15)),
     "a warm start that changed most neighbours": ("data_lost", _warm(0.5)),
     "a worse training": ("moved", _other_model),

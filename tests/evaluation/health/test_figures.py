@@ -8,7 +8,7 @@ from scipy.special import entr
 
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.figures import Figures, figures_of
-from graphmill.evaluation.health.geometry import cosines_of, moments_of, uniformity_of
+from graphmill.evaluation.health.geometry import cosines_of, moments_of
 
 
 def unit(X: np.ndarray) -> np.ndarray:
@@ -27,7 +27,7 @@ def draw(seed: int, n: int = 90, d: int = 12, types: int = 4) -> tuple[np.ndarra
 
 
 def measure(X: np.ndarray, types: np.ndarray, block_rows: int = 4096, count: int = 4) -> Figures:
-    return figures_of(X, types, tuple("abcdefgh"[:count]), HealthThresholds(), 0, block_rows)
+    return figures_of(X, types, tuple("abcdefgh"[:count]), HealthThresholds(), block_rows)
 
 
 @given(st.integers(0, 10**6))
@@ -54,9 +54,6 @@ def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: in
     variance = s**2
     assert figures.components_90 == int(np.argmax(np.cumsum(variance) / variance.sum() >= 0.9)) + 1
     assert figures.effective_rank == pytest.approx(effective_rank(s))
-    assert figures.participation_centred == pytest.approx(variance.sum() ** 2 / (variance**2).sum())
-    raw = np.linalg.svd(wide, compute_uv=False) ** 2
-    assert figures.participation_uncentred == pytest.approx(raw.sum() ** 2 / (raw**2).sum())
     for t, own in enumerate(figures.types):
         rows = wide[types == t]
         s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
@@ -88,7 +85,6 @@ def test_the_block_size_changes_no_figure(block_rows: int) -> None:
     )
     np.testing.assert_allclose(blocked.spectrum, whole.spectrum, rtol=1e-9, atol=1e-12)
     assert blocked.cosines.overall == pytest.approx(whole.cosines.overall, abs=1e-12)
-    assert blocked.uniformity == whole.uniformity
     for a, b in zip(whole.types, blocked.types, strict=True):
         assert b.effective_rank == pytest.approx(a.effective_rank, rel=1e-9)
 
@@ -99,9 +95,7 @@ def test_figures_do_not_depend_on_scale_or_rotation() -> None:
     q, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((X.shape[1], X.shape[1])))
     for other in (measure(X * np.float32(1e12), types), measure((X @ q).astype(np.float32), types)):
         assert other.effective_rank == pytest.approx(base.effective_rank, rel=1e-5)
-        assert other.participation_uncentred == pytest.approx(base.participation_uncentred, rel=1e-5)
         assert other.cosines.within == pytest.approx(base.cosines.within, abs=1e-6)
-        assert other.uniformity.value == pytest.approx(base.uniformity.value, abs=1e-5)
 
 
 def test_small_variation_about_a_large_offset_is_measured_exactly() -> None:
@@ -113,32 +107,6 @@ def test_small_variation_about_a_large_offset_is_measured_exactly() -> None:
     assert figures.effective_rank == pytest.approx(
         measure(noise, np.zeros(400, dtype=int), count=1).effective_rank, rel=1e-9
     )
-
-
-def test_uniformity_of_few_rows_is_exact() -> None:
-    X, _ = draw(7)
-    norms = np.linalg.norm(X.astype(np.float64), axis=1)
-    found = uniformity_of(X, np.arange(len(X)), norms, seed=0)
-    distance = 2 - 2 * unit(X.astype(np.float64)) @ unit(X.astype(np.float64)).T
-    pair = ~np.eye(len(X), dtype=bool)
-    assert found.value == pytest.approx(np.log(np.exp(-2 * distance)[pair].mean()), abs=1e-5)
-    assert (found.error, found.rows) == (0.0, len(X))
-
-
-def test_the_error_of_a_sampled_uniformity_is_the_spread_over_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 600 of 6,000 rows, estimates over seeds scatter by the stated error, around the value of all pairs."""
-    monkeypatch.setattr("graphmill.evaluation.health.geometry.UNIFORMITY_ROWS", 600)
-    monkeypatch.setattr("graphmill.evaluation.health.geometry.UNIFORMITY_GROUP", 150)
-    rng = np.random.default_rng(0)
-    X = (rng.standard_normal((6000, 8)) + 2 * rng.standard_normal((5, 8))[rng.integers(0, 5, 6000)]).astype(np.float32)
-    norms = np.linalg.norm(X, axis=1).astype(np.float64)
-    found = [uniformity_of(X, np.arange(6000), norms, seed) for seed in range(60)]
-    values, errors = np.array([f.value for f in found]), np.array([f.error for f in found])
-    assert all(f.rows == 600 for f in found)
-    assert values.std() == pytest.approx(errors.mean(), rel=0.3)
-    u = unit(X)
-    exact = np.log((np.exp(4 * (u @ u.T) - 4).sum() - 6000) / (6000 * 5999))
-    assert abs(values.mean() - exact) < 4 * errors.mean() / np.sqrt(60)
 
 
 def test_a_type_without_rows_is_shown_and_not_judged() -> None:

@@ -6,7 +6,7 @@ import torch
 
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import rank_links
-from graphmill.evaluation.ranking.parts import HALF_LINKS, NodeLabels, parts
+from graphmill.evaluation.ranking.parts import NodeLabels, parts
 from graphmill.evaluation.ranking.per_query import values_of
 from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries, narrowed
 from tests.evaluation.ranking.graphs import ChanceScorer, random_graph
@@ -24,7 +24,7 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
     member[np.arange(GRAPH.num_nodes), np.arange(GRAPH.num_nodes) % 2] = True
     found = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("area", ("even", "odd"), member))
     kinds = {row["by"] for row in found}
-    assert len(kinds) == 6
+    assert len(kinds) == 5
     for kind in kinds:
         own = [row for row in found if row["by"] == kind]
         assert sum(row["queries"] for row in own) == QUERIES.total
@@ -33,24 +33,19 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
             assert mean == pytest.approx(ranking.micro["mrr"])
 
 
-def test_half_links_and_numbers_of_links_are_those_of_training() -> None:
+def test_numbers_of_links_are_those_of_training() -> None:
     rankings = {"model": rank_links(ChanceScorer(QUERIES), QUERIES)}
     member = np.arange(GRAPH.num_nodes)[:, None] % 3 == 0
     found = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("third", ("yes",), member))
-    halves, few, labelled = dict.fromkeys(HALF_LINKS, 0), 0, 0
+    few = labelled = 0
     offset = {each.name: each.offset for each in GRAPH.node_types}
     for queries, relation in zip(QUERIES.relations, GRAPH.relations, strict=True):
         edges = GRAPH.edges(relation.index)
         links = np.unique(np.stack([edges.src, edges.dst])[:, edges.split == 0], axis=1)
         for head, tail in zip(queries.heads, queries.tails, strict=True):
-            of_head, of_tail = (links[0] == head).sum(), (links[1] == tail).sum()
-            halves[HALF_LINKS[2 * (of_head == 0) + (of_tail == 0)]] += 1
-            few += 1 <= of_head <= 2
+            few += 1 <= (links[0] == head).sum() <= 2
             labelled += (tail + offset[relation.target]) % 3 == 0
     shown = {(row["by"], row["part"]): row["queries"] for row in found}
-    assert {part: n for (by, part), n in shown.items() if by.startswith("half")} == {
-        k: n for k, n in halves.items() if n
-    }
     assert shown["training links of the head", "1 to 2"] == few
     assert shown["third of the target", "yes"] == labelled
 

@@ -41,8 +41,7 @@ class Agreement:
     ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
     ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
     same after shuffling. ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself. ``residual``: ‖AR − B‖ / ‖B‖
-    of this type after the rotation R of all nodes. ``spread_ratio``: variance around the type's mean divided by the
-    mean squared length, after over before.
+    of this type after the rotation R of all nodes.
     """
 
     name: str
@@ -56,7 +55,6 @@ class Agreement:
     cosine_raw: float
     cosine_aligned: float
     residual: float
-    spread_ratio: float
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,6 @@ class _Matched:
                     cosine_raw=float(self.cosine_raw[of_type].mean()),
                     cosine_aligned=float(self.cosine_aligned[of_type].mean()),
                     residual=_left(self.aligned[of_type], B),
-                    spread_ratio=_ratio(_spread(B), _spread(A)),
                 )
             )
         return tuple(result)
@@ -210,7 +207,6 @@ class _Matched:
             cosine_raw=float(self.cosine_raw.mean()) if same_width else float("nan"),
             cosine_aligned=float(self.cosine_aligned.mean()),
             residual=self.rotation.residual,
-            spread_ratio=_ratio(_spread(self.B), _spread(self.A)),
         )
 
 
@@ -267,12 +263,6 @@ def _cka(A: NDArray[Any], B: NDArray[Any]) -> float:
     return float(np.square(np.linalg.norm(a.T @ b)) / below) if below > 0 else float("nan")
 
 
-def _spread(X: NDArray[Any]) -> float:
-    rows = np.asarray(X, np.float64)
-    length = np.square(rows).sum(axis=1).mean()
-    return float(np.square(rows - rows.mean(axis=0)).sum(axis=1).mean() / length) if length else 0.0
-
-
 def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
     shares = []
     for X in (A, B):
@@ -283,7 +273,3 @@ def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
 
 def _mean(values: NDArray[np.float64]) -> float:
     return float(values.mean()) if len(values) else float("nan")
-
-
-def _ratio(after: float, before: float) -> float:
-    return after / before if before > 0 else float("nan")

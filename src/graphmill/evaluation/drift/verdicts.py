@@ -26,7 +26,6 @@ Name = Literal[
     "moved_little",
     "moved",
     "ids_permuted",
-    "type_collapsed",
     "data_lost",
     "nodes_vanished",
 ]
@@ -50,9 +49,6 @@ class DriftThresholds(Settings):
     )
     lost_warn: float = setting(0.02, "Warn when this share of the graph's node pairs or nodes is gone", ge=0)
     lost_fail: float = setting(0.2, "Fail when this share of the graph's node pairs or nodes is gone", ge=0)
-    collapsed_max: float = setting(
-        0.1, "A type has collapsed if its spread, divided by its spread before, is below this", gt=0, lt=1
-    )
 
 
 @dataclass(frozen=True)
@@ -110,7 +106,7 @@ def drift_report(
 ) -> DriftReport[DriftFigures]:
     """Combine the figures and the graph's change. ``graph`` None: not known, for plain files."""
     bounds = thresholds or DriftThresholds()
-    result = [*_ids(figures), *_collapsed(figures, bounds), *_vanished(figures, bounds), *data_lost(graph, bounds)]
+    result = [*_ids(figures), *_vanished(figures, bounds), *data_lost(graph, bounds)]
     if not any(finding.name == "ids_permuted" for finding in result):
         result.append(_moved(figures, bounds, explained=bool(result)))
     return DriftReport(figures, graph, by_gravity(result))
@@ -139,20 +135,6 @@ def _ids(figures: DriftFigures) -> list[DriftVerdict]:
             "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
             "up by id.",
         )
-    ]
-
-
-def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdict]:
-    return [
-        DriftVerdict(
-            "type_collapsed",
-            "fail",
-            f"The vectors of type '{each.name}' spread {each.spread_ratio:.2g} times as much as before: they have "
-            "collapsed.",
-            "See the type's checks in the validation, and check which of its relations the graph still has.",
-        )
-        for each in figures.types
-        if each.shared >= 10 and each.spread_ratio < bounds.collapsed_max
     ]
 
 

@@ -1,6 +1,6 @@
 """Names the kind of collapse of a failing embedding.
 
-Several bounds usually break at once (a cone also has a low participation ratio). The name is the most specific cause
+Several bounds usually break at once (a complete collapse is also a cone). The name is the most specific cause
 that explains them.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from graphmill.evaluation.health.checks import HealthThresholds
-from graphmill.evaluation.health.direction_bounds import at_a_point, little_left, low_rank, narrow
+from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures, TypeFigures
 
 NON_FINITE = "non_finite"
@@ -40,7 +40,7 @@ FAILURES: dict[str, tuple[str, str]] = {
         "`weight_decay`. More epochs do not help",
     ),
     CONE: (
-        "all rows share a direction: mean cosine above 0.5, or uniformity above −1; what is left without it is sound",
+        "all rows share a direction: mean cosine above 0.5; what is left without it is sound",
         "Subtract the mean row before comparing. In training: the causes of a complete collapse, to a smaller degree",
     ),
     SUBSPACE: (
@@ -91,7 +91,7 @@ def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float)
 
 def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[tuple[str, str]]:
     """All failures that the figures show, the most specific first."""
-    cosine, rogue, uniformity = figures.cosines.overall, figures.rogue, figures.uniformity.value
+    cosine, rogue = figures.cosines.overall, figures.rogue
     if count := figures.non_finite:
         yield NON_FINITE, f"{count} of {figures.rows} rows hold NaN or infinity{_where(figures, 0)}."
     if figures.live < 2:
@@ -99,7 +99,7 @@ def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -
     if figures.dead > thresholds.dead_rows_max:
         yield DEAD_ROWS, f"{figures.dead} of {figures.rows} rows are zero{_where(figures, 1)}."
     yield from _types_at_a_point(figures, thresholds)
-    if cosine >= thresholds.complete_cosine_min and (little_left(figures, thresholds) or 1 - cosine < SPREAD_MIN**2):
+    if cosine >= thresholds.complete_cosine_min and (low_rank(figures, thresholds) or 1 - cosine < SPREAD_MIN**2):
         yield COMPLETE_COLLAPSE, f"All rows are nearly the same: mean cosine {cosine:.3f}."
     if rogue.share > thresholds.rogue_share_max:
         what = "variance" if rogue.variance_share >= rogue.cosine_share else "mean cosine"
@@ -114,9 +114,6 @@ def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -
     # Types above the bound, even if they do not differ much from the others.
     if tight := [each for each in figures.types if at_a_point(each, thresholds)]:
         yield COLLAPSED_TYPE, f"Mean cosine within type {_cosines(tight)}."
-    # The rows are concentrated although neither the mean cosine nor the rank shows it. The closest name is a cone.
-    if uniformity > thresholds.uniformity_max:
-        yield CONE, f"The rows are concentrated on the sphere: uniformity {uniformity:.2f}."
     if link_signal < thresholds.link_signal_min:  # never with nan, without a ranking
         yield (
             SHUFFLED_IDS,

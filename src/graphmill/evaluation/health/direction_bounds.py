@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.figures import Figures, TypeFigures
 
 SMALL_SHARE = 0.3
-"""The absolute minima (components, participation) are capped at this fraction of the dimensions: a 16-dimensional
+"""The absolute minima (components, ranks) are capped at this fraction of the dimensions: a 16-dimensional
 embedding cannot have 15 components of similar size."""
 
 
@@ -20,30 +20,18 @@ def components_90_needed(thresholds: HealthThresholds, available: int) -> int:
     return int(max(absolute, math.ceil(thresholds.components_90_share_min * available)))
 
 
-def participation_needed(thresholds: HealthThresholds, available: int) -> float:
-    """Uncentred participation ratio that an embedding with ``available`` dimensions must have."""
-    return _at_most_a_part(thresholds.participation_min, available)
-
-
 def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
     """Effective rank that a type with ``available`` = min(dimensions, its rows − 1) must have."""
-    return max(thresholds.type_rank_share_min * available, _at_most_a_part(thresholds.type_rank_min, available))
-
-
-def little_left(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows use too few directions once their mean is subtracted."""
-    return bool(
-        figures.components_90 < components_90_needed(thresholds, figures.available)
-        or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
-        or figures.share(figures.participation_centred) < thresholds.participation_share_min
+    return max(
+        thresholds.type_rank_share_min * available, min(thresholds.type_rank_min, max(1.0, SMALL_SHARE * available))
     )
 
 
 def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the embedding uses too few of its directions."""
+    """Whether the rows use too few directions once their mean is subtracted."""
     return bool(
-        little_left(figures, thresholds)
-        or figures.participation_uncentred < participation_needed(thresholds, figures.available)
+        figures.components_90 < components_90_needed(thresholds, figures.available)
+        or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
     )
 
 
@@ -55,7 +43,3 @@ def at_a_point(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
 def narrow(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
     """Whether the rows of a type vary in too few directions."""
     return kind.judged and kind.effective_rank < type_rank_needed(thresholds, kind.available)
-
-
-def _at_most_a_part(directions: float, available: int) -> float:
-    return min(directions, max(1.0, SMALL_SHARE * available))

@@ -15,7 +15,6 @@ from graphmill.evaluation.health.geometry import (
     Float64,
     Moments,
     Rogue,
-    Uniformity,
     components_for,
     cosines_of,
     effective_rank,
@@ -23,7 +22,6 @@ from graphmill.evaluation.health.geometry import (
     participation_ratio,
     rogue_of,
     spectrum_of,
-    uniformity_of,
 )
 from graphmill.sampling.keyed import sampled
 
@@ -159,9 +157,6 @@ class Figures:
     spectrum: Float64
     components_90: int
     effective_rank: float
-    participation_centred: float
-    participation_uncentred: float
-    uniformity: Uniformity
     rogue: Rogue
     types: tuple[TypeFigures, ...]
     #: By type name, the numbers of rows that are not finite and of dead rows. Types without either are left out.
@@ -182,7 +177,6 @@ def figures_of(
     types: NDArray[Any],
     names: tuple[str, ...],
     thresholds: HealthThresholds,
-    seed: int,
     block_rows: int,
     neighbourhoods: NDArray[np.int64] | None = None,
 ) -> Figures:
@@ -195,7 +189,7 @@ def figures_of(
     live = np.flatnonzero(rows.live)
     kept = X if len(live) == n else X[live]
     moments = moments_of(kept, types[live], len(names), rows.norms[live], block_rows)
-    centred, uncentred = spectrum_of(moments.covariance), spectrum_of(moments.second)
+    centred = spectrum_of(moments.covariance)
     available = max(min(d, len(live) - 1), 0)
     broken = [np.bincount(types[mask], minlength=len(names)).tolist() for mask in (~rows.finite, rows.dead)]
     return Figures(
@@ -213,9 +207,6 @@ def figures_of(
         spectrum=centred,
         components_90=components_for(centred, 0.9),
         effective_rank=effective_rank(centred),
-        participation_centred=participation_ratio(centred),
-        participation_uncentred=participation_ratio(uncentred),
-        uniformity=uniformity_of(X, live, rows.norms, seed),
         rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
         types=_type_figures(moments, types, names, thresholds.type_rows_min),
         broken_by_type={name: (a, b) for name, a, b in zip(names, *broken, strict=True) if a or b},

@@ -29,8 +29,7 @@ class HealthReport:
     """The health of one embedding: figures, verdicts and diagnosis.
 
     ``figures``: all measurements. ``verdicts``: one per figure with a bound. ``failure``: "" or a name from
-    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it. ``seed``: draws the rows for
-    uniformity.
+    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it.
     """
 
     figures: Figures
@@ -38,7 +37,6 @@ class HealthReport:
     failure: str
     detail: str
     thresholds: HealthThresholds
-    seed: int
     link_signal: float
 
     @property
@@ -73,12 +71,6 @@ class HealthReport:
             "components_90_share": f.share(f.components_90),
             "effective_rank": f.effective_rank,
             "effective_rank_share": f.share(f.effective_rank),
-            "participation_uncentred": f.participation_uncentred,
-            "participation_centred": f.participation_centred,
-            "participation_share": f.share(f.participation_centred),
-            "uniformity": f.uniformity.value,
-            "uniformity_error": f.uniformity.error,
-            "uniformity_rows": f.uniformity.rows,
             "rogue_variance_share": f.rogue.variance_share,
             "rogue_cosine_share": f.rogue.cosine_share,
             "link_signal": self.link_signal,
@@ -98,7 +90,6 @@ class HealthReport:
                 "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
                 "verdicts": [asdict(verdict) for verdict in self.verdicts],
                 "thresholds": self.thresholds.model_dump(),
-                "seed": self.seed,
             }
         )
 
@@ -109,7 +100,6 @@ def health_report(
     type_names: Sequence[str],
     *,
     thresholds: HealthThresholds | None = None,
-    seed: int = 0,
     ranking: "LinkRanking | None" = None,
     block_rows: int = BLOCK_ROWS,
     settings: Collection[str] | None = None,
@@ -127,12 +117,12 @@ def health_report(
     X, types = np.asanyarray(X), np.asarray(types)
     _require_fitting(X, types, type_names)
     thresholds = thresholds or HealthThresholds()
-    figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows, neighbourhoods)
+    figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, block_rows, neighbourhoods)
     link_signal = ranking.signal if ranking is not None else float("nan")
     failure, detail = diagnose(figures, thresholds, link_signal)
     evidence = CheckInput(X, types, figures, thresholds, link_signal)
     verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
-    return HealthReport(figures, verdicts, failure, detail, thresholds, seed, link_signal)
+    return HealthReport(figures, verdicts, failure, detail, thresholds, link_signal)
 
 
 def _require_fitting(X: NDArray[Any], types: NDArray[Any], type_names: Sequence[str]) -> None:

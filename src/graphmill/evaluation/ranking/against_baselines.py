@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
 
-from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.evaluation.ranking.per_query import values_of
@@ -46,44 +45,6 @@ class AgainstBaselines:
     ratios: dict[str, Ratio]
     best: str
     queries: int
-
-    @property
-    def ratio(self) -> Ratio:
-        """The model's MRR over that of the best baseline."""
-        return self.ratios[self.best]
-
-    def sentence(self) -> str:
-        """One sentence: which baselines beat the model, and by how much."""
-        ours = f"the model's {self.average} MRR of {self.mrr['model']:.4f}"
-        better = sorted((n for n in self.ratios if self.mrr[n] > self.mrr["model"]), key=lambda n: -self.mrr[n])
-        if better:
-            *first, last = (
-                f"{title(name)} ({self.mrr[name]:.4f}, {self.mrr[name] / self.mrr['model'] - 1:.0%} above)"
-                if self.mrr["model"] > 0
-                else f"{title(name)} ({self.mrr[name]:.4f})"
-                for name in better
-            )
-            named = f"{', '.join(first)} and {last}" if first else last
-            verb = "beats" if len(better) == 1 else "beat"
-            return f"{named} {verb} {ours}{self._interval()}."
-        rival = f"{title(self.best)} ({self.mrr[self.best]:.4f})"
-        share = self.ratio.value - 1
-        above = f"by {share:.0%}" if not math.isnan(share) else "which has none right"
-        return f"No baseline beats {ours}: it is above the best, {rival}, {above}{self._interval()}."
-
-    def _interval(self) -> str:
-        ratio = self.ratio
-        if math.isnan(ratio.low):
-            return ""
-        return (
-            f"; its ratio to the best is {ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, "
-            f"{self.queries:,} queries)"
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values, with the sentence."""
-        values: dict[str, Any] = plain(asdict(self) | {"sentence": self.sentence()})
-        return values
 
 
 def title(baseline: str) -> str:

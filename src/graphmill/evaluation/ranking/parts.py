@@ -17,14 +17,6 @@ from graphmill.evaluation.ranking.windows import TimeWindows
 
 #: Lower bounds of the bins of a node's number of training links in the relation. The first bin has nodes without any.
 LINK_BINS = (0, 1, 3, 10, 30, 100)
-#: The half-links of a query (h, r, t) that occur in training: both (h, r, ·) and (·, r, t), one of them, or none (arXiv
-#: 2606.18001).
-HALF_LINKS = (
-    "(head, relation) and (relation, tail)",
-    "(head, relation) alone",
-    "(relation, tail) alone",
-    "neither half of the link",
-)
 TIME = "window of time"
 MOST_PARTS = 30
 """Relations, and classes of a label, that are listed: those with most queries."""
@@ -66,8 +58,6 @@ def parts(
     add("relation", ((relation.name, relation_of == place) for place, relation in enumerate(ranked)), MOST_PARTS)
     for end, links in (("head", head_links), ("target", target_links)):
         add(f"training links of the {end}", _bins(links))
-    half = 2 * (head_links == 0) + (target_links == 0)
-    add("half of the link that training has", ((text, half == number) for number, text in enumerate(HALF_LINKS)))
     if labels:
         nodes = [
             (relation.heads + ends[relation.relation][0], relation.targets + ends[relation.relation][1])

@@ -28,7 +28,6 @@ from graphmill.training.settings import TrackerSettings
 
 FILE = "tracker.json"
 CARD = "card.md"
-ALIAS = "champion"
 END_SECONDS = 20.0
 """Seconds that a finished training waits for its tracker. An interrupted training waits a tenth of it."""
 EVERY_SECONDS = 10.0
@@ -99,27 +98,6 @@ def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
         if settings.writer != "none":
             return _within(seconds, lambda: send(run, settings))
     return ""
-
-
-def mirror_alias(version: Path, about: Mapping[str, Any], seconds: float = END_SECONDS) -> str:
-    """Tell the tracker of the run that the promoted folder ``version`` is live. Returns an error message or ""."""
-    with contextlib.suppress(InputError, ValueError):
-        settings = tracker_of(version)
-        if settings.writer != "none":
-            return _within(seconds, lambda: _alias(version, about, settings))
-    return ""
-
-
-def _alias(version: Path, about: Mapping[str, Any], settings: TrackerSettings) -> None:
-    run = Path(str(about["run_dir"]))
-    known = _state(run, settings)["run"] if (run / FILE).is_file() else ""
-    tags = {
-        "source": f"graphmill://{socket.gethostname()}{version.resolve()}",
-        "fingerprint": str(about["fingerprint"]),
-        "content": str(about["content"]),
-    }
-    model = f"{version.parent.parent.name}/{version.parent.name}"
-    MlflowTracker(settings).alias(model, ALIAS, version.name, known, tags)
 
 
 class _Mirror(threading.Thread):

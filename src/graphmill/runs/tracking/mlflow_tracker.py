@@ -13,7 +13,6 @@ from graphmill.errors import SettingsError
 from graphmill.training.settings import TrackerSettings
 
 _KEY = "graphmill.key"
-_VERSION = "graphmill.version"
 _CARD = "mlflow.note.content"
 _LONGEST = 5000
 """Number of characters of a parameter or tag that every MLflow server accepts."""
@@ -63,7 +62,7 @@ class MlflowTracker:
             raise SettingsError(
                 "tracker.address is empty and $MLFLOW_TRACKING_URI is not set; write http://HOST:PORT or sqlite:///FILE"
             )
-        self.client: Any = MlflowClient(address, registry_uri=address)
+        self.client: Any = MlflowClient(address)
         self.experiment = settings.experiment
 
     def start(self, about: About) -> str:
@@ -102,24 +101,6 @@ class MlflowTracker:
         metrics = [Metric(_name(name), value, 0, 0) for name, value in figures.items()]
         self.client.log_batch(run, metrics=metrics, tags=[RunTag(name, v[:_LONGEST]) for name, v in reported.items()])
         self.client.set_terminated(run)
-
-    def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
-        """Give ``version`` of ``model`` (``D/M``) the name ``alias``. ``run``: the id of its run, or "".
-
-        MLflow allows no "/" in names, so D/M is ``D.M``.
-        """
-        name = model.replace("/", ".")
-        if not self.client.search_registered_models(f"name = '{name}'"):
-            self.client.create_registered_model(
-                name, description="Promoted by graphmill; the versions are its own files."
-            )
-        existing = [v for v in self.client.search_model_versions(f"name = '{name}'") if v.tags.get(_VERSION) == version]
-        if not existing:
-            made = self.client.create_model_version(
-                name, tags["source"], run_id=run or None, tags={_VERSION: version, **tags}
-            )
-            existing = [made]
-        self.client.set_registered_model_alias(name, alias, existing[0].version)
 
 
 def _name(name: str) -> str:

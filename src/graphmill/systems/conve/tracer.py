@@ -43,17 +43,6 @@ class ConveTracer:
     """``loss``: "bce", or "softmax" over all entities, also for a training whose candidates are sampled; ``smoothing``: of
     its labels."""
 
-    layers = (
-        "entities",
-        "relations",
-        "input_norm",
-        "convolution",
-        "feature_norm",
-        "projection",
-        "output_norm",
-        "entity_bias",
-    )
-
     def __init__(self, model: ConvE, data: ConveData, loss: str, smoothing: float, precision: str) -> None:
         self.model = model.eval()
         self.data, self.width = data, 2 * data.num_relations

@@ -1,6 +1,4 @@
-"""Checks of each node type alone, and of types compared with each other."""
-
-import math
+"""Checks of each node type alone."""
 
 from graphmill.evaluation.health.check import CheckInput, Group, HealthCheck, Outcome, Threshold
 from graphmill.evaluation.health.direction_bounds import at_a_point, narrow, type_rank_needed
@@ -8,7 +6,7 @@ from graphmill.evaluation.health.figures import TypeFigures
 
 VARY = Group(
     "types_vary",
-    "Vectors vary within every node type, and types differ from each other. If not, see `by_type`.",
+    "Vectors vary within every node type. If not, see `by_type`.",
     picture="pca",
 )
 APART = "Train longer on the relations of this type, give it features, or raise supervision for it."
@@ -31,11 +29,6 @@ def _rank(e: CheckInput) -> Outcome | None:
     kind = min(types, key=lambda kind: kind.effective_rank / type_rank_needed(e.thresholds, kind.available))
     bound = type_rank_needed(e.thresholds, kind.available) / kind.available
     return RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
-
-
-def _separation(e: CheckInput) -> float | None:
-    apart = e.figures.cosines.separation
-    return None if math.isnan(apart) or not _with_enough_rows(e) else apart
 
 
 _POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."
@@ -64,18 +57,4 @@ RANK = HealthCheck(
     bad="The rows of type '{type}' vary only in few directions.",
     remedy=APART,
 )
-_LESS = "Mean cosine within types minus that between types; below it, types do not differ (warning)."
-SEPARATION = HealthCheck(
-    name="type_separation",
-    group=VARY,
-    what="mean cosine of pairs of the same type (`within_type_cosine`) minus that of pairs of different types "
-    "(`between_type_cosine`): ANOSIM's difference (Clarke 1993), on cosines",
-    thresholds=(Threshold("type_separation_min", 0.01, _LESS, ge=-1, le=1),),
-    figure=_separation,
-    good="Rows of one type are closer to each other than to other types.",
-    bad="Types do not differ: rows of one type are no closer to each other than to any other row.",
-    breach="warn",
-    breaking="warn: this need not be a problem",
-    remedy="This is a problem only if types should be recognisable. Then train longer, or check the node types.",
-)
-CHECKS = (COSINE, RANK, SEPARATION)
+CHECKS = (COSINE, RANK)

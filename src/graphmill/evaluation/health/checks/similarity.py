@@ -14,7 +14,6 @@ ROGUE = Group(
 
 _CONE = "Mean cosine of two different rows; above it, all rows share a direction (cone)."
 _ONE = "Mean cosine from which a cone is called a complete collapse, if little is left without the mean row."
-_UNIFORMITY = "Uniformity (Wang & Isola); 0 is complete collapse, about −4 is isotropic."
 _ROGUE = "Share of the variance, or of the mean cosine, that one to three dimensions may carry."
 
 CHECKS = (
@@ -34,17 +33,6 @@ CHECKS = (
             *("subtract the mean row before comparing", "raise contrastive_weight", "raise negatives_per_positive"),
             *("lower weight_decay", "lower num_layers"),
         ),
-    ),
-    HealthCheck(
-        name="uniformity",
-        group=COSINE,
-        what="log E exp(−2‖u − v‖²) (Wang & Isola, arXiv 2005.10242) on at most 25,600 rows drawn by the seed, with its "
-        "standard error `uniformity_error`; 0 is collapse, −4 isotropic",
-        thresholds=(Threshold("uniformity_max", -1.0, _UNIFORMITY, ge=-4, le=0),),
-        figure=lambda e: e.figures.uniformity.value,
-        good="The rows spread over the sphere.",
-        bad="The rows are concentrated in a small part of the sphere.",
-        remedy=("raise contrastive_weight", "raise negatives_per_positive", "train longer"),
     ),
     HealthCheck(
         name="rogue_share",

@@ -1,7 +1,7 @@
 """Checks of the number of directions that the rows use."""
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
-from graphmill.evaluation.health.direction_bounds import components_90_needed, participation_needed
+from graphmill.evaluation.health.direction_bounds import components_90_needed
 
 VARIANCE = Group(
     "pca_variance",
@@ -12,8 +12,6 @@ WIDER = ("raise hidden_dim", "train longer", "lower weight_decay", "lower regula
 _NUMBER = "Principal components for 90 % of the variance; the check asks for at most 30 % of the dimensions."
 _SHARE = "The same number as a share of the dimensions; below it, the rows lie in a subspace."
 _RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below it, the rows lie in a subspace."
-_ONE = "Uncentred participation ratio; below it, one direction carries nearly everything."
-_CENTRED = "Centred participation ratio as a share of the dimensions; below it, the rows lie in a subspace."
 
 CHECKS = (
     HealthCheck(
@@ -40,27 +38,6 @@ CHECKS = (
         figure=lambda e: e.figures.share(e.figures.effective_rank),
         good="The singular values spread over the dimensions.",
         bad="The singular values concentrate on few directions: the rows lie in a subspace.",
-        remedy=WIDER,
-    ),
-    HealthCheck(
-        name="participation_uncentred",
-        group=VARIANCE,
-        what="(Σλ)²/Σλ² without centring; 1 is one direction",
-        thresholds=(Threshold("participation_min", 2.0, _ONE, ge=1),),
-        figure=lambda e: e.figures.participation_uncentred,
-        needed=lambda e: participation_needed(e.thresholds, e.figures.available),
-        good="No single direction, the mean included, dominates.",
-        bad="One or two directions, the mean included, carry nearly everything.",
-        remedy=WIDER,
-    ),
-    HealthCheck(
-        name="participation_share",
-        group=VARIANCE,
-        what="the same, centred, as a share of the available dimensions",
-        thresholds=(Threshold("participation_share_min", 0.01, _CENTRED, ge=0, le=1),),
-        figure=lambda e: e.figures.share(e.figures.participation_centred),
-        good="The variance is not confined to a few directions.",
-        bad="The variance is confined to a few directions.",
         remedy=WIDER,
     ),
 )
