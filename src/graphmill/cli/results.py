@@ -178,9 +178,10 @@ def links(
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
+        needed = 0 if heads else scoring_bytes(run)
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
-            return estimate_links(model, settings, scoring_bytes(run)).to_json()
+            return estimate_links(model, settings, needed).to_json()
         if not heads:
             return write_links(model, settings, outlets=[Terminal()])
         predictor = Predictor(model, settings)

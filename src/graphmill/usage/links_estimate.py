@@ -7,13 +7,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
+from graphmill.errors import ResourceError
+from graphmill.memory import format_size
 from graphmill.predictions.selection import Nodes, selected_links
 from graphmill.predictions.settings import LinkSettings
-from graphmill.runs.export import restore
-from graphmill.runs.planning import parts_of
+from graphmill.runs.export import job_of
+from graphmill.runs.planning import free_memory, parts_of
 from graphmill.sampling.keyed import sampled
 from graphmill.training.contract import StepSizes
 from graphmill.training.planning import LIBRARIES_BYTES
+from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.links import LinkModel
 
 SAMPLE = 32
@@ -48,11 +53,27 @@ class LinksEstimate:
 
 
 def scoring_bytes(run: str | Path) -> int:
-    """The memory of a process that scores links with a run, by the system's table of parts."""
-    restored = restore(run)
-    parts = parts_of(restored.job, restored.graph, restored.job.batching)
-    in_use = [part.bytes(StepSizes()) for part in parts if part.when in ("weights", "always", "evaluation")]
-    return LIBRARIES_BYTES + int(sum(in_use))
+    """The memory of a process that scores links with a run, by the system's table of parts, or with an export, which is
+    read whole.
+
+    Raises:
+        ResourceError: that is more than is free.
+    """
+    path, device = Path(run), torch.device("cpu")
+    if (path / "checkpoints").is_dir():
+        directory = RunDirectory(path)
+        job, graph = job_of(directory, directory.read_json("manifest.json"))
+        parts, device = parts_of(job, graph, job.batching), job.device
+        in_use = sum(part.bytes(StepSizes()) for part in parts if part.when in ("weights", "always", "evaluation"))
+    else:
+        in_use = sum(file.stat().st_size for file in path.glob("*") if file.is_file())
+    needed, free = LIBRARIES_BYTES + int(in_use), free_memory(device)
+    if needed > free:
+        raise ResourceError(
+            f"{path}: scoring its links takes {format_size(needed)} of memory, and {format_size(free)} are free; free "
+            "memory, or take a machine with more"
+        )
+    return needed
 
 
 def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
