@@ -44,7 +44,7 @@ def row_of(system: str, labels: Path, graph: Path, root: Path) -> card.Row:
     export_run(restore(run))
     found = probe_run(run, LabelSettings(file=str(labels), node_type="drug", column="class", id="id"))
     scores = found["scores"]
-    rival = max((name for name in scores if name != VECTORS), key=lambda name: scores[name]["value"])
+    rival = max((name for name in scores if name not in (VECTORS, system)), key=lambda name: scores[name]["value"])
     shown = {name: f"{each['value']:.3f} ({each['low']:.3f} to {each['high']:.3f})" for name, each in scores.items()}
     gap = found["over"][rival]
     note = f"{found['nodes']} drugs, {found['classes']} classes; " + ", ".join(f"{n} {s}" for n, s in shown.items())
