@@ -1,5 +1,6 @@
 """Attributes of nodes: kinds, what is missing, and input that cannot be used."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -166,10 +167,10 @@ def test_every_reader_takes_the_same_cells_for_the_same_values(folder: Path, how
 @pytest.mark.parametrize("odd", ["1,234", "3,14", "1.234.567", "12 345", "1'234.5"])
 def test_numbers_with_separators_are_refused_in_a_sentence(folder: Path, how: str, odd: str) -> None:
     given = written(folder, how, {"size": [odd, *(f"{n}" for n in range(9))]})
-    with pytest.raises(InputError, match=f"column 'size' has numbers such as '{odd}'; write them without separators"):
+    with pytest.raises(InputError, match=re.escape(f"'size' has numbers such as {odd!r}; write them without")):
         graphmill.read_attributes(tables(folder), given, "disease")
     given = written(folder, how, {"size": [odd] * 10})
-    with pytest.raises(InputError, match=f"'size' has no number for any node .a cell is '{odd}'"):
+    with pytest.raises(InputError, match=re.escape(f"'size' has no number for any node (a cell is {odd!r})")):
         graphmill.read_attributes(tables(folder), given, "disease", id="disease", size="number")
 
 
