@@ -59,20 +59,6 @@ attributes:
   system: conve
   settings: {acceleration: {keep_influence: 3}}
   links: {relations: ["no", "17", "1e-3", "on: off", "null", "2026-01-01"], heads: ["0", ""]}
----
-type: graphmill.components.GraphDataset
-attributes:
-  name: months
-  sources:
-    - {name: edges, format: kg_csv, path: "data/01_raw/{partition}/kg.csv"}
-  partitions: {mode: replace}
----
-type: graphmill.components.EmbeddingModel
-attributes:
-  dataset: months
-  system: distmult
-  settings: {model: {embedding_dim: 8}, training: {epochs: 2}, evaluation: {baselines: []}}
-  promote: {when: checks_pass, except_checks: [beats_baselines, types_vary]}
 """
 """Assets of the kinds that the sample's chain lacks; nothing is read before they are materialized."""
 
@@ -220,7 +206,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     write_project(root)
     running = Server(root, free_port())
     environment = {**os.environ, "DAGSTER_HOME": str(running.home), "OMP_NUM_THREADS": "1"}
-    environment["DAGSTER_GRPC_TIMEOUT_SECONDS"] = "600"  # two runs that start at once, on a loaded machine
     port = running.address.rpartition(":")[2]
     log = (root / "ui.log").open("wb")
     process = subprocess.Popen(

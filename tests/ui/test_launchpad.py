@@ -40,7 +40,7 @@ PLACES = {
 
 def kind_of(key: str) -> str:
     name = key.partition("/")[2]
-    return "raw" if name.startswith("raw_") else re.sub(r"^(hgt|blend|conve|sasrec|distmult)_", "", name)
+    return "raw" if name.startswith("raw_") else re.sub(r"^(hgt|blend|conve|sasrec)_", "", name)
 
 
 @pytest.fixture(scope="module")

@@ -120,7 +120,8 @@ def with_attributes(
     key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or Aliases())
     matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
     if not matches.matched:
-        raise InputError(f"{file}: {matches.sentence}")
+        near = (coverage(f"attributes of {each}", key, f"the {each} nodes", ids) for each, ids in chosen.items())
+        raise InputError(f"{file}: {next((each for each in near if each.repair), matches).sentence}")
     rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
     place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
     matched = np.flatnonzero(place >= 0)
@@ -244,7 +245,8 @@ def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[d
         encoded = pc.utf8_trim_whitespace(rows.cells[name]).dictionary_encode()
         texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         values = [_PARSERS[kind](text) if text else None for text in texts]
-        wrong = np.array([bool(text) and value is None for text, value in zip(texts, values, strict=True)], bool)
+        filled = [text.strip(f"{LIST_MARK} ") if kind == "list" else text for text in texts]
+        wrong = np.array([bool(text) and value is None for text, value in zip(filled, values, strict=True)], bool)
         for row in np.flatnonzero(wrong[codes]).tolist():
             reason = f"is no {kind}, and counts as missing"
             rejects.append(Reject(int(rows.line[row]), name, reason, texts[codes[row]][:MAX_SHOWN]))
