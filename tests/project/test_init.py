@@ -209,7 +209,7 @@ def test_a_table_about_nodes_of_one_type_becomes_their_attributes(tmp_path: Path
 
 
 def test_a_table_with_names_of_its_own_becomes_attributes_or_says_which_ids_do_not_match(tmp_path: Path) -> None:
-    edges = "drug,relation,disease\n" + "".join(f"DB{n},treats,MONDO:{n % 4}\n" for n in range(12))
+    edges = "drug,relation,disease\n" + "".join(f"drug {n}a,treats,MONDO:{n % 4}\n" for n in range(12))
     rows = "".join(f"MONDO:{n}\tache {n}\tarea {n % 2}\t{n % 2 == 0}\n" for n in range(4))
     given = write(tmp_path / "kg.csv", edges), write(tmp_path / "about.tsv", "disease_id\ttitle\tarea\trare\n" + rows)
     attributes = documents(init(tmp_path / "mine", data=[*given], name="kg").root, "kg")[0]["attributes"]
