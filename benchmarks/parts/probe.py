@@ -42,15 +42,19 @@ def row_of(system: str, labels: Path, graph: Path, root: Path) -> card.Row:
     values = {"system": system, "data": str(graph), "training": {"seed": 0}, "export": {"csv": False}}
     run = Path(train(values, "the benchmark", root=str(root), outlets=[Terminal()])["run_dir"])
     export_run(restore(run))
-    found = probe_run(run, LabelSettings(file=str(labels), node_type="drug", column="class", id="id"))
-    scores = found["scores"]
+    result = probe_run(run, LabelSettings(file=str(labels), node_type="drug", column="class", id="id"))
+    scores = result["scores"]
     rival = max((name for name in scores if name not in (VECTORS, system)), key=lambda name: scores[name]["value"])
-    shown = {name: f"{each['value']:.3f} ({each['low']:.3f} to {each['high']:.3f})" for name, each in scores.items()}
-    gap = found["over"][rival]
-    note = f"{found['nodes']} drugs, {found['classes']} classes; " + ", ".join(f"{n} {s}" for n, s in shown.items())
+    intervals = {
+        name: f"{each['value']:.3f} ({each['low']:.3f} to {each['high']:.3f})" for name, each in scores.items()
+    }
+    gap = result["over"][rival]
+    note = f"{result['nodes']} drugs, {result['classes']} classes; " + ", ".join(
+        f"{n} {s}" for n, s in intervals.items()
+    )
     note += f"; minus {rival} {gap['value']:+.3f} ({gap['low']:+.3f} to {gap['high']:+.3f})"
     ours, theirs = scores[VECTORS]["value"], scores[rival]["value"]
-    metric = f"{system}: {found['metric']} of pharmacologic classes"
+    metric = f"{system}: {result['metric']} of pharmacologic classes"
     return card.row("kg_5k", metric, "", ours, rival=rival, theirs=theirs, note=note)
 
 
@@ -65,10 +69,10 @@ def main() -> None:
         graph = hetionet("kg_5k", 0, folder)
         write_labels(folder / "classes.csv")
         for system in options.systems:
-            found = row_of(system, folder / "classes.csv", graph.path, folder / "runs" / system)
-            print(f"{found.metric}: {found.ours:.3f}; {found.note}", flush=True)
+            row = row_of(system, folder / "classes.csv", graph.path, folder / "runs" / system)
+            print(f"{row.metric}: {row.ours:.3f}; {row.note}", flush=True)
             if options.json:
-                print(card.store("probe", found, "python -m benchmarks.health probe --json"))
+                print(card.store("probe", row, "python -m benchmarks.health probe --json"))
 
 
 if __name__ == "__main__":

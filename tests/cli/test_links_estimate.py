@@ -59,15 +59,15 @@ def test_time_and_memory_are_near_what_the_links_take(
 ) -> None:
     run = trained(name, graph, tmp_path)
     monkeypatch.setattr(links_estimate, "clock", time.process_time)  # other programs do not count
-    told = CliRunner().invoke(app, ["links", str(run), "--estimate", "--json"], catch_exceptions=False)
-    estimate = json.loads(told.stdout)
+    answer = CliRunner().invoke(app, ["links", str(run), "--estimate", "--json"], catch_exceptions=False)
+    estimate = json.loads(answer.stdout)
     assert not (run / "links").exists()
-    done = subprocess.run([sys.executable, "-c", MEASURED, str(run)], capture_output=True, text=True, check=True)
-    took = json.loads(done.stdout.splitlines()[-1])
+    process = subprocess.run([sys.executable, "-c", MEASURED, str(run)], capture_output=True, text=True, check=True)
+    took = json.loads(process.stdout.splitlines()[-1])
     assert took["seconds"] / TIME_FACTOR < estimate["seconds"] < took["seconds"] * TIME_FACTOR, (estimate, took)
     assert took["peak_bytes"] / MEMORY_FACTOR < estimate["peak_bytes"] < took["peak_bytes"] * MEMORY_FACTOR, took
-    shown = CliRunner().invoke(app, ["links", str(run), "--estimate"], catch_exceptions=False).stdout
-    assert "s of scoring, and" in shown
+    text = CliRunner().invoke(app, ["links", str(run), "--estimate"], catch_exceptions=False).stdout
+    assert "s of scoring, and" in text
 
     monkeypatch.setattr(links_estimate, "free_memory", lambda device: estimate["peak_bytes"] - 1)
     for more in ([], ["--estimate"]):

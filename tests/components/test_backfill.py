@@ -61,8 +61,8 @@ class Backfills:
         self.root, self.process, self.instance = root, process, process.instance
 
     def query(self, text: str, **variables: Any) -> Any:
-        found = execute_dagster_graphql(self.process.create_request_context(), text, variables)  # type: ignore[arg-type]
-        return next(iter(found.data.values()))
+        answer = execute_dagster_graphql(self.process.create_request_context(), text, variables)  # type: ignore[arg-type]
+        return next(iter(answer.data.values()))
 
     def add(self, snapshot: str) -> None:
         location = self.process.create_request_context().code_locations[0]
@@ -85,11 +85,11 @@ class Backfills:
         for _ in range(20):  # of the daemon's rounds
             errors = [each for each in execute_backfill_iteration(self.process, logging.getLogger("backfill")) if each]
             assert not errors, errors
-            found = self.instance.get_backfill(launched["backfillId"])
-            assert found is not None
-            if found.status.value.startswith("COMPLETED"):
+            backfill = self.instance.get_backfill(launched["backfillId"])
+            assert backfill is not None
+            if backfill.status.value.startswith("COMPLETED"):
                 return str(launched["backfillId"])
-        raise AssertionError(f"the backfill is still {found.status}")
+        raise AssertionError(f"the backfill is still {backfill.status}")
 
     def statuses(self, backfill: str) -> dict[str, str]:
         runs = self.instance.get_runs(dg.RunsFilter.for_backfill(backfill))
