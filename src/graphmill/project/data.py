@@ -186,7 +186,7 @@ def dataset_of(
         try:
             reports.append((path, recognised(path, alone, named, ask, force=force)))
         except InputError as error:
-            if not (reports and described):
+            if not (reports and described) or reports[0][1].format in ("node_features", "attributes"):
                 raise
             try:
                 _described(_source(*reports[0]), {path: ""}, lambda file, _: file)
