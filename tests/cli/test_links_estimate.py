@@ -21,6 +21,8 @@ from tests.training.cases import CASES
 
 NODES = 300
 TIME_FACTOR, MEMORY_FACTOR = 5.0, 1.8
+TABLE_SECONDS = 0.5
+"""What the tables take besides the scoring."""
 MEASURED = """
 import json, sys, time
 from graphmill.predictions.settings import LinkSettings
@@ -64,7 +66,8 @@ def test_time_and_memory_are_near_what_the_links_take(
     assert not (run / "links").exists()
     process = subprocess.run([sys.executable, "-c", MEASURED, str(run)], capture_output=True, text=True, check=True)
     took = json.loads(process.stdout.splitlines()[-1])
-    assert took["seconds"] / TIME_FACTOR < estimate["seconds"] < took["seconds"] * TIME_FACTOR, (estimate, took)
+    for low, high in (took["seconds"], estimate["seconds"]), (estimate["seconds"], took["seconds"]):
+        assert low < TIME_FACTOR * high + TABLE_SECONDS, (estimate, took)
     assert took["peak_bytes"] / MEMORY_FACTOR < estimate["peak_bytes"] < took["peak_bytes"] * MEMORY_FACTOR, took
     text = CliRunner().invoke(app, ["links", str(run), "--estimate"], catch_exceptions=False).stdout
     assert "s of scoring, and" in text
