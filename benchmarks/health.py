@@ -6,7 +6,8 @@ report is a fresh process with two threads; seconds are from the file to the rep
 ``--runs DIR DIR …`` holds the reports of finished healthy runs, one per seed, against the default thresholds and suggests
 bounds with room to spare (docs/reference/checks.md): ``results/health_calibration.json``.
 
-``drift`` as the first word holds ``graphmill drift`` against known changes instead (``parts/drift.py``).
+``drift`` as the first word holds ``graphmill drift`` against known changes instead (``parts/drift.py``);
+``probe``: the classes of drugs that vectors know (``parts/probe.py``).
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def calibration_of(runs: list[Path]) -> Path:
 
 def main() -> None:
     """See the module's head."""
-    if handed_over({"drift": "drift"}):
+    if handed_over({"drift": "drift", "probe": "probe"}):
         return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/health.json")

@@ -36,6 +36,21 @@ def test_texts_with_a_word_in_common_are_alike_and_of_length_one() -> None:
     assert np.linalg.norm(rows, axis=1) == pytest.approx([1, 1, 1, 1, 0, 0], abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["肺癌患者的治疗", "晚期肺癌", "心力衰竭", "皮疹和发热"],
+        ["肺がんの治療", "進行した肺がん", "心不全", "アトピー"],
+        ["โรคมะเร็งปอด", "มะเร็งปอดระยะลุกลาม", "หัวใจวาย", "ผื่น"],
+        ["फेफड़े का कैंसर", "फेफड़े में कैंसर", "दिल की विफलता", "चकत्ते"],
+    ],
+)
+def test_texts_of_any_script_with_words_in_common_are_alike(texts: list[str]) -> None:
+    vectors = features(table(name=pa.array(texts)))
+    alike = vectors @ vectors.T
+    assert alike[0, 1] > 0.2 + max(alike[0, 2], alike[0, 3])
+
+
 def test_a_number_is_standardised_and_a_missing_one_is_marked() -> None:
     rows = features(table(year=pa.array([1.0, None, 3.0, 5.0])))
     assert rows[:, 1].tolist() == [0, 1, 0, 0]

@@ -1,5 +1,6 @@
 """Attributes of nodes: kinds, what is missing, and input that cannot be used."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ def test_the_command_says_what_is_missing_and_frequent(folder: Path) -> None:
         (("", ""), ["--attributes", "FILE", "--kind", "same=category"], "'same' is 'x' for all nodes"),
         (("D4,", "D3,"), ["--attributes", "FILE"], "line 6: id 'D3' is on line 5, too"),
         (("\nD", "\nMONDO:D"), ["--attributes", "disease=FILE"], "prefix 'MONDO:' removed"),
+        (("\nD", "\nMONDO:D"), ["--attributes", "FILE"], "the disease nodes; not 'MONDO:D0', 'MONDO:D1'"),
         (("disease,name", "D,D"), ["--attributes", "FILE", "--kind", "D=text"], "more than once"),
         (("", ""), ["--attributes", "FILE", "--attributes", "FILE"], "have attributes already"),
         (("", ""), ["--kind", "name=text"], "--kind says the kinds of one file"),
@@ -122,6 +124,67 @@ def test_a_date_may_be_a_year_and_a_wrong_one_is_a_reject(folder: Path) -> None:
     born = found.attributes["disease"]["born"].to_pylist()
     assert born.count(None) == 1
     assert min(each for each in born if each).year == 1950
+
+
+def written(folder: Path, how: str, columns: dict[str, list[Any]]) -> Any:
+    """A table with ten diseases and these columns, as one of the kinds of input."""
+    frame = pd.DataFrame({"disease": [f"D{n}" for n in range(10)], **columns})
+    path = folder / f"more.{how}"
+    if how == "csv":
+        joined = {k: ["|".join(p or "" for p in v) if isinstance(v, list) else v for v in frame[k]] for k in columns}
+        frame.assign(**joined).to_csv(path, index=False)
+    elif how == "jsonl":
+        frame.to_json(path, orient="records", lines=True, force_ascii=False)
+    elif how == "parquet":
+        frame.to_parquet(path)
+    return frame if how == "frame" else path
+
+
+@pytest.mark.parametrize("how", ["csv", "jsonl", "parquet", "frame"])
+def test_every_reader_takes_the_same_cells_for_the_same_values(folder: Path, how: str) -> None:
+    columns = {
+        "flag": [True, False] * 5,
+        "aka": [["a", None, "b"], [None, "c"], [None, None], [""], []] * 2,
+        "size": ["1.5", "NA", *map(str, range(2, 10))],
+        "code": ["1_0", *(f"{n}_{n}" for n in range(1, 10))],
+        "born": ["1999", "1999-12", "1999-12-31", "19991231", "31.12.1999", "12/31/1999", "1999.0", "", "1950", "1951"],
+        "batch": [f"b{n}" for n in range(10)],
+    }
+    kinds = {"flag": "category", "aka": "list", "born": "date", "size": "number", "code": "category"}
+    given = written(folder, how, columns)
+    found = graphmill.read_attributes(tables(folder), given, "disease", id="disease", **kinds)
+    table = found.attributes["disease"].to_pydict()
+    assert table["flag"] == ["true", "false"] * 5
+    assert table["aka"] == [["a", "b"], ["c"], None, None, None] * 2
+    assert table["size"] == [1.5, None, *range(2, 10)]
+    years = [each.year if each else None for each in table["born"]]
+    assert years == [1999, 1999, 1999, None, None, None, 1999, None, 1950, 1951]
+    assert set(found.rejects["value"].to_pylist()) == {"NA", "19991231", "31.12.1999", "12/31/1999"}
+    guessed = graphmill.read_attributes(tables(folder), written(folder, how, columns), "disease").notes
+    assert any("flag: category, aka: list, size: number, code: category, born: category" in note for note in guessed)
+
+
+@pytest.mark.parametrize("how", ["csv", "jsonl", "parquet", "frame"])
+@pytest.mark.parametrize("odd", ["1,234", "3,14", "1.234.567", "12 345", "1'234.5"])
+def test_numbers_with_separators_are_refused_in_a_sentence(folder: Path, how: str, odd: str) -> None:
+    given = written(folder, how, {"size": [odd, *(f"{n}" for n in range(9))]})
+    with pytest.raises(InputError, match=re.escape(f"'size' has numbers such as {odd!r}; write them without")):
+        graphmill.read_attributes(tables(folder), given, "disease")
+    given = written(folder, how, {"size": [odd] * 10})
+    with pytest.raises(InputError, match=re.escape(f"'size' has no number for any node (a cell is {odd!r})")):
+        graphmill.read_attributes(tables(folder), given, "disease", id="disease", size="number")
+
+
+def test_a_category_of_ten_thousand_values_is_hashed(tmp_path: Path) -> None:
+    nodes = range(10_000)
+    edges = pd.DataFrame(
+        {"head": [f"g{n}" for n in nodes], "head_type": "gene", "relation": "of", "tail": "D", "tail_type": "disease"}
+    )
+    about = pd.DataFrame({"id": [f"g{n}" for n in nodes], "locus": [f"locus {n}" for n in nodes]})
+    found = graphmill.read_attributes(graphmill.read_edges(edges), about, "gene", id="id", locus="category")
+    features = graphmill.build_graph(found, tmp_path / "graph").features("gene", "attributes")
+    assert features is not None
+    assert features.shape == (10_000, 64)
 
 
 def test_a_text_that_differs_in_case_alone_is_constant(folder: Path) -> None:

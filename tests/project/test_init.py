@@ -208,6 +208,21 @@ def test_a_table_about_nodes_of_one_type_becomes_their_attributes(tmp_path: Path
     assert not (tmp_path / "second").exists()
 
 
+def test_a_table_with_names_of_its_own_becomes_attributes_or_says_which_ids_do_not_match(tmp_path: Path) -> None:
+    edges = "drug,relation,disease\n" + "".join(f"drug {n}a,treats,MONDO:{n % 4}\n" for n in range(12))
+    rows = "".join(f"MONDO:{n}\tache {n}\tarea {n % 2}\t{n % 2 == 0}\n" for n in range(4))
+    given = write(tmp_path / "kg.csv", edges), write(tmp_path / "about.tsv", "disease_id\ttitle\tarea\trare\n" + rows)
+    attributes = documents(init(tmp_path / "mine", data=[*given], name="kg").root, "kg")[0]["attributes"]
+    kinds = {"title": "category", "area": "category", "rare": "category"}
+    assert attributes["attributes"] == {"disease": {"file": "data/01_raw/about.tsv", **kinds}}
+    (_, source) = parse_sources(attributes["sources"], tmp_path / "mine", attributes["attributes"])
+    assert Path(source.location).is_file()
+    Path(given[1]).write_text("disease_id\ttitle\tarea\trare\n" + rows.replace("MONDO:", ""))
+    with pytest.raises(InputError, match="prefix 'MONDO:' added: 0 → 4 of 4"):
+        init(tmp_path / "second", data=[*given])
+    assert not (tmp_path / "second").exists()
+
+
 @pytest.mark.parametrize("in_place", [True, False])
 def test_edge_files_are_named_from_their_folder_wherever_they_stay(tmp_path: Path, in_place: bool) -> None:
     for name in ("a", "b"):

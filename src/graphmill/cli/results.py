@@ -19,6 +19,7 @@ from graphmill.cli.output import (
     show_links,
 )
 from graphmill.errors import InputError
+from graphmill.memory import format_size
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
 Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
@@ -178,9 +179,10 @@ def links(
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
+        needed = 0 if heads else scoring_bytes(run)
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
-            return estimate_links(model, settings, scoring_bytes(run)).to_json()
+            return estimate_links(model, settings, needed).to_json()
         if not heads:
             return write_links(model, settings, outlets=[Terminal()])
         predictor = Predictor(model, settings)
@@ -196,7 +198,8 @@ def links(
     elif estimate:
         rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in predictions["relations"]]
         print_table("What the links take", ["relation", "heads", "seconds"], rows)
-        print(f"in all {number(predictions['seconds'])} s, and {predictions['peak_bytes'] / 2**30:.2f} GiB of memory")
+        memory = format_size(predictions["peak_bytes"])
+        print(f"in all {number(predictions['seconds'])} s of scoring, and {memory} of memory")
     else:
         show_coverage(predictions.get("coverage", ()))
         if heads:

@@ -3,7 +3,8 @@
 Every attribute becomes columns whose rows have a length of about 1, so that none outweighs the others. Encoders are fitted
 once; attributes of nodes that join later are encoded without fitting.
 
-* text: hashed words and pairs of words, TF-IDF, truncated SVD (latent semantic analysis, Deerwester et al. 1990), length 1;
+* text: hashed words (letters, where a script has no blanks) and pairs of them, TF-IDF, truncated SVD (latent semantic
+  analysis, Deerwester et al. 1990), length 1;
 * category: one-hot; list: multi-hot, length 1; more than :data:`ONE_HOT` values are hashed into as many columns;
 * number, date: standardised, cut at ±4, 0 where missing; and a column that is 1 where missing.
 """
@@ -31,6 +32,10 @@ TEXT_WIDTH, BUCKETS, USED = 64, 1 << 18, 20_000
 """Columns of a text; buckets that words are hashed into; and buckets that are used, those of the most frequent words."""
 ONE_HOT = 64
 CUT = 4.0
+_NO_BLANKS = "\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+"""Scripts without blanks between words: Chinese, Japanese, Thai, Lao, Tibetan, Burmese, Khmer."""
+_WORD = rf"[{_NO_BLANKS}]|(?:(?![{_NO_BLANKS}])[\w\u0900-\u0dff]){{2,}}"
+"""A letter of these scripts, or two letters and more of others; vowel signs of Indian scripts are letters."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ def _words(column: pa.Array) -> sp.csr_matrix:
     hashing = HashingVectorizer(
         n_features=BUCKETS,
         ngram_range=(1, 2),
+        token_pattern=_WORD,
         strip_accents="unicode",
         alternate_sign=False,
         norm=None,

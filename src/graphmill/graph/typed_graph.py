@@ -87,15 +87,20 @@ class RelationEdges:
     timestamp: npt.NDArray[np.int64] | None = None
     position: npt.NDArray[np.int32] | None = None
 
+    @property
+    def strength(self) -> npt.NDArray[np.float32] | None:
+        """(E,) float32: the weights, or without any the confidences (NaN: not known); None without either."""
+        return self.confidence if self.weight is None else self.weight
+
     def relative_weights(self, weight: npt.NDArray[np.floating] | None = None) -> npt.NDArray[np.float32] | None:
-        """(E,) float32: ``weight``, by default that of these edges, over its mean on training edges; 1 where not known.
+        """(E,) float32: ``weight``, by default :attr:`strength`, over its mean on training edges; 1 where not known.
 
         None if models cannot tell edges apart by it: there is none, it is the same for all training edges, or 0 or less
         for one of them.
         """
-        if self.weight is None:
+        if self.strength is None:
             return None
-        own = np.asarray(self.weight)
+        own = np.asarray(self.strength)
         known = own[(np.asarray(self.split) == TRAIN) & ~np.isnan(own)]
         if not len(known) or known.min() <= 0 or known.min() == known.max():
             return None

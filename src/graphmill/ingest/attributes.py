@@ -30,12 +30,16 @@ from graphmill.ingest.names import as_number, is_row_number
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
-from graphmill.ingest.times import parse_time
+from graphmill.ingest.times import DATE, is_plausible, parse_time
 from graphmill.settings import Settings, parse, setting
 
 FEW_VALUES = 20
 """Distinct values up to which a column is taken for categories, and rows a value above which it is, too."""
-_YEAR = re.compile(r"\d{4}(-\d{2})?")
+_YEAR = re.compile(r"(\d{4}(-\d{2})?)(\.0)?")
+_MISSING = {"na", "n/a", "nan", "null", "-", "?"}
+"""Texts that do not keep a column from being one of numbers or dates; there they are rejects."""
+_SEPARATED = re.compile(r"[-+]?\d{1,3}([ ',.\u00a0\u202f]\d{3})+([.,]\d+)?|[-+]?\d+,\d+")
+"""Numbers with separated thousands or a decimal comma, of which the value cannot be told."""
 _OF_A_LIST = 0.05
 """Share of cells with a list mark from which a column is taken for lists."""
 ResultT = TypeVar("ResultT", bound=IngestResult)
@@ -116,7 +120,8 @@ def with_attributes(
     key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or Aliases())
     matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
     if not matches.matched:
-        raise InputError(f"{file}: {matches.sentence}")
+        near = (coverage(f"attributes of {each}", key, f"the {each} nodes", ids) for each, ids in chosen.items())
+        raise InputError(f"{file}: {next((each for each in near if each.repair), matches).sentence}")
     rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
     place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
     matched = np.flatnonzero(place >= 0)
@@ -124,7 +129,7 @@ def with_attributes(
     matched = matched[np.argsort(place[matched], kind="stable")]
     rows_of_nodes = AttributeRows(
         key.take(pa.array(matched)),
-        settings.kinds or _guessed(table, column, matched),
+        settings.kinds or _guessed(table, column, matched, file),
         {name: table[name].combine_chunks().take(pa.array(matched)) for name in table.column_names},
         lines[matched],
     )
@@ -201,8 +206,11 @@ def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray]
     return best
 
 
-def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:
-    """Attribute → kind, by the values in ``rows``; columns without two different values are left out."""
+def _guessed(table: pa.Table, id: str, rows: np.ndarray, file: str) -> dict[str, str]:
+    """Attribute → kind, by the values in ``rows``; columns without two different values are left out.
+
+    Raises :class:`InputError` for numbers with separators.
+    """
     kinds = {}
     for name in table.column_names:
         texts = pc.utf8_trim_whitespace(table[name].combine_chunks().take(pa.array(rows)))
@@ -210,9 +218,16 @@ def _guessed(table: pa.Table, id: str, rows: np.ndarray) -> dict[str, str]:
         distinct = values.unique().to_pylist()
         if name == id or len(distinct) < 2:
             continue
-        if all(as_number(text) is not None for text in distinct):
+        given = [text for text in distinct if text.casefold() not in _MISSING]
+        numbers = [as_number(text) is not None for text in given]
+        if given and all(numbers):
             kinds[name] = "number"
-        elif all(_milliseconds(text) is not None for text in distinct):
+        elif given and all(number or _SEPARATED.fullmatch(text) for number, text in zip(numbers, given, strict=True)):
+            raise InputError(
+                f"{file}: column {name!r} has numbers such as {given[numbers.index(False)]!r}; write them without "
+                "separators and with a decimal point, or name the attributes, and not this one"
+            )
+        elif given and all(_milliseconds(text) is not None for text in given):
             kinds[name] = "date"
         elif pc.mean(pc.match_substring(values, LIST_MARK)).as_py() >= _OF_A_LIST:
             kinds[name] = "list"
@@ -230,7 +245,8 @@ def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[d
         encoded = pc.utf8_trim_whitespace(rows.cells[name]).dictionary_encode()
         texts, codes = encoded.dictionary.to_pylist(), encoded.indices.to_numpy()
         values = [_PARSERS[kind](text) if text else None for text in texts]
-        wrong = np.array([bool(text) and value is None for text, value in zip(texts, values, strict=True)], bool)
+        filled = [text.strip(f"{LIST_MARK} ") if kind == "list" else text for text in texts]
+        wrong = np.array([bool(text) and value is None for text, value in zip(filled, values, strict=True)], bool)
         for row in np.flatnonzero(wrong[codes]).tolist():
             reason = f"is no {kind}, and counts as missing"
             rejects.append(Reject(int(rows.line[row]), name, reason, texts[codes[row]][:MAX_SHOWN]))
@@ -239,7 +255,9 @@ def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[d
         missing = np.array([value is None for value in values], bool)[codes].any()
         if constant and (not known or (len(known) == 1 and (kind == "text" or not missing))):
             same = next((text for text, value in zip(texts, values, strict=True) if value is not None), "")
-            what = f"is {same!r} for all nodes" if known else "has no value for any node"
+            what = f"is {same!r} for all nodes" if known else f"has no {kind} for any node"
+            if rejects and not known:
+                what += f" (a cell is {rejects[-1].value!r})"
             raise InputError(f"{file}: attribute {name!r} {what}, so it tells nothing; leave it out")
         plain = pa.string() if kind == "category" else ATTRIBUTE_TYPES[kind]
         taken = pa.array(values, plain).take(pa.array(codes))
@@ -248,10 +266,11 @@ def parsed(rows: AttributeRows, file: str, *, constant: bool = False) -> tuple[d
 
 
 def _milliseconds(text: str) -> int | None:
-    if _YEAR.fullmatch(text):
-        text = f"{text}-01-01"[: len("0000-00-00")]
+    if year := _YEAR.fullmatch(text):
+        text = f"{year[1]}-01-01"[: len("0000-00-00")]
     time = parse_time(text)
-    return None if time is None else time.second * 1000
+    # A number such as 19991231 is no second since 1970.
+    return time.second * 1000 if time is not None and (time.unit == DATE or is_plausible(time)) else None
 
 
 def _number(text: str) -> float | None:
@@ -261,7 +280,7 @@ def _number(text: str) -> float | None:
 
 _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "text": str,
-    "category": str,
+    "category": lambda text: text.lower() if text.lower() in ("true", "false") else text,
     "number": _number,
     "date": _milliseconds,
     "list": lambda text: [part.strip() for part in text.split(LIST_MARK) if part.strip()] or None,

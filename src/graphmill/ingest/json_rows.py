@@ -96,8 +96,8 @@ def _json_text(value: Any) -> str | None:
         return str(value).lower()
     if isinstance(value, str):
         return value
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return LIST_MARK.join(value)
+    if isinstance(value, list) and all(part is None or isinstance(part, str) for part in value):
+        return LIST_MARK.join(part or "" for part in value)
     return None
 
 

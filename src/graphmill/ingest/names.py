@@ -93,6 +93,8 @@ def row_number_note(left_out: Sequence[str]) -> str:
 def as_number(text: str) -> float | int | None:
     """The finite number in ``text`` (whole numbers exactly), or None."""
     text = text.replace("\N{MINUS SIGN}", "-")
+    if "_" in text:  # Python alone reads 1_000 as a number
+        return None
     try:
         value: float | int = int(text)
     except ValueError:

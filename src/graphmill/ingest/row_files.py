@@ -310,7 +310,7 @@ def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
     if pa.types.is_floating(kind):
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        values = column.flatten().cast(pa.string())
+        values = pc.fill_null(column.flatten().cast(pa.string()), "")
         column = pc.binary_join(pa.ListArray.from_arrays(_offsets(column), values), LIST_MARK)
     elif pa.types.is_nested(kind):
         raise InputError(f"{name}: column {label!r} holds {kind}; text or numbers are expected, or lists of them")

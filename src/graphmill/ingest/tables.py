@@ -93,8 +93,9 @@ def split_feature_key(key: str) -> tuple[str, str]:
 
 
 def weights_of(edges: pa.Table) -> np.ndarray:
-    """float32 [edges]: the weights of an edges table, NaN where not known."""
-    return edges["weight"].to_numpy() if "weight" in edges.column_names else np.full(len(edges), np.nan, np.float32)
+    """float32 [edges]: the weights of an edges table, or without any the confidences, NaN where not known."""
+    given = [name for name in EDGE_NUMBERS if name in edges.column_names]
+    return edges[given[0]].to_numpy() if given else np.full(len(edges), np.nan, np.float32)
 
 
 def features_schema(width: int) -> pa.Schema:

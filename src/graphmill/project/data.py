@@ -180,16 +180,19 @@ def dataset_of(
     about = _descriptions(paths) if described else {}
     paths = [path for path in paths if path not in about]
     folder, joined = ("", {}) if format or columns else _joined(paths)
-    reports = [
-        (
-            path,
-            recognised(
-                path, format if len(paths) == 1 else "", columns if path == paths[0] else None, ask, force=force
-            ),
-        )
-        for path in paths
-        if path not in joined.values()
-    ]
+    reports: list[tuple[str, IngestReport]] = []
+    for path in (path for path in paths if path not in joined.values()):
+        alone, named = format if len(paths) == 1 else "", columns if path == paths[0] else None
+        try:
+            reports.append((path, recognised(path, alone, named, ask, force=force)))
+        except InputError as error:
+            if not (reports and described) or reports[0][1].format in ("node_features", "attributes"):
+                raise
+            try:
+                _described(_source(*reports[0]), {path: ""}, lambda file, _: file)
+            except InputError as why:
+                raise InputError(f"{error}. It has no attributes of nodes, either: {why}") from None
+            about[path] = ""
     if joined:
         together = report_on(folder, "kg_files", guess_of_files(joined, unsure=True), force=force)
         reports.insert(0, (", ".join(joined), together))
@@ -240,6 +243,11 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
     return {path: column for path, column in ids.items() if set(Candidate(path).columns) - names[path]}
 
 
+def _source(path: str, report: IngestReport) -> dict[str, Any]:
+    """The source that a report proposes for its file."""
+    return {**next(yaml.safe_load_all(report.defs))["attributes"]["sources"][0], "path": path}
+
+
 def _described(
     source: Mapping[str, Any], about: Mapping[str, str], place: Callable[[str, str], str]
 ) -> dict[str, dict[str, str]]:
@@ -254,7 +262,7 @@ def _described(
         (kind,) = set(result.attributes) - set(described)
         columns = result.attributes[kind].schema
         kinds = {each.name: attribute_kind(each.type) for each in columns if each.name != "node"}
-        described[kind] = {"file": place(path, "attributes"), "id": column, **kinds}
+        described[kind] = {"file": place(path, "attributes"), **({"id": column} if column else {}), **kinds}
     return described
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -110,17 +110,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     """
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
-    values = stored_settings(run).model_dump()
-    graph = open_graph_of(run.path, manifest["data"], verify or values["acceleration"]["verify_graph"])
-    resolved = manifest["resolved"]
-    # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
-    acceleration = {
-        "batching": resolved["batching"],
-        "compile": "none",
-        "device": here(values["acceleration"]["device"]),
-    }
-    taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
-    job = on_this_device(resolve(merge(values, taken), str(run.path / "settings.json")))
+    job, graph = job_of(run, manifest, verify)
     system = registry.create(job.settings.system, graph, job.settings, job.batching)
     configure_torch(job.device, 1)
     system.to(job.device)
@@ -135,6 +125,21 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
         run.log("train").warning(note)
     fingerprint = named(manifest["fingerprint"], schedules_of(loaded.snapshot.state))
     return Restored(run, job, graph, system, model, loaded.epoch, manifest, fingerprint, notes, left_device())
+
+
+def job_of(run: RunDirectory, manifest: Mapping[str, Any], verify: Verify | None = None) -> tuple[Job, TypedGraph]:
+    """The job of a run, as it can be computed here, and its graph (``verify``: :func:`restore`)."""
+    values = stored_settings(run).model_dump()
+    graph = open_graph_of(run.path, manifest["data"], verify or values["acceleration"]["verify_graph"])
+    resolved = manifest["resolved"]
+    # Nothing is trained here, so nothing is compiled, and a run that was trained elsewhere needs not its device.
+    acceleration = {
+        "batching": resolved["batching"],
+        "compile": "none",
+        "device": here(values["acceleration"]["device"]),
+    }
+    taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
+    return on_this_device(resolve(merge(values, taken), str(run.path / "settings.json"))), graph
 
 
 class ScoresLinks(Protocol):

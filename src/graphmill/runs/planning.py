@@ -30,7 +30,7 @@ from graphmill.training.reporting import TrainingListener
 _MOST_CHUNKS = 64
 """Largest number of loss chunks that the planner chooses. Each chunk costs time, and beyond this number the rest of the
 step needs more memory than the loss."""
-_TOLERANCE = 1.25
+TOLERANCE = 1.25
 """Without a given budget, a run is refused if its predicted memory is more than this many times the available memory."""
 _SHARE = 0.9
 """The fraction of a machine's memory that ``batching: auto`` plans with."""
@@ -109,7 +109,7 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
     )
     if explicit:
         raise SettingsError(f"{where}: acceleration.memory_budget: {sentence}, or raise the budget")
-    if least.estimate.peak > _TOLERANCE * budget:
+    if least.estimate.peak > TOLERANCE * budget:
         raise ResourceError(f"{sentence}, or free memory")
     return Plan(least.batching, least, budget, f"{source}: {least} is tight for {format_size(budget)}")
 

@@ -99,15 +99,16 @@ def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder:
 
 
 def _rows(graph: TypedGraph, later: LaterNodes, relation: int, source: int, target: int) -> dict[str, np.ndarray]:
-    """The old and new edges of a relation, in rows of the node table, with weights if the graph has some; what it holds
-    already is left out."""
+    """The old and new edges of a relation, in rows of the node table, with weights if the graph has some, or else
+    confidences; what it holds already is left out."""
     edges, (src, dst) = graph.edges(relation), later.edges[relation]
     old = np.asarray(edges.src, np.int64), np.asarray(edges.dst, np.int64)
     width = int(max(old[1].max(initial=0), dst.max(initial=0))) + 1
     new = ~np.isin(src * width + dst, old[0] * width + old[1])
     split = np.concatenate([np.asarray(edges.split), np.full(int(new.sum()), TRAIN, np.uint8)])
-    weights = {} if edges.weight is None else {"weight": np.concatenate([edges.weight, later.weights[relation][new]])}
-    return weights | {
+    name, strength = "confidence" if edges.weight is None else "weight", edges.strength
+    strengths = {} if strength is None else {name: np.concatenate([strength, later.weights[relation][new]])}
+    return strengths | {
         "head": (np.concatenate([old[0], src[new]]) + source).astype(np.int32),
         "tail": (np.concatenate([old[1], dst[new]]) + target).astype(np.int32),
         "split": split.astype(np.uint8),

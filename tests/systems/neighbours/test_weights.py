@@ -16,7 +16,7 @@ from graphmill.systems import registry
 from graphmill.usage.embed import embed_run, join
 from graphmill.usage.exported import Run
 from graphmill.usage.grown_graph import grown_graph
-from tests.systems.recommenders.test_weights import NICHE, built
+from tests.systems.recommenders.test_weights import NICHE, built, renamed
 
 MODELS: dict[str, dict[str, Any]] = {
     "knn": {},
@@ -96,6 +96,25 @@ def test_knn_scores_new_nodes_by_their_weights(runs: dict[str, Restored], tmp_pa
     assert after is not None
     assert sorted(after.tolist()) == sorted([*before.tolist(), *[5.0] * 8, *[1.0] * 8])
     require_taste(run, registry.create("knn", graph, run.job.settings, "full").scorer(run.model))
+
+
+@pytest.mark.parametrize("name", ["knn", "spectral"])
+def test_confidences_count_as_weights_where_there_are_none(
+    name: str, runs: dict[str, Restored], tmp_path: Path
+) -> None:
+    run = trained(name, built(tmp_path / "sure", name="confidence"), tmp_path / "runs")
+    for array in run.system.ARRAYS:  # type: ignore[attr-defined]
+        np.testing.assert_array_equal(run.model.array(array), runs[name].model.array(array))
+    tables = new_users(tmp_path)
+    tables = graphmill.Tables(tables.nodes, renamed(tables.edges, "confidence"), tables.rejects)
+    joined = join(run.graph, tables, "new.csv", edges_alone=True)
+    graph = grown_graph(run.graph, tables, joined, tmp_path / "grown")
+    before, after = (each.edges(0).confidence for each in (run.graph, graph))
+    assert before is not None
+    assert after is not None
+    assert sorted(after.tolist()) == sorted([*before.tolist(), *[5.0] * 8, *[1.0] * 8])
+    if name == "knn":
+        require_taste(run, registry.create("knn", graph, run.job.settings, "full").scorer(run.model))
 
 
 def new_users(folder: Path) -> graphmill.Tables:

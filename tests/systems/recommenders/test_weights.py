@@ -17,9 +17,9 @@ NICHE, NICHES = 8, 6
 SETTINGS = {"evaluation": {"selection_metric": "recall@5", "top_k": [5], "baselines": []}}
 
 
-def built(folder: Path, low: float | None = 1.0) -> TypedGraph:
+def built(folder: Path, low: float | None = 1.0, name: str = "weight") -> TypedGraph:
     """Each user has met four items of two niches, and likes one of them, whose other items are held out. ``low``: the
-    rating of the other niche, beside 5; None: there are no ratings."""
+    rating of the other niche, beside 5; None: there are no ratings. ``name``: of the column that the graph has of them."""
     rng, rows = np.random.default_rng(0), []
     for user in range(120):
         liked, other = rng.permutation(NICHES)[:2]
@@ -34,10 +34,15 @@ def built(folder: Path, low: float | None = 1.0) -> TypedGraph:
     ids, split = tables.nodes["id"].to_pylist(), {(u, i): s for u, i, _, s in rows}
     ends = (tables.edges[name].to_pylist() for name in ("head", "tail"))
     given = pa.array([split[ids[u], ids[i]] for u, i in zip(*ends, strict=True)], pa.uint8())
-    edges = tables.edges.append_column("split", given)
+    edges = renamed(tables.edges, name).append_column("split", given)
     return graphmill.build_graph(
         graphmill.Tables(tables.nodes, edges, tables.rejects), folder / "graph", add_reverse="never"
     )
+
+
+def renamed(edges: pa.Table, name: str) -> pa.Table:
+    """The edges table with its weights in the column ``name``."""
+    return edges.rename_columns([name if column == "weight" else column for column in edges.column_names])
 
 
 def trained(graph: TypedGraph, folder: Path) -> Run:

@@ -25,7 +25,8 @@ def memory_parts(graph: TypedGraph, settings: SpectralSettings | KnnSettings, se
     # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
     # as much again as table and columns.
     columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
-    nodes = 4 + ("weight.npy" in graph.manifest["files"])  # vectors with weights are computed beside those without
+    # Vectors with weights, or confidences, are computed beside those without.
+    nodes = 4 + bool({"weight.npy", "confidence.npy"} & graph.manifest["files"].keys())
     width, remedy = settings.model.embedding_dim, "reduce model.embedding_dim"
     return [
         *parts,
