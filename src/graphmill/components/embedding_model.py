@@ -17,12 +17,13 @@ from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
-from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
+from graphmill.components.plan import WHICH, ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scorer_asset import scorer_asset
 from graphmill.components.validation_asset import validation_asset
+from graphmill.components.which_model_asset import which_model_asset
 from graphmill.components.worker_asset import WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
@@ -43,6 +44,7 @@ from graphmill.systems.registry import SYSTEMS, choose_preset, require_folds_in
 from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Entry], bool]]] = {
+    WHICH: (which_model_asset, lambda system: system.system == AUTO),
     "model": (model_asset, lambda _: True),
     "embeddings": (embeddings_asset, lambda system: system.vectors),
     "scorer": (scorer_asset, lambda system: not system.vectors),
