@@ -5,7 +5,8 @@ on links and next items, one of all systems that suit the data. Here all that fi
 the metric and the kind of queries of the choice: the chosen one over the best by its defaults, the time of the call over
 the budget, and of the four ``mf`` over the best closed form; means over ``--seeds``. The last row is the mean over graphs.
 ``--lightgcn``: LightGCN over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
-the library implicit. ``--ease``: processor time and memory of a training of EASE by its defaults, on made-up data. Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
+the library implicit. ``--ease``: processor time and memory of a training of EASE by its defaults, on made-up data.
+Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
 held out, a random split of ml-latest-small and of Hetionet ``kg_5k``; by time, each user's last two items of movies
 (ml-latest-small) and sports. One process at a time, one thread.
 """

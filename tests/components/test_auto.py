@@ -24,7 +24,7 @@ SPLIT = {"split": {"method": "random", "valid": 0.2, "test": 0.2}}
 def run(
     project: Project, dataset: dg.Definitions, *systems: str, without: Sequence[str] = (), **attributes: Any
 ) -> dg.ExecuteInProcessResult:
-    own = project.model(system="auto", settings={"budget": "60s", "systems": list(systems)}, **attributes)
+    own = project.model(system="auto", settings={"budget": "1h", "systems": list(systems)}, **attributes)
     return dg.materialize(
         [asset for each in (dataset, own) for asset in each.assets or ()],
         selection=dg.AssetSelection.all() - dg.AssetSelection.assets(*without),
