@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field
 
 from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
@@ -146,20 +146,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         "", description="File or URL to which the CSV is copied when its blocking checks pass; empty: no copy."
     )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
-
-    @classmethod
-    def model(cls) -> type[BaseModel]:
-        """The model of the YAML, which refuses ``recipe``, the former word, in a sentence."""
-
-        class EmbeddingModelAttributes(super().model()):  # type: ignore[misc]
-            @model_validator(mode="before")
-            @classmethod
-            def _named(cls, values: Any) -> Any:
-                if isinstance(values, Mapping) and "recipe" in values:
-                    raise ValueError(f"recipe is called system: write system: {values['recipe']}")
-                return values
-
-        return EmbeddingModelAttributes
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""
