@@ -245,6 +245,9 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     own = json.loads((Path(found.run) / "report.json").read_text())["metrics"]
     assert found.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
     assert all((each.figure or 0.0) > 0 for each in found.candidates)
+    # EASE itself is measured by Recall@20, and the test is read by what chose, too.
+    ease = choose(graph.path, overrides=CPU, systems=["ease"], root=str(tmp_path / "ease"))
+    assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
 KILLED = """
