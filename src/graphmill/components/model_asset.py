@@ -118,7 +118,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "launcher": step.launcher.kind,
         **({"follow": step.followed} if step.followed else {}),
         **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
-        "system": plan.system,
+        **({"system": plan.system} if plan.predicts else {}),
     }
     metadata = step.page(
         _summary(plan, losses, result, verdict),
