@@ -5,7 +5,8 @@ on links and next items, one of all systems that suit the data. Here all that fi
 the metric and the kind of queries of the choice: the chosen one over the best by its defaults, the time of the call over
 the budget, and of the four ``mf`` over the best closed form; means over ``--seeds``. The last row is the mean over graphs.
 ``--lightgcn``: LightGCN over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
-the library implicit. Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
+the library implicit. ``--ease``: processor time and memory of a training of EASE by its defaults, on made-up data.
+Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
 held out, a random split of ml-latest-small and of Hetionet ``kg_5k``; by time, each user's last two items of movies
 (ml-latest-small) and sports. One process at a time, one thread.
 """
@@ -30,6 +31,7 @@ ITEMS = ("last-fm valid", "tiktok", "baby", "ml-latest-small")
 LINKS = ("Nations", "UMLS", "kg_5k", "FB15k-237")
 NEXT_ITEMS = ("movies", "sports")
 DATA = (*ITEMS, *LINKS, *NEXT_ITEMS)
+EASE_ITEMS = (15_000, 20_000)
 METRIC, OF_ALL = "recall@20", ", auto of all systems"
 COMMAND = "python -m benchmarks.recommenders auto --json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -142,6 +144,34 @@ def knn_row(data: str) -> Row:
     )
 
 
+def ease(items: int, folder: Path) -> dict[str, Any]:
+    """A training of EASE by its defaults, λ chosen on validation, on made-up data of two users an item, with 30
+    items each: seconds, processor seconds, and the peak of memory in GB. The graph is built by another process."""
+    from benchmarks.parts.made_up_graphs import interactions
+    from benchmarks.recommenders import train_one
+
+    if not (folder / "pairs").exists():
+        interactions(folder, 2 * items, items, 60 * items, items, 8)
+        return {}
+    began = time.process_time(), time.monotonic()
+    report = train_one(folder, "ease", folder / "pairs")
+    seconds = time.process_time() - began[0], time.monotonic() - began[1]
+    return {"processor": seconds[0], "clock": seconds[1], "gb": report["peak_memory_bytes"] / 1e9}
+
+
+def ease_rows(items: int, folder: Path) -> list[Row]:
+    """Time and memory of :func:`ease`, in a fresh process."""
+    arguments = ["--ease", str(items), "--one", ITEMS[0], "--work", str(folder)]
+    for _ in range(2):
+        figures = fresh("benchmarks.parts.auto", arguments, ONE_THREAD)
+    what, note = f"{items:,} items, EASE by defaults", f"one thread, {figures['clock']:.0f} s by the clock"
+    seconds, most = (60, "") if items <= EASE_ITEMS[0] else (150, "ours <= 2.5")
+    return [
+        row(what, "processor time", "s", figures["processor"], target=f"ours <= {seconds}", note=note),
+        row(what, "peak memory of the process", "GB", figures["gb"], target=most),
+    ]
+
+
 def compared(
     data: str, what: str, runs: Runs, ours: list[str], theirs: str, target: str, metric: str = METRIC, more: str = ""
 ) -> Row:
@@ -210,6 +240,7 @@ def main() -> None:
     parser.add_argument("--budget", default="2h", help='of each choice, such as "10min"')
     parser.add_argument("--lightgcn", action="store_true", help="LightGCN beside mf instead")
     parser.add_argument("--knn", action="store_true", help="item-kNN's time beside that of implicit instead")
+    parser.add_argument("--ease", type=int, nargs="*", help="EASE's cost instead, for numbers of items: 15000 20000")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/auto.json")
     parser.add_argument("--one", choices=DATA, help="one measurement, in this process, by the first of the seeds")
     parser.add_argument("--work", default="", help="keep the runs here, so that a killed measurement goes on")
@@ -218,7 +249,16 @@ def main() -> None:
         every = args.all or args.one not in ITEMS
         with tempfile.TemporaryDirectory() as name:
             one, folder = (args.one, args.seeds[0]), Path(args.work or name)
+            if args.ease:
+                print(json.dumps(ease(args.ease[0], folder)))
+                return
             print(json.dumps(lightgcn(*one, folder) if args.lightgcn else measure(*one, folder, args.budget, every)))
+        return
+    for items in [] if args.ease is None else args.ease or EASE_ITEMS:
+        with tempfile.TemporaryDirectory() as name:
+            for each in ease_rows(items, Path(name)):
+                _show(each, args.json)
+    if args.ease is not None:
         return
     of_items = args.lightgcn or args.knn
     for data in args.only or (ITEMS if of_items else DATA):

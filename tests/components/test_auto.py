@@ -1,6 +1,7 @@
 """``system: auto``: a model whose system is chosen by validation, from its data to a promoted version of another system."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from tests.components.conftest import INTERACTIONS, Project, WorkerHere, checks,
 SPLIT = {"split": {"method": "random", "valid": 0.2, "test": 0.2}}
 
 
-def run(project: Project, dataset: dg.Definitions, *systems: str, **attributes: Any) -> dg.ExecuteInProcessResult:
-    own = project.model(system="auto", settings={"budget": "60s", "systems": list(systems)}, **attributes)
+def run(
+    project: Project, dataset: dg.Definitions, *systems: str, without: Sequence[str] = (), **attributes: Any
+) -> dg.ExecuteInProcessResult:
+    own = project.model(system="auto", settings={"budget": "1h", "systems": list(systems)}, **attributes)
     return dg.materialize(
         [asset for each in (dataset, own) for asset in each.assets or ()],
+        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(*without),
         instance=project.instance,
         raise_on_error=False,
         resources={
@@ -48,10 +52,13 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
     result = run(project, dataset, "popularity", recommendations={}, promote=policy)
     assert result.success, failure(result)
     assert {"verdict", "queries_decide", "weights_finite", "ids_aligned", "lists_stayed"} <= set(checks(result))
-    page = project.metadata("toy/auto_model")
+    page = project.metadata("toy/which_model")
     assert page["system"] == "popularity"
     assert "Use popularity" in page["summary"]
     assert {row.data["system"] for row in page["systems"].records} == {"popularity"}
+    model = project.metadata("toy/auto_model")
+    assert (model["system"], model["reused"], model["run_dir"]) == ("popularity", True, page["run_dir"])
+    assert "test_recall@20" in model
     one = versions.current()
     assert one is not None
     assert one.about["system"] == "popularity"
@@ -64,8 +71,8 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
     write_interactions(file, users=60)
     result = run(project, dataset, "popularity", "mf", recommendations={}, promote=policy)
     assert result.success, failure(result)
-    chosen = project.metadata("toy/auto_model")
-    assert chosen["system"] == "mf"
+    chosen = project.metadata("toy/which_model")
+    assert chosen["system"] == project.metadata("toy/auto_model")["system"] == "mf"
     assert {row.data["system"] for row in chosen["systems"].records} == {"mf", "popularity"}
     assert "vectors of mf" in project.metadata("toy/auto_scorer")["summary"]
     assert project.metadata("toy/auto_drift")["against"] == one.name
@@ -78,6 +85,33 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
     assert {row["system"] for row in rows} == {"mf", "popularity"}, "the service lists the trials, too"
     assert trials
     assert all("valid_recall@20" in row["metrics"] for row in trials)
+
+
+def test_the_chosen_system_is_trained_on_newer_data_without_a_new_choice(project: Project) -> None:
+    file, choice = project.root / "data/views.tsv", project.root / "data/06_models/toy/auto/which_model.json"
+    write_interactions(file)
+    dataset = project.dataset(sources=[INTERACTIONS], graph=SPLIT)
+    assert run(project, dataset, "popularity", "ease", recommendations={}).success
+    first, made = project.metadata("toy/auto_model"), choice.read_bytes()
+    write_interactions(file, users=60)
+    result = run(project, dataset, "popularity", "ease", recommendations={}, without=["toy/which_model"])
+    assert result.success, failure(result)
+    second = project.metadata("toy/auto_model")
+    assert (second["system"], second["reused"]) == (first["system"], False)
+    assert second["fingerprint"] != first["fingerprint"]
+    assert choice.read_bytes() == made
+
+
+def test_two_choices_on_a_dataset_have_two_assets(project: Project) -> None:
+    keys = {
+        key.to_user_string()
+        for name in ("", "quick")
+        for asset in project.model(system="auto", name=name, recommendations={}).assets or ()
+        for key in asset.keys
+    }
+    assert {"toy/which_model", "toy/auto_model", "toy/quick_which_model", "toy/quick_model"} <= keys
+    with pytest.raises(SettingsError, match="which"):
+        project.model(system="ease", name="which", recommendations={})
 
 
 def test_two_systems_are_compared_by_the_same_queries(project: Project) -> None:

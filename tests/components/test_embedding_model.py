@@ -492,8 +492,3 @@ def test_paths_in_the_metadata_are_relative_to_the_project(built: Project, tmp_p
         shown = built.metadata(key)
         shown.pop("path")  # the IO manager's
         assert str(tmp_path) not in json.dumps({name: str(value) for name, value in shown.items() if name != "figures"})
-
-
-def test_the_former_word_for_a_system_is_refused_with_the_line_to_write() -> None:
-    with pytest.raises(Exception, match=r"recipe is called system: write system: hgt"):
-        embedding_model.EmbeddingModel.resolve_from_yaml("{dataset: toy, recipe: hgt}")

@@ -124,6 +124,27 @@ def test_noise_of_time_does_not_choose(seconds: tuple[float, float], chosen: str
     assert choice.sentence.endswith(why)
 
 
+@pytest.mark.parametrize(
+    ("hits", "parts"),
+    [
+        ({"popularity": 1.0, "ease": 1.0, "mf (0.3)": 1.0}, ["Use popularity:", "all 3 systems have recall@3 1.0000"]),
+        ({"popularity": 0.0, "mf (0.3)": 0.0}, ["Use popularity:", "all 2 systems have recall@3 0.0000"]),
+        ({"ease": 0.2, "mf (0.3)": 0.5, "mf (0.1)": 0.5}, ["Use mf (0.3): the best of 2", "ease has 0.2000"]),
+    ],
+)
+def test_the_sentence_compares_systems(hits: dict[str, float], parts: list[str]) -> None:
+    """Other settings of the chosen system are no rival, and equal figures say so."""
+    queries = np.arange(400)
+    tried, measured = [], {}
+    for name, hit in hits.items():
+        system, _, settings = name.removesuffix(")").partition(" (")
+        tried.append(Candidate(system, "finished", "", hit, 0.0, 1.0, None, 0.1, run=name, settings=settings))
+        values = np.where(queries < 400 * hit, 1.0, 0.0)
+        measured[name] = QueryValues("recall@3", values, np.zeros(400, np.int64), queries, 0)
+    sentence = chosen_of(tried, measured).sentence
+    assert all(part in sentence for part in parts), sentence
+
+
 def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,6 +245,9 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     own = json.loads((Path(found.run) / "report.json").read_text())["metrics"]
     assert found.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
     assert all((each.figure or 0.0) > 0 for each in found.candidates)
+    # EASE itself is measured by Recall@20, and the test is read by what chose, too.
+    ease = choose(graph.path, overrides=CPU, systems=["ease"], root=str(tmp_path / "ease"))
+    assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
 KILLED = """
@@ -311,4 +335,8 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
         choose(interactions.path, systems=["complex"])
     with pytest.raises(InputError, match="validation"):
         choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
+    (tmp_path / "once.csv").write_text("user,item\n" + "".join(f"u{n},i\n" for n in range(20)))
+    once = graphmill.build_graph(graphmill.read_interactions(tmp_path / "once.csv"), tmp_path / "once")
+    with pytest.raises(InputError, match="3 interactions"):
+        choose(once.path)
     assert not (tmp_path / "auto").exists(), "nothing is half-written"

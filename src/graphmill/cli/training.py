@@ -124,7 +124,8 @@ def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
     )
     print(result.sentence)
     test = {name: value for name, value in result.test.items() if name in (result.metric, "mrr")}
-    print("on the test, read for it alone: " + ", ".join(f"{name} {value:.4f}" for name, value in test.items()))
+    if test:
+        print("on the test, read for it alone: " + ", ".join(f"{name} {value:.4f}" for name, value in test.items()))
     print(f"to make it live: graphmill promote {shlex.quote(result.run)}")
 
 

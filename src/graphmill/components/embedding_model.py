@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field
 
 from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
@@ -17,12 +17,13 @@ from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
-from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
+from graphmill.components.plan import WHICH, ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scorer_asset import scorer_asset
 from graphmill.components.validation_asset import validation_asset
+from graphmill.components.which_model_asset import which_model_asset
 from graphmill.components.worker_asset import WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
@@ -43,6 +44,7 @@ from graphmill.systems.registry import SYSTEMS, choose_preset, require_folds_in
 from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Entry], bool]]] = {
+    WHICH: (which_model_asset, lambda system: system.system == AUTO),
     "model": (model_asset, lambda _: True),
     "embeddings": (embeddings_asset, lambda system: system.vectors),
     "scorer": (scorer_asset, lambda system: not system.vectors),
@@ -144,20 +146,6 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         "", description="File to which the CSV is copied when its blocking checks pass; empty: no copy."
     )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
-
-    @classmethod
-    def model(cls) -> type[BaseModel]:
-        """The model of the YAML, which refuses ``recipe``, the former word, in a sentence."""
-
-        class EmbeddingModelAttributes(super().model()):  # type: ignore[misc]
-            @model_validator(mode="before")
-            @classmethod
-            def _named(cls, values: Any) -> Any:
-                if isinstance(values, Mapping) and "recipe" in values:
-                    raise ValueError(f"recipe is called system: write system: {values['recipe']}")
-                return values
-
-        return EmbeddingModelAttributes
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """The input of the asset factories. Raises :class:`SettingsError` for a name that cannot be a key."""

@@ -1,27 +1,25 @@
-"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss. With
-``system: auto``, the trainings of all systems that suit the data, and the figures of the chosen one."""
+"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components.following import decide
-from graphmill.components.plan import ModelPlan, Reference
+from graphmill.components.plan import WHICH, ModelPlan, Reference
 from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.metadata import Picture, records, scalars
+from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.orchestration.progress import duration
 from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
-from graphmill.systems.auto import FEWEST, FILE
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
@@ -45,10 +43,6 @@ MESSAGES = Check(
     "edges_carry_messages",
     "Enough of each relation's edges carry messages in a training step. If not: lower sampling.edge_sample_size.",
 )
-DECIDED = Check(
-    "queries_decide",
-    f"The choice rests on {FEWEST} validation queries or more. If not: hold out more (graph.split.valid).",
-)
 CHECKS = (VERDICT, FINITE, FALLING, STEADY, MESSAGES)
 
 
@@ -63,19 +57,19 @@ def model_asset(plan: ModelPlan) -> WorkerAsset:
         about += f" Its defaults are those of the preset `{plan.preset}` ({reason})."
     if plan.predicts:
         about = (
-            "Trains all systems that suit the data within a budget of time, and takes one by validation. The test split is "
-            "read for that one alone. The choice stays until the data, the settings or the budget change."
+            "Trains the system that which_model has chosen, by the same settings: on the same graph, the chosen run is "
+            "reused. Alone, it trains this system on a newer graph, and nothing is chosen anew."
         )
     return WorkerAsset(
         part="model",
         stage="training",
-        inputs=("graph",),
+        inputs=("graph", WHICH) if plan.predicts else ("graph",),
         kinds={"pytorch", plan.system},
         description=about,
-        settings=plan.settings,
-        hidden=tuple(name for name in NOT_IN_LAUNCHPAD if name != "preset" or not plan.predicts),
+        settings=None if plan.predicts else plan.settings,
+        hidden=NOT_IN_LAUNCHPAD,
         given=lambda inputs, accelerator: {"data": inputs["graph"]["path"], **accelerator.overrides()},
-        checks=(*CHECKS, DECIDED) if plan.predicts else CHECKS,
+        checks=CHECKS,
         job=_job,
         page=_page,
         trains=True,
@@ -86,7 +80,8 @@ def _job(step: Step) -> Job:
     """The training. Raises :class:`SettingsError` for settings with which it could not start, or would fail at its end."""
     settings, publish = step.settings, step.plan.publish
     if step.plan.predicts:
-        return {"mode": "choose", "settings": settings.model_dump(), "run_root": step.run_root}
+        chosen = {**step.inputs[WHICH]["settings"], "data": step.inputs["graph"]["path"]}
+        return {"settings": chosen, "run_root": step.run_root}
     if not step.launcher.elsewhere:
         require_processes(settings.acceleration.processes, "the Launchpad")
     if publish and not settings.export.csv:
@@ -106,7 +101,6 @@ def _job(step: Step) -> Job:
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
     report, result = step.report, step.report.result
     plan = step.plan = step.plan.of_run(str(result["run_dir"]))
-    choice = step.read(f"{step.run_root}/{FILE}") if plan.predicts else {}
     verdict = run_verdict(step.path(str(result["run_dir"])))
     epochs = MetricsLog(step.path(str(result["run_dir"])) / "metrics.jsonl").read("epoch")
     losses = [total_loss(record["losses"]) for record in epochs if record["losses"]]
@@ -123,11 +117,10 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "launcher": step.launcher.kind,
         **({"follow": step.followed} if step.followed else {}),
         **({"notes": dg.MetadataValue.md("\n".join(notes))} if notes else {}),
-        **({"system": plan.system, "systems": records(_systems(choice))} if choice else {}),
+        **({"system": plan.system} if plan.predicts else {}),
     }
-    summary = _summary(plan, losses, result, verdict)
     metadata = step.page(
-        f"{choice['sentence']}\n\n{summary}" if choice else summary,
+        _summary(plan, losses, result, verdict),
         rest,
         plotted=("loss", *chosen, "epochs_done", "seconds", "seconds_per_step", "peak_memory_bytes"),
         others=_figures(report, losses),
@@ -137,25 +130,9 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     return step.result(
         {**value, "graph": dict(step.inputs["graph"])},
         metadata,
-        [verdict_result(step, verdict), *_check_results(step, losses), *(_decided(step, choice) if choice else ())],
+        [verdict_result(step, verdict), *_check_results(step, losses)],
         str(result["data_version"]),
     )
-
-
-def _systems(choice: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """A row for each system that was tried, the best first."""
-    names = ("settings", "seconds", "memory", "size", "state", "reason")
-    return [
-        {"system": each["system"], choice["metric"]: each["figure"], "low": each["low"], "high": each["high"]}
-        | {name: each[name] for name in names}
-        | {"has": ", ".join(each["abilities"])}
-        for each in choice["candidates"]
-    ]
-
-
-def _decided(step: Step, choice: Mapping[str, Any]) -> Iterator[dg.AssetCheckResult]:
-    queries = choice["queries"]
-    yield step.check(DECIDED, queries >= FEWEST, f"{queries:,} validation queries", "warn")
 
 
 def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any], verdict: ModelVerdict) -> str:

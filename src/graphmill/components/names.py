@@ -24,6 +24,7 @@ RESERVED = {
     "features": "its folder is the dataset's feature tables",
     "attributes": "its folder is the dataset's tables of attributes",
     "snapshots": "its folder has the graphs of the dataset's snapshots",
+    "which": "its training would be named as the choice of `system: auto` is",
     "raw": "its assets would be named as the dataset's files are",
 }
 

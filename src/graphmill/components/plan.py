@@ -37,6 +37,7 @@ from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
+from graphmill.systems.auto import AUTO
 from graphmill.systems.entry import Entry
 from graphmill.training.run_directory import RunDirectory
 
@@ -45,6 +46,8 @@ Reference = dict[str, Any]
 Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 """Metadata and check results of an asset."""
 POOL = "accelerator"
+WHICH = "which_model"
+"""The part of a model of ``system: auto`` that chooses the system."""
 
 
 class ModelChecks(HealthThresholds):
@@ -222,8 +225,9 @@ class ModelPlan:
         return abilities_of(self.system, self.predicts)
 
     def key(self, part: str) -> dg.AssetKey:
-        """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""
-        return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
+        """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``, or ``<dataset>/which_model`` for the
+        choice of a model that has no name of its own."""
+        return dg.AssetKey([self.dataset, part if (part, self.name) == (WHICH, AUTO) else f"{self.name}_{part}"])
 
     @property
     def export_part(self) -> str:

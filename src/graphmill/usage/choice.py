@@ -117,11 +117,12 @@ def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) 
         ranked.append(replace(each, below=(difference.low, difference.high)))
     least = LEVEL * first.mean
     best_of = {each.system: each for each in reversed(ranked)}  # of each system its best settings
-    level = [each for each in best_of.values() if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
+    systems = [each for each in ranked if each is best_of[each.system]]
+    level = [each for each in systems if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
     quickest, order = min(each.seconds for each in level), [each.run for each in candidates]
     cheap = [each for each in level if not _costs_more(each.seconds, quickest)]
     chosen = min(cheap, key=lambda each: order.index(each.run))
-    text = _sentence(chosen, level, ranked, first.metric)
+    text = _sentence(chosen, level, systems, first.metric)
     if len(first.values) < FEWEST:
         text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
     rest = [each for each in candidates if each.figure is None]
@@ -135,7 +136,13 @@ def _costs_more(seconds: float, other: float) -> bool:
 
 
 def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate], metric: str) -> str:
+    """``ranked``: each system by its best settings, the best first; ``level``: those that are level with the best."""
     best = ranked[0]
+    if len(ranked) > 1 and best.figure == ranked[-1].figure:
+        return (
+            f"Use {chosen.name}: all {len(ranked)} systems have {metric} {best.figure:.4f} on validation, so these data do "
+            "not tell them apart, and none is cheaper."
+        )
     if chosen is not best:
         cheaper = "and about as cheap"
         if _costs_more(best.seconds, chosen.seconds):
@@ -149,9 +156,7 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
         return f"Use {best.name}: it alone has finished ({metric} {best.figure:.4f} on validation)."
     others = [each for each in level if each is not best]
     rival = others[0] if others else ranked[1]
-    how = "level within chance, and not much cheaper"
-    if not others:
-        how = "which is less" if (rival.figure or 0.0) < (best.figure or 0.0) else "which is the same"
+    how = "level within chance, and not much cheaper" if others else "which is less"
     return (
         f"Use {best.name}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.name} has "
         f"{rival.figure:.4f}, {how}."

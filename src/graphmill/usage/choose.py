@@ -106,7 +106,7 @@ def choose(
         tried = [each for each in done if each.state != "does not suit"] or done
         raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
     choice = replace(chosen_of(done, measured), folder=str(folder), made_of=made_of)
-    choice = replace(choice, test=_test(choice.run, limit))
+    choice = replace(choice, test=_test(choice, opened, limit))
     # Runs of earlier data go; those that a larger budget would go on with are among the newest.
     prune_runs(folder, 2 * len(done), {Path(each.run).name for each in done if each.run})
     write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
@@ -281,15 +281,20 @@ def _tried(
     return candidate("finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)), values
 
 
-def _test(run: str, limit: _Limit) -> dict[str, float]:
-    """The test metrics of the chosen run, which is exported; a later call reads them from its report."""
-    report = RunDirectory(Path(run)).read_json("report.json")
+def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
+    """The test metrics of the chosen run, which is exported, and the figure of the choice, if its own evaluation lacks it;
+    a later call reads them from its report."""
+    report = RunDirectory(Path(choice.run)).read_json("report.json")
     if not any(name.startswith("test_") for name in report["metrics"]):
-        restored = restore(run)
+        restored = restore(choice.run)
         export_run(restored)
         measured = evaluate_run(restored, poll=limit.poll)
         kept = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
         metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in measured[split].items()}
+        if measured["test"] and choice.metric not in measured["test"]:
+            queries = shared_queries(graph, "test")
+            figure = queries.values(restored.system, restored.model, all_of_them, limit.poll).mean
+            metrics[f"test_{choice.metric}"] = figure
         report["metrics"] = metrics | kept
         restored.run.write_json("report.json", report)
     return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
@@ -315,7 +320,7 @@ def _abilities(restored: Restored) -> tuple[str, ...]:
         "vectors": entry.vectors,
         "items for users" if entry.recommends else "links": True,
         "new users": entry.recommends,
-        "new nodes": entry.new_nodes or entry.folds_in,
+        "new nodes": entry.new_nodes or entry.folds_in or entry.scores_later,
         "influence": entry.traces,
     }
     return tuple(name for name, has in known.items() if has)

@@ -52,7 +52,8 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     view = interaction_view(graph)
     if not len(view.valid):
         raise InputError(
-            f"{graph.path} has no validation split to choose on; hold interactions out (graph.split.valid)"
+            f"{graph.path} has no validation split to choose on: hold interactions out (graph.split.valid); from users with "
+            "fewer than 3 interactions nothing is held out"
         )
     sequences = _in_order(graph)
     if sequences is None or not _one_each(sequences):

@@ -17,9 +17,9 @@ class FactorBatch(DividedBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
     ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
-    ``candidates``: for a type number, the global numbers of the candidates for targets of this type; for a missing
-    type, all its nodes. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link
-    included. ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
+    ``candidates``: for a type number, the global numbers of the candidates for targets of this type, all its nodes or a
+    sample. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link included.
+    ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
     and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
     use popularity. ``terms``: names of the loss's terms.
     """

@@ -135,11 +135,11 @@ class FactorSystem(TableSystem[FactorTables]):
             if 0 < wanted < node_type.count:
                 rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
                 local = rng.choice(node_type.count, wanted, replace=False)
-                candidates[number] = node_type.offset + local
+            candidates[number] = node_type.offset + local
             if self.settings.model.popularity:
                 queried = np.unique(relation[kind == number])
                 degree[number] = queried, self.log_degree[queried][:, local].toarray()
-            read.append(node_type.offset + local)
+            read.append(candidates[number])
         nodes = np.unique(np.concatenate(read))
         terms = tuple(self.coefficients)
         return FactorBatch(head, relation, tail, kind, self.target_degree[chosen], nodes, candidates, degree, terms)
@@ -161,52 +161,14 @@ class FactorSystem(TableSystem[FactorTables]):
         x = joined(*parts[:2], model.score)
         loss = x.new_zeros(())
         for kind, arrays in zip(kinds, of_kinds, strict=True):
-            tensors = list(islice(copied, len(arrays)))
-            loss = loss + self._cross_entropy(model, chunk, kind, tensors, x, parts[2], vectors)
+            tensors, count = list(islice(copied, len(arrays))), self.graph.node_types[kind].count
+            loss = loss + _cross_entropy(model, count, tensors, x, parts[2], vectors)
         sums = {SOFTMAX: loss}
         if N3 in chunk.terms:
             sums[N3] = sum((model.cubes(part) for part in parts), x.new_zeros(()))
         if RELATION in chunk.terms:
             sums[RELATION] = self._relation_cross_entropy(model, relation, parts[0], parts[2])
         return [Term(name, total, float(len(chunk)), self.coefficients[name]) for name, total in sums.items()]
-
-    def _cross_entropy(
-        self,
-        model: FactorTables,
-        chunk: FactorBatch,
-        kind: int,
-        arrays: list[Tensor],
-        x: Tensor,
-        target: Tensor,
-        vectors: Tensor,
-    ) -> Tensor:
-        """Σ −log softmax over the links whose targets are of one type.
-
-        ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head and relation joined, and the
-        target's vector. ``vectors``: of ``chunk.nodes``. A sampled candidate counts for several nodes; the target itself is
-        not among the candidates.
-        """
-        node_type, given = self.graph.node_types[kind], iter(arrays)
-        rows, tail = islice(given, 2)
-        x, first = x[rows], node_type.offset
-        if kind not in chunk.candidates:
-            nodes, start = None, int(np.searchsorted(chunk.nodes, first))
-            others = scores_of_all(x, vectors[start : start + node_type.count], model.score)
-        else:
-            nodes, place = islice(given, 2)
-            others = scores_of_all(x, vectors[place], model.score)
-        others, positive = wide(others), scores_of_pairs(x, target[rows], model.score)[:, None]
-        if model.popularity is not None:
-            place, relation, degrees, target_degree = given
-            weight = wide(model.popularity[relation])[:, None]
-            others = others + weight * degrees.to(weight.dtype)[place]
-            positive = positive + weight * target_degree.to(weight.dtype)[:, None]
-        if nodes is None:
-            others = others.scatter(1, (tail - first)[:, None], positive)
-            return F.cross_entropy(others, tail - first, reduction="sum")
-        others = others + math.log(node_type.count / len(nodes))
-        others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
-        return F.cross_entropy(torch.cat([positive, others], dim=1), torch.zeros_like(tail), reduction="sum")
 
     def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
         """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""
@@ -256,15 +218,35 @@ class FactorScorer:
             return scores + self.model.popularity[number] * torch.from_numpy(degree).to(scores)
 
 
+def _cross_entropy(
+    model: FactorTables, count: int, arrays: list[Tensor], x: Tensor, target: Tensor, vectors: Tensor
+) -> Tensor:
+    """Σ −log softmax over the links whose targets are of one type, which has ``count`` nodes.
+
+    ``arrays``: :func:`_arrays_of` the type, on the device. ``x``, ``target`` [B, d]: head and relation joined, and the
+    target's vector. ``vectors``: of the step's nodes. A sampled candidate counts for several nodes; the target itself is not
+    among the candidates.
+    """
+    rows, tail, nodes, place, *degrees = arrays
+    x = x[rows]
+    others = wide(scores_of_all(x, vectors[place], model.score))
+    positive = scores_of_pairs(x, target[rows], model.score)[:, None]
+    if model.popularity is not None:
+        query, relation, degree, target_degree = degrees
+        weight = wide(model.popularity[relation])[:, None]
+        others = others + weight * degree.to(weight.dtype)[query]
+        positive = positive + weight * target_degree.to(weight.dtype)[:, None]
+    others = others + math.log(count / len(nodes))
+    others = others.masked_fill(nodes == tail[:, None], -math.inf)
+    return F.cross_entropy(torch.cat([positive, others], dim=1), torch.zeros_like(tail), reduction="sum")
+
+
 def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
     """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
-    candidates and their places in ``chunk.nodes``, if there are any; with degrees, the links' rows of ``degree``, their
-    relations, ``degree`` and ``target_degree``."""
-    mine = np.flatnonzero(chunk.kind == kind)
-    arrays = [mine, chunk.tail[mine]]
-    if kind in chunk.candidates:
-        candidates = chunk.candidates[kind]
-        arrays += [candidates, np.searchsorted(chunk.nodes, candidates)]
+    candidates and their places in ``chunk.nodes``; with degrees, the links' rows of ``degree``, their relations,
+    ``degree`` and ``target_degree``."""
+    mine, candidates = np.flatnonzero(chunk.kind == kind), chunk.candidates[kind]
+    arrays = [mine, chunk.tail[mine], candidates, np.searchsorted(chunk.nodes, candidates)]
     if kind in chunk.degree:
         queried, degree = chunk.degree[kind]
         relations = chunk.relation[mine]
