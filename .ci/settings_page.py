@@ -35,7 +35,7 @@ SHARED: dict[str, type[Settings]] = {
 _HEAD = """# Settings
 
 Written by `make pages`; do not edit. A settings file (`graphmill train settings.yaml`) and Dagster's Launchpad have the
-same fields. Only `system` and `data` are required. A `preset` fills fields that are not written.
+same fields. Only `data` is required: without `system` it is `blend`. A `preset` fills fields that are not written.
 
 Another value starts another run. Only settings marked ° may change when a run is continued.
 

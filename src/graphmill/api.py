@@ -15,6 +15,7 @@ from graphmill.atomic_files import copy_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
+from graphmill.systems.registry import DEFAULT
 from graphmill.training.run_files import read_run_file
 from graphmill.usage.exported import Run
 
@@ -129,7 +130,7 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool =
 
 def train(
     graph: TypedGraph | str | Path,
-    system: str = "blend",
+    system: str = DEFAULT,
     *,
     epochs: int = 0,
     device: str = "",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import graphmill
 from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
@@ -232,3 +234,10 @@ def test_a_settings_file_that_is_none_is_refused(tmp_path: Path) -> None:
         read_settings(file)
     file.write_text("\ufeffsystem: hgt\n", encoding="utf-8")
     assert read_settings(file) == {"system": "hgt"}
+
+
+def test_settings_without_a_system_are_those_that_train_takes_by_default() -> None:
+    system = signature(graphmill.train).parameters["system"].default
+    assert parse_settings({"data": "graph"}, "settings.yaml") == parse_settings({"system": system, "data": "graph"}, "x")
+    with pytest.raises(SettingsError, match="weight_factor is unknown"):
+        parse_settings({"data": "graph", "model": {"weight_factor": 2}}, "settings.yaml")

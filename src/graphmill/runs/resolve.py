@@ -56,7 +56,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} cannot be read: {error.strerror}") from None
     values = read_yaml(text, str(path))
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds no settings: it must be a mapping such as 'system: hgt'")
+        raise InputError(f"{path} holds no settings: it must be a mapping such as 'system: blend'")
     return values
 
 
@@ -64,8 +64,8 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
     if "recipe" in values:
         raise SettingsError(f"{where}: recipe is called system: write system: {abbreviated(values['recipe'])}")
-    name = registry.called(str(values.get("system", "hgt")))
-    values = {**values, "system": name} if "system" in values else values
+    name = registry.called(str(values.get("system", registry.DEFAULT)))
+    values = {**values, "system": name}
     preset = str(values.get("preset", "auto"))
     filled: Mapping[str, Any] = values
     if preset != "auto":

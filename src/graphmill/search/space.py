@@ -84,7 +84,7 @@ def dimensions_of(search: SearchSettings, values: Mapping[str, Any], where: str)
         raise SettingsError(
             f"{where}: search.space is empty; name a setting, such as training.learning_rate: [0.01, 0.001]"
         )
-    model = registry.settings_model(str(values.get("system", "hgt")))
+    model = registry.settings_model(str(values.get("system", registry.DEFAULT)))
     result = [_dimension(path, written, model, where) for path, written in search.space.items()]
     for dimension in result:
         _require_valid(dimension, values, model, where)

@@ -33,6 +33,9 @@ def _found() -> dict[str, Entry]:
 
 SYSTEMS: dict[str, Entry] = _found()
 
+DEFAULT = "blend"
+"""The system of settings, and of ``graphmill.train``, that name none."""
+
 
 def called(name: str) -> str:
     """The name of a system as it is registered, for a name in any case (``HGT``) and with blanks or hyphens; any other
