@@ -238,6 +238,8 @@ def test_a_settings_file_that_is_none_is_refused(tmp_path: Path) -> None:
 
 def test_settings_without_a_system_are_those_that_train_takes_by_default() -> None:
     system = signature(graphmill.train).parameters["system"].default
-    assert parse_settings({"data": "graph"}, "settings.yaml") == parse_settings({"system": system, "data": "graph"}, "x")
+    assert parse_settings({"data": "graph"}, "settings.yaml") == parse_settings(
+        {"system": system, "data": "graph"}, "x"
+    )
     with pytest.raises(SettingsError, match="weight_factor is unknown"):
         parse_settings({"data": "graph", "model": {"weight_factor": 2}}, "settings.yaml")
