@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import ResourceError
+from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.usage import links_estimate
@@ -80,7 +81,9 @@ def test_time_and_memory_are_near_what_the_links_take(
 
 
 def test_an_export_is_estimated_by_its_files(graph: Path, tmp_path: Path) -> None:
-    run = trained("spectral", graph, tmp_path)
+    values = {"system": "spectral", "data": str(graph)}
+    run = Path(train(values, "a test", root=str(tmp_path))["run_dir"])
+    export_run(restore(run))
     export = run / "embeddings"
     estimate = json.loads(CliRunner().invoke(app, ["links", str(export), "--estimate", "--json"]).stdout)
     assert estimate["peak_bytes"] > sum(file.stat().st_size for file in export.iterdir())

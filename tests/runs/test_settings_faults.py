@@ -241,5 +241,5 @@ def test_settings_without_a_system_are_those_that_train_takes_by_default() -> No
     assert parse_settings({"data": "graph"}, "settings.yaml") == parse_settings(
         {"system": system, "data": "graph"}, "x"
     )
-    with pytest.raises(SettingsError, match="weight_factor is unknown"):
+    with pytest.raises(SettingsError, match=r"unknown setting 'model.weight_factor'"):
         parse_settings({"data": "graph", "model": {"weight_factor": 2}}, "settings.yaml")

@@ -179,7 +179,7 @@ def links(
     say_when_compiling()
 
     def predicted() -> dict[str, Any]:
-        needed = 0 if heads else scoring_bytes(run)
+        needed = scoring_bytes(run) if estimate or not heads else 0
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
             return estimate_links(model, settings, needed).to_json()

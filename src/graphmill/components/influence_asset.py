@@ -37,7 +37,7 @@ def influence_asset(plan: ModelPlan) -> WorkerAsset:
         part="influence",
         stage="validation",
         kinds={"pytorch", "csv"},
-        description="Explains the model: training triples that made held-out triples likely or unlikely.",
+        description="Explains the model: the training triples that made held-out triples likely or unlikely (TracIn).",
         settings=plan.influence,
         checks=(SPREAD,),
         job=lambda step: {"mode": "influence", "run_dir": step.run_dir, "influence": step.settings.model_dump()},

@@ -55,7 +55,7 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    return _Analysis(restored, settings, folder, poll).run()
+    return _Analysis(restored, settings, folder, poll, note).run()
 
 
 @dataclass
@@ -64,6 +64,7 @@ class _Analysis:
     settings: InfluenceSettings
     folder: Path
     poll: Callable[[], None]
+    note: Callable[[str], None]
 
     def __post_init__(self) -> None:
         restored, settings = self.restored, self.settings
@@ -99,6 +100,7 @@ class _Analysis:
     def _opened(self, info: CheckpointInfo) -> Tracer:
         """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
         one at a time."""
+        self.note(f"checkpoint {self.infos.index(info) + 1} of {len(self.infos)}")
         loaded = self.store.load(info)
         load_model(loaded.snapshot.tensors, self.restored.model, str(loaded.path))
         return self.system.tracer(self.restored.model, self.settings.precision)
