@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.blend.complex_part import complex_values
-from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_values, trains_quickly
+from graphmill.systems.blend.nbfnet_part import NBFNET, is_default_part, nbfnet_values
 from graphmill.systems.blend.settings import PARTS, BlendModel, BlendSettings
 from graphmill.systems.factor.memory import memory_parts as complex_parts
 from graphmill.systems.factor.settings import FactorSettings
@@ -21,7 +21,7 @@ from graphmill.training.planning import Part, Setup, ranking_part
 def chosen_parts(graph: TypedGraph, model: BlendModel) -> list[str]:
     """The parts beside popularity: those of the settings, or all that suit the graph. Features are left out where it has
     none."""
-    wanted = model.parts or [name for name in PARTS if name != NBFNET or trains_quickly(graph)]
+    wanted = model.parts or [name for name in PARTS if name != NBFNET or is_default_part(graph)]
     return [name for name in wanted if name != "features" or any(graph.feature_sets(t.name) for t in graph.node_types)]
 
 

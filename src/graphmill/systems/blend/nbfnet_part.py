@@ -30,7 +30,7 @@ VALIDATED = 20_000
 """Validation links of all relations together on which an epoch is judged, at most about."""
 
 
-def trains_quickly(graph: TypedGraph) -> bool:
+def is_default_part(graph: TypedGraph) -> bool:
     """Whether a blend has an NBFNet by default."""
     settings, largest = NbfnetSettings(), max(t.count for t in graph.node_types)
     targets = min(settings.objective.candidates, largest)
