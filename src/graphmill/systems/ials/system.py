@@ -77,18 +77,20 @@ class IalsSystem(ItemClosedForm):
     ) -> dict[str, np.ndarray]:
         """The vectors after so many iterations, 0: those of the settings."""
         from implicit.cpu.als import AlternatingLeastSquares
+        from threadpoolctl import threadpool_limits
 
         m = self.settings.model
         # The library weighs what was met by 1 + 1 / α beside 1 for the rest.
-        solver = AlternatingLeastSquares(
-            factors=m.embedding_dim,
-            regularization=self.penalty(regularisation) / m.unobserved_weight,
-            alpha=1.0 + 1.0 / m.unobserved_weight,
-            iterations=iterations or m.iterations,
-            num_threads=torch.get_num_threads(),
-            random_state=self.settings.training.seed,
-        )
-        solver.fit(met, show_progress=False, callback=lambda *_: poll())
+        with threadpool_limits(1, "blas"):  # the library's threads would wait for those of its products
+            solver = AlternatingLeastSquares(
+                factors=m.embedding_dim,
+                regularization=self.penalty(regularisation) / m.unobserved_weight,
+                alpha=1.0 + 1.0 / m.unobserved_weight,
+                iterations=iterations or m.iterations,
+                num_threads=torch.get_num_threads(),
+                random_state=self.settings.training.seed,
+            )
+            solver.fit(met, show_progress=False, callback=lambda *_: poll())
         tables = {"user": np.array(solver.user_factors), "item": np.array(solver.item_factors)}
         return {**tables, "regularisation": np.array([regularisation], np.float32)}
 
