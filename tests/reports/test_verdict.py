@@ -40,6 +40,14 @@ def test_the_word_follows_from_the_interval(ratio: tuple[float, Any, Any], word:
     assert "kNN" in found.short
 
 
+def test_what_cannot_train_longer_is_not_told_to() -> None:
+    for system in ("item_knn", "blend"):
+        assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system=system).sentence.endswith("Use either.")
+        worse = model_verdict(links(0.8, 0.7, 0.9), {}, {}, system=system).sentence
+        assert worse.endswith("Use the better one (`graphmill train knn`).")
+    assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system="hgt").sentence.endswith("or train longer.")
+
+
 def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
     found = model_verdict(links(2.0, 1.5, 2.5), FAILED, {})
     assert found.word == "broken"

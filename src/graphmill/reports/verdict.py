@@ -17,7 +17,8 @@ from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.systems.registry import SYSTEMS
+from graphmill.systems.base import ClosedFormSettings
+from graphmill.systems.registry import SYSTEMS, settings_model
 from graphmill.verified_files import MANIFEST, read_json_file
 
 Word = Literal["better", "level", "worse", "broken", "unranked"]
@@ -29,6 +30,8 @@ _NEXT = {
     "worse": "Use the simpler one{command}, or search the settings.",
     "unranked": "Rank it: `graphmill rank RUN`.",
 }
+_NEXT_UNTRAINED = _NEXT | {"level": "Use either.", "worse": "Use the better one{command}."}
+"""Of a system that one step computes, so that it cannot train longer."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +73,13 @@ def model_verdict(
     *,
     metric: str = "",
     vectors: bool = True,
+    system: str = "",
 ) -> ModelVerdict:
     """The verdict from the contents of ``ranking.json``, ``health.json`` and ``drift.json`` ({}: not there).
 
     ``metric``: the metric that chose the epoch, by which recommenders are compared. ``vectors``: the system has some, so
-    that their health belongs to the verdict. A model with an interval is better
-    if the whole interval of its ratio to the best baseline is above 1, and worse if it is below 1.
+    that their health belongs to the verdict. ``system``: its name, since a closed form cannot train longer. A model with
+    an interval is better if the whole interval of its ratio to the best baseline is above 1, and worse if it is below 1.
     """
     compared = _compared(ranking, metric)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
@@ -86,7 +90,8 @@ def model_verdict(
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
     remedies = [each["remedy"] for each in bad if each.get("remedy")]
     command = f" (`graphmill train {compared.rival}`)" if compared.rival in SYSTEMS else ""
-    following = _NEXT.get(word, "").format(command=command)
+    untrained = system in SYSTEMS and issubclass(settings_model(system), ClosedFormSettings)
+    following = (_NEXT_UNTRAINED if untrained else _NEXT).get(word, "").format(command=command)
     parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else following)
     short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
     return ModelVerdict(word, short, " ".join(part for part in parts if part))
@@ -110,8 +115,9 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
     ranking = files.ranking if files.ranking.get("epoch") == files.export.get("epoch") else {}
     health = files.health if files.health_is_of_export else {}
     metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
+    how = {"vectors": files.vectors, "system": str(files.settings.get("system", ""))}
     try:
-        return model_verdict(ranking, health, files.drift, metric=metric, vectors=files.vectors)
+        return model_verdict(ranking, health, files.drift, metric=metric, **how)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(
             f"{files.folder}: ranking.json, health.json or drift.json has other fields than it should; rank and validate "
