@@ -129,6 +129,7 @@ def test_noise_of_time_does_not_choose(seconds: tuple[float, float], chosen: str
     [
         ({"popularity": 1.0, "ease": 1.0, "mf (0.3)": 1.0}, ["Use popularity:", "all 3 systems have recall@3 1.0000"]),
         ({"popularity": 0.0, "mf (0.3)": 0.0}, ["Use popularity:", "all 2 systems have recall@3 0.0000"]),
+        ({"popularity": 0.2, "item_knn": 1.0, "ease": 1.0}, ["Use item_knn:", "2 of 3 systems have recall@3 1.0000"]),
         ({"ease": 0.2, "mf (0.3)": 0.5, "mf (0.1)": 0.5}, ["Use mf (0.3): the best of 2", "ease has 0.2000"]),
     ],
 )

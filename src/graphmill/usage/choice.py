@@ -138,10 +138,12 @@ def _costs_more(seconds: float, other: float) -> bool:
 def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate], metric: str) -> str:
     """``ranked``: each system by its best settings, the best first; ``level``: those that are level with the best."""
     best = ranked[0]
-    if len(ranked) > 1 and best.figure == ranked[-1].figure:
+    equal = sum(each.figure == best.figure for each in ranked)
+    if equal > 1 and chosen.figure == best.figure:
+        share = "all" if equal == len(ranked) else f"{equal} of"
         return (
-            f"Use {chosen.name}: all {len(ranked)} systems have {metric} {best.figure:.4f} on validation, so these data do "
-            "not tell them apart, and none is cheaper."
+            f"Use {chosen.name}: {share} {len(ranked)} systems have {metric} {best.figure:.4f} on validation, so these data "
+            "do not tell them apart, and none of them is much cheaper."
         )
     if chosen is not best:
         cheaper = "and about as cheap"
