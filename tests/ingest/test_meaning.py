@@ -79,6 +79,12 @@ def test_a_column_of_numbers_is_no_relation(tmp_path: Path) -> None:
     assert set(result.edges["relation"].to_pylist()) == {"related_to"}
 
 
+def test_a_column_of_numbers_with_separators_names_no_nodes(tmp_path: Path) -> None:
+    rows = [(f"D{n}", f"class{n % 7}", f"1,{200 + n}") for n in range(30)]
+    pd.DataFrame(rows, columns=["code", "group", "cost"]).to_csv(tmp_path / "x.csv", index=False)
+    assert not any("," in node for node in read_edges(tmp_path / "x.csv").nodes["id"].to_pylist())
+
+
 def test_ids_that_were_rounded_when_written_are_refused(tmp_path: Path) -> None:
     rows = [(f"{9_007_199_254_740_000 + n:.10e}", f"i{n % 7}") for n in range(40)]
     pd.DataFrame(rows, columns=["user_id", "item_id"]).to_csv(tmp_path / "x.csv", index=False)

@@ -26,7 +26,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import require_once, text_rows
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.json_rows import LIST_MARK
-from graphmill.ingest.names import as_number, is_row_number
+from graphmill.ingest.names import SEPARATED, as_number, is_row_number
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
@@ -38,8 +38,6 @@ FEW_VALUES = 20
 _YEAR = re.compile(r"(\d{4}(-\d{2})?)(\.0)?")
 _MISSING = {"na", "n/a", "nan", "null", "-", "?"}
 """Texts that do not keep a column from being one of numbers or dates; there they are rejects."""
-_SEPARATED = re.compile(r"[-+]?\d{1,3}([ ',.\u00a0\u202f]\d{3})+([.,]\d+)?|[-+]?\d+,\d+")
-"""Numbers with separated thousands or a decimal comma, of which the value cannot be told."""
 _OF_A_LIST = 0.05
 """Share of cells with a list mark from which a column is taken for lists."""
 ResultT = TypeVar("ResultT", bound=IngestResult)
@@ -222,10 +220,10 @@ def _guessed(table: pa.Table, id: str, rows: np.ndarray, file: str) -> dict[str,
         numbers = [as_number(text) is not None for text in given]
         if given and all(numbers):
             kinds[name] = "number"
-        elif given and all(number or _SEPARATED.fullmatch(text) for number, text in zip(numbers, given, strict=True)):
+        elif given and all(number or SEPARATED.fullmatch(text) for number, text in zip(numbers, given, strict=True)):
             raise InputError(
                 f"{file}: column {name!r} has numbers such as {given[numbers.index(False)]!r}; write them without "
-                "separators and with a decimal point, or name the attributes, and not this one"
+                "separators and with a decimal point, or list the attributes to read without this one"
             )
         elif given and all(_milliseconds(text) is not None for text in given):
             kinds[name] = "date"

@@ -90,6 +90,10 @@ def row_number_note(left_out: Sequence[str]) -> str:
     return f"column {quoted} is taken for the row number that pandas writes, and was left out"
 
 
+SEPARATED = re.compile(r"[-+]?\d{1,3}([ ',.\u00a0\u202f]\d{3})+([.,]\d+)?|[-+]?\d+,\d+")
+"""Numbers with separated thousands or a decimal comma, of which the value cannot be told."""
+
+
 def as_number(text: str) -> float | int | None:
     """The finite number in ``text`` (whole numbers exactly), or None."""
     text = text.replace("\N{MINUS SIGN}", "-")

@@ -15,6 +15,7 @@ from typing import Literal
 from graphmill.ingest.names import (
     END_WORDS,
     RELATION_NAMES,
+    SEPARATED,
     as_number,
     is_row_number,
     is_time_name,
@@ -48,7 +49,7 @@ class Probe:
         return [row[place].strip() for row in self.rows if len(row) > place and row[place].strip()]
 
     def holds(self, place: int) -> Holds:
-        """What a column has: dates, or numbers that are times; numbers with a fraction or a sign; or ids."""
+        """What a column has: dates, or numbers that are times; numbers with a fraction, a sign or a separator; or ids."""
         cells = self.values(place)
         named = is_time_name(self.names[place]) if self.header is not False else False
         if not cells:
@@ -58,7 +59,7 @@ class Probe:
             dated = not any(as_number(cell) is not None for cell in cells)
             if named or dated or all(is_plausible(time) for time in times if time is not None):
                 return "times"
-        if all(as_number(cell) is not None for cell in cells):
+        if all(as_number(cell) is not None or SEPARATED.fullmatch(cell) for cell in cells):
             fraction = any(not re.fullmatch(r"[0-9]+(\.0+)?", cell) for cell in cells)
             weighs = self.header is not False and role_of(self.names[place]) == "weight"
             return "numbers" if fraction or weighs else "ids"
