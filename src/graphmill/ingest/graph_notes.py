@@ -16,7 +16,7 @@ _SHOWN_TYPES = 8
 
 _PROBLEMS = {
     "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
-    "duplicate_rows": ("duplicate rows", "were kept"),
+    "duplicate_rows": ("duplicate rows", "are one edge each in the graph"),
     "self_loops": ("self loops", "were kept"),
     "nodes_with_two_names": ("nodes with two names", "have the first one that is not blank"),
     "nodes_with_two_sources": ("nodes with two sources", "have the first one that is not blank"),
