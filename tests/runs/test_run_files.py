@@ -272,9 +272,11 @@ def test_another_graph_in_its_place_is_not_taken_for_it(project: Path, values: d
     (manifest.parent / "src.npy").write_bytes(b"")
     with pytest.raises(InputError, match=r"src\.npy is damaged"):
         restore(run_dir)
+    other = shutil.copytree(manifest.parent, manifest.parent.parent / "other") / "manifest.json"
+    other.write_text(other.read_text().replace('"content_hash": "', '"content_hash": "0'))
     manifest.write_text("{}")
     with pytest.raises(InputError, match="is not here: it was graph"):
-        restore(run_dir)
+        restore(run_dir)  # a graph beside it was never this one
 
 
 READ_ONLY = """

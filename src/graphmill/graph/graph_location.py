@@ -66,11 +66,12 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
         InputError: it was not found; the message says where it was, and whether another graph is there now.
     """
     wanted, replaced = str(data["content_hash"]), None
-    for place in _places(run.resolve(), Path(str(data["path"]))):
+    stored = _stored(run.resolve(), Path(str(data["path"])))
+    for place in (*stored, *_beside(run.resolve())):
         content = _hash_of(place)
         if content == wanted:
             return TypedGraph.open(place, verify)
-        replaced = replaced or (place if content else None)
+        replaced = replaced or (place if content and place in stored else None)
     if replaced is not None:
         raise InputError(
             f"{replaced} is no longer the graph that {run} was trained on; rebuild that graph, or train again"
@@ -81,9 +82,12 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
     )
 
 
-def _places(run: Path, stored: Path) -> Iterator[Path]:
-    above = dict.fromkeys((*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS]))
-    yield from (folder / stored for folder in above)  # only the path itself, if it is absolute
+def _stored(run: Path, stored: Path) -> list[Path]:
+    above = (*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS])
+    return list(dict.fromkeys(folder / stored for folder in above))  # only the path itself, if it is absolute
+
+
+def _beside(run: Path) -> Iterator[Path]:
     for folder in run.parents[:3]:
         try:
             yield from sorted(path.parent for path in folder.glob("*/manifest.json") if path.parent != run)
