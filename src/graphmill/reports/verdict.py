@@ -115,9 +115,9 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
     ranking = files.ranking if files.ranking.get("epoch") == files.export.get("epoch") else {}
     health = files.health if files.health_is_of_export else {}
     metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
-    how = {"vectors": files.vectors, "system": str(files.settings.get("system", ""))}
+    system = str(files.settings.get("system", ""))
     try:
-        return model_verdict(ranking, health, files.drift, metric=metric, **how)
+        return model_verdict(ranking, health, files.drift, metric=metric, vectors=files.vectors, system=system)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(
             f"{files.folder}: ranking.json, health.json or drift.json has other fields than it should; rank and validate "
