@@ -43,7 +43,7 @@ from benchmarks.parts.card import (
     replace_rows,
     row,
 )
-from graphmill.training.device import allowed_cores
+from graphmill.training.machine import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 TARGETS = {

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 from tests.device import pretend
+from tests.device.tally import Tally
 
 
-def count(scale: float, options: set[str]) -> tuple[dict[str, Any], pretend.Tally]:
+def count(scale: float, options: set[str]) -> tuple[dict[str, Any], Tally]:
     """Launches, waits, views and bytes of the second step: forward, backward and optimizer, added up."""
     from benchmarks.parts import hgt_graphs, hgt_step
 

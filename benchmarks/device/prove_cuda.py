@@ -130,18 +130,18 @@ def resume(device: torch.device, tiny: bool) -> str:
     from graphmill.training import engine
     from graphmill.training.signals import StopRequest
 
-    compute = engine.compute_gradient
+    compute = engine.compute_gradient  # type: ignore[attr-defined]
     for name, of in _cases(tiny, "mf", "hgt-full", "conve-kvsall", "sasrec", "kgat").items():
         with case(case=name):
             values = _values(of, device)
             whole = _losses(train(values, "prove", root=str(FOLDER / f"{name}-whole")))
             stop = StopRequest()
-            engine.compute_gradient = _stopping(compute, stop, after=5)
+            engine.compute_gradient = _stopping(compute, stop, after=5)  # type: ignore[attr-defined]
             try:
                 with suppress(StoppedError):
                     train(values, "prove", root=str(FOLDER / f"{name}-cut"), stop=stop)
             finally:
-                engine.compute_gradient = compute
+                engine.compute_gradient = compute  # type: ignore[attr-defined]
             found = _losses(train(values, "prove", root=str(FOLDER / f"{name}-cut")))
             same = len(found) == len(whole) and bool((found == whole).all())
             row(case=name, steps=len(found), same_bits=same)

@@ -38,7 +38,7 @@ from graphmill.systems.dragon.settings import PRESETS as DRAGON
 from graphmill.systems.mmgcn.settings import PRESETS as MMGCN
 from graphmill.systems.recommenders import multimodal
 from graphmill.systems.recommenders.modalities import Modality, modalities
-from graphmill.training.device import allowed_cores
+from graphmill.training.machine import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = {

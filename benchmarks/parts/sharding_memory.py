@@ -130,7 +130,7 @@ def train(folder: Path, system: str, out: Path, *, steps_alone: bool = False) ->
     from graphmill.training.processes import Ranks
 
     steps: list[tuple[int, int, int, float]] = []
-    compute = engine.compute_gradient
+    compute = engine.compute_gradient  # type: ignore[attr-defined]
     world, rank = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0")
 
     def counted(*arguments: Any, **options: Any) -> Any:
@@ -155,7 +155,7 @@ def train(folder: Path, system: str, out: Path, *, steps_alone: bool = False) ->
         time.sleep(2.0)  # the other may still read what this one has sent
         end()
 
-    engine.compute_gradient = counted
+    engine.compute_gradient = counted  # type: ignore[attr-defined]
     if steps_alone:
         engine.Engine._evaluate = end_together  # type: ignore[assignment, method-assign]
     splits = (

@@ -213,7 +213,8 @@ def choose(
         graph: a graph from :func:`build_graph`, or its folder.
         budget: time for the trainings of this call, such as "90s", "10min" or "2h".
         systems: only these; default: all that suit the data.
-        device, seed: as for :func:`train`.
+        device: as for :func:`train`.
+        seed: as for :func:`train`.
         output: folder of the runs; default: ``auto`` beside the graph.
         progress: print a line for each system.
 
@@ -273,9 +274,14 @@ def generate_hgt_embeddings_batched(
     """Train HGT on an edge CSV in PrimeKG's format and write an embedding CSV, in one call.
 
     Args:
-        edges_csv: the edges; output_csv: the file to write, with a row for each node.
-        embedding_dim: width of the vectors. num_epochs, device: 0 and "" mean the default.
-        include_node_types: node types to keep. limit_nodes: keep only so many nodes; 0: all.
+        edges_csv: the edges.
+        output_csv: the file to write, with a row for each node.
+        embedding_dim: width of the vectors.
+        num_epochs: 0: the default.
+        device: as for :func:`train`.
+        include_node_types: node types to keep.
+        limit_nodes: keep only so many nodes; 0: all.
+        seed: as for :func:`train`.
         work_dir: folder for graph and run (default: one beside ``output_csv``, named after it). The same call reuses or
             continues its earlier work.
         sections: further settings by section, as for :func:`train`.

@@ -17,9 +17,9 @@ from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, scalars
 from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
-from graphmill.orchestration.progress import duration
 from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
+from graphmill.runs.messages import duration
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 

@@ -8,7 +8,7 @@ result.
 from collections.abc import Sequence
 
 import dagster as dg
-from dagster._core.storage.event_log.base import PartitionKeyFilter
+from dagster._core.event_api import PartitionKeyFilter
 
 from graphmill.components import embeddings_asset, scorer_asset
 from graphmill.components.drift_asset import checks_of as drift_checks_of

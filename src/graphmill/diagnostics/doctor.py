@@ -14,8 +14,10 @@ from pathlib import Path
 import torch
 
 from graphmill.kernels.runtime.processor import multiplies_bfloat16
-from graphmill.training.device import allowed_cores, available_devices, choose_device
-from graphmill.training.memory import available_memory, device_memory
+from graphmill.memory import available_memory
+from graphmill.training.device import available_devices, choose_device
+from graphmill.training.machine import allowed_cores
+from graphmill.training.memory import device_memory
 
 
 @dataclass(frozen=True)

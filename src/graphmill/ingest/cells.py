@@ -138,6 +138,6 @@ def _why_no_whole(bare: str) -> str:
 
 
 def printable(text: str) -> str:
-    """The beginning of a text, as it can be stored in UTF-8: bytes that were none are written as \\xNN."""
+    r"""The beginning of a text, as it can be stored in UTF-8: bytes that were none are written as \xNN."""
     start = text[: 4 * MAX_SHOWN].encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     return start.replace("\0", "\\0")[:MAX_SHOWN]

@@ -102,7 +102,7 @@ def _json_text(value: Any) -> str | None:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether the text is valid Unicode: JSON may have one half of a surrogate pair, such as ``"\\ud800"``."""
+    r"""Whether the text is valid Unicode: JSON may have one half of a surrogate pair, such as ``"\ud800"``."""
     try:
         return text.isascii() or bool(text.encode())
     except UnicodeEncodeError:

@@ -197,7 +197,7 @@ def _end(iri: str) -> str:
 
 
 def _iri(text: str) -> str:
-    """An IRI has only numeric escapes: the \\n of C:\\new is not a line end."""
+    r"""An IRI has only numeric escapes: the \n of C:\new is not a line end."""
     return _unescaped(text, _IRI_ESCAPE)
 
 

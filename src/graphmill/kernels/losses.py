@@ -32,8 +32,10 @@ def half_squares(*tables: Tensor) -> Tensor:
 
 
 def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:
-    """``rows`` [B, 3, k]: head h, tail t and false tail f of each fact, projected by its relation; ``translations`` [R, k];
-    ``relations`` int64 [B]: rows e of those. Two sums over the facts (0-d, at least fp32):
+    """Two sums over facts (0-d, at least fp32).
+
+    ``rows`` [B, 3, k]: head h, tail t and false tail f of each fact, projected by its relation; ``translations`` [R, k];
+    ``relations`` int64 [B]: rows e of those.
 
     * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of the difference of squared distances (KGAT, eq. 2; Lin et
       al. 2015);

@@ -73,7 +73,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         return _with_suffix(path, PARQUET).exists() or _with_suffix(path, JSON).exists()
 
 
-class ArtifactStore(dg.ConfigurableIOManagerFactory):
+class ArtifactStore(dg.ConfigurableIOManagerFactory["ArtifactIOManager"]):
     """Keeps the tables and references of all assets below one directory of this machine, as graphs and runs are."""
 
     base_path: str = Field(description="Directory of this machine.")

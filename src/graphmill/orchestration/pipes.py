@@ -68,7 +68,7 @@ def worker_command(processes: int = 1) -> list[str]:
     return [sys.executable, "-m", WORKER_MODULE, *several]
 
 
-class WorkerClient(dg.ConfigurableResource):
+class WorkerClient(dg.ConfigurableResource[Any]):
     """Starts the worker, shows its figures live, and ends it with all its children if the run is cancelled."""
 
     observe_seconds: float = Field(

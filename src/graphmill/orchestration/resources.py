@@ -4,7 +4,7 @@ The worker chooses the device, because only it imports torch. It reports the cho
 """
 
 import os
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 from pydantic import Field
@@ -12,7 +12,7 @@ from pydantic import Field
 from graphmill.errors import SettingsError
 
 
-class AcceleratorResource(dg.ConfigurableResource):
+class AcceleratorResource(dg.ConfigurableResource[Any]):
     """The device for training, export and ranking."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = Field(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from graphmill.errors import ResourceError
 from graphmill.runs.resolve import Job, merge
@@ -93,21 +93,23 @@ def with_cpu_fallback(work: Callable[[], T], note: Callable[[str], None], state:
         _WORK.reset(token)
 
 
-def retry_on_cpu(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
+def retry_on_cpu(method: Callable[P, T]) -> Callable[P, T]:
     """Decorate a method of an object that keeps its restored models: :func:`with_cpu_fallback`, with a warning.
 
     If the device fails, the kept models are dropped, and the object restores models on the CPU from then on.
     """
 
     @wraps(method)
-    def wrapped(kept: Any, *arguments: P.args, **options: P.kwargs) -> T:
+    def wrapped(*arguments: P.args, **options: P.kwargs) -> T:
+        kept = arguments[0]
+
         def left(text: str) -> None:
             for name in ("_restored", "_link_model"):
                 vars(kept).pop(name, None)
             warnings.warn(text, stacklevel=4)
 
         state = vars(kept).setdefault("_work", _Work())
-        return with_cpu_fallback(lambda: method(kept, *arguments, **options), left, state)
+        return with_cpu_fallback(lambda: method(*arguments, **options), left, state)
 
     return wrapped
 

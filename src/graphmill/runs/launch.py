@@ -79,7 +79,7 @@ def supervise(
     A stop request is forwarded once: the workers save and exit with code 75. If this process is killed, so are they.
     """
     from graphmill.training.allocator import allocator_environment
-    from graphmill.training.device import allowed_cores
+    from graphmill.training.machine import allowed_cores
 
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         file = Path(folder) / "outcome.json"

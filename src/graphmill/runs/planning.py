@@ -17,13 +17,14 @@ import psutil
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.memory import available_memory
 from graphmill.runs.resolve import Job, resolve
 from graphmill.systems import registry
 from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import StepSizes
 from graphmill.training.ladder import describe as describe_sizes
 from graphmill.training.ladder import shrink
-from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
+from graphmill.training.memory import device_memory, format_size, memory_limit, parse_size
 from graphmill.training.planning import Estimate, Part, Setup, estimate_of, sharded
 from graphmill.training.reporting import TrainingListener
 

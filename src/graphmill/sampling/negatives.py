@@ -45,8 +45,11 @@ def corrupt_tails(
     """``per_positive`` targets for each head that are not its known positives.
 
     Args:
+        rng: draws the targets.
         heads: int64 [B].
         known: positives, as sorted keys (:func:`pair_keys`) or a set of them.
+        num_tails: number of targets.
+        per_positive: targets drawn for each head.
 
     Returns:
         int64 [B, per_positive]; −1 if a head is linked to every target, so that there is no negative.

@@ -21,7 +21,8 @@ import time
 from collections.abc import Mapping
 from typing import Literal
 
-from graphmill.training.memory import available_memory, process_memory
+from graphmill.memory import available_memory
+from graphmill.training.memory import process_memory
 
 KEEP_HEAP = {
     "MALLOC_MMAP_MAX_": "0",  # take every block from the heap; never map one on its own

@@ -69,6 +69,7 @@ def choose(
         root: folder of the runs; default: ``auto`` beside the graph.
         overrides: settings of all systems, such as ``{"acceleration": {"device": "cpu"}}``.
         tell: gets a line for each system.
+        stop: a request to end, checked between and during trainings.
 
     Raises:
         InputError: there is no such graph, or it has no validation split.

@@ -23,6 +23,7 @@ import pyarrow.csv as pa_csv
 from graphmill.atomic_files import PartFile, only_writer, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.json_values import readable
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import SCORING
 from graphmill.export.manifests import read_manifest
@@ -41,7 +42,6 @@ from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
-from graphmill.training.metrics_log import readable
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.links_of_export import scorer_of_export
 from graphmill.verified_files import listed_files

@@ -37,7 +37,7 @@ def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
 
 
 def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:
-    """One sentence of the options that apply: "Raise a_setting, lower b_setting, or train longer."
+    """One sentence of the options that apply, such as "Raise a_setting, lower b_setting, or train longer.".
 
     An option that names a setting (words joined by _, or regularisation) applies if ``settings``, the names of the
     system's settings, has it. With None (an unknown system), all apply. An option without a setting always applies.

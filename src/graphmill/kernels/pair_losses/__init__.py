@@ -27,7 +27,7 @@ def pair_losses(
     *,
     together: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: per user an item and k negatives. Two sums over pairs (0-d):
+    """Two sums over pairs (0-d), of ``users`` u [B, d] and ``items`` i [B, 1 + k, d]: per user an item and k negatives.
 
     * mean_j −log σ(u·i₀ − u·i_j): Bayesian personalised ranking (Rendle et al. 2009), finite for every finite score; or,
       ``together``, −log(exp u·i₀ / Σ_{j ≥ 0} exp u·i_j), the sampled softmax (Wu et al. 2024), which is the same for k = 1;

@@ -39,7 +39,7 @@ class DragonConfig:
 
 
 class Dragon(nn.Module):
-    """Per modality m with features F_m and preferences P_m; Â the symmetrically normalised user-item graph:
+    """Per modality m with features F_m and preferences P_m; Â is the symmetrically normalised user-item graph.
 
         X_m = rows of [P_m ; lrelu(F_m W + b) V + c], each divided by its norm;   R_m = Σ_{ℓ ≤ L} Â^ℓ X_m
 

@@ -9,7 +9,7 @@ from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers
 
 
 class LightGCN(nn.Module):
-    """``user`` [U, d] and ``item`` [I, d]; with Â the symmetrically normalised user-item graph and L layers
+    """``user`` [U, d] and ``item`` [I, d]. Â is the symmetrically normalised user-item graph, L the number of layers.
 
         E = 1 / (L + 1) · Σ_{ℓ ≤ L} Â^ℓ [user ; item]
 

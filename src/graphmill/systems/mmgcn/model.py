@@ -48,7 +48,7 @@ class Wanted:
 
 
 class MMGCN(nn.Module):
-    """Per modality m with features F_m, preferences P_m, shared ID embeddings Z; d = ``embedding_dim``:
+    """Per modality m with features F_m, preferences P_m, shared ID embeddings Z; d = ``embedding_dim``.
 
         X⁰ = rows of [P_m ; F_m W + b] (or [P_m ; F_m]), each divided by its norm
         h = lrelu(Ā X W_ℓ),  x̂ = lrelu(X A_ℓ + a_ℓ) + Z

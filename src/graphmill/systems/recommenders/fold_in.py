@@ -92,7 +92,7 @@ class Folding:
 
 
 def fold_in(
-    system: RecommenderSystem, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
+    system: RecommenderSystem[Any], model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
 ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
     """Items int64 [U, k] (local numbers, new items last; −1: none left), scores [U, k], and the method."""
     view = system.view
@@ -126,7 +126,7 @@ def fold_in(
 
 
 def fold_in_rows(
-    system: RecommenderSystem, users: np.ndarray, items: np.ndarray, missing: Mapping[str, np.ndarray]
+    system: RecommenderSystem[Any], users: np.ndarray, items: np.ndarray, missing: Mapping[str, np.ndarray]
 ) -> None:
     """Fill the ``missing`` rows of "item" and then of "user" in float32 ``users`` [U, d] and ``items`` [I, d], in place: new
     items from known users, new users from all items.
@@ -143,7 +143,7 @@ def fold_in_rows(
         table[new] = _as_known(Folding(others, counts), setting, met[new], met[known], table[known])
 
 
-def choose(system: RecommenderSystem, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
+def choose(system: RecommenderSystem[Any], folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
     """The first of :data:`SETTINGS` that ranks known users' validation items as well as the best, and its metric with
     that of the trained vectors; without validation items, the default and nothing.
     """
