@@ -39,8 +39,8 @@ def rival(*arguments: str, tuned: bool = True) -> Run:
         return measure(*arguments, "--variant", "pykeen", tuned=tuned)
     environment = {**os.environ, **(KEEP_HEAP if tuned else {}), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
     command = [RIVAL["python"], "-m", STEP, *arguments, "--variant", "pykeen"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return _with_median(json.loads(done.stdout.strip().splitlines()[-1]))
+    finished = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return _with_median(json.loads(finished.stdout.strip().splitlines()[-1]))
 
 
 def _with_median(found: Run) -> Run:

@@ -143,14 +143,14 @@ def main() -> None:
         data, k, values = SYSTEMS[name]
         with tempfile.TemporaryDirectory() as temporary:
             graph = graph_of(data, Path(temporary) / "graph")
-            found = [measure(graph, values, k, Path(temporary), seed) for seed in options.seeds]
-        users = [each["users"] for each in found]
-        ours, theirs = (float(np.average([each[who] for each in found], weights=users)) for who in ("ours", "theirs"))
-        how = sorted({each.get("fold_in", "the history alone") for each in found})
+            result = [measure(graph, values, k, Path(temporary), seed) for seed in options.seeds]
+        users = [each["users"] for each in result]
+        ours, theirs = (float(np.average([each[who] for each in result], weights=users)) for who in ("ours", "theirs"))
+        how = sorted({each.get("fold_in", "the history alone") for each in result})
         note = f"{sum(users):,} hidden users of {len(users)} draws; {', '.join(how)}"
         where, metric = f"{name} {data}", f"recall@{k}"
         row = card.row(where, metric, "", ours, rival="retraining", theirs=theirs, target=TARGET, note=note)
-        print(row, found, flush=True)
+        print(row, result, flush=True)
         if options.json:
             print(card.store("fold_in", row, command), flush=True)
 

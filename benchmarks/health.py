@@ -57,7 +57,7 @@ TYPE_FIGURES = {
     "type_rank_share_min": "rank_share",
     "type_rank_min": "effective_rank",
 }
-_BOUNDS = tuple(own for check in CHECKS for own in check.thresholds if own.name in FIGURES | TYPE_FIGURES)
+_BOUNDS = tuple(ours for check in CHECKS for ours in check.thresholds if ours.name in FIGURES | TYPE_FIGURES)
 
 
 def draw(folder: Path, csv: bool = True) -> None:
@@ -69,9 +69,9 @@ def draw(folder: Path, csv: bool = True) -> None:
 
     def blocks() -> Iterator[EmbeddingBlock]:
         for start in range(0, ROWS, BLOCK):
-            own = types[start : start + BLOCK]
-            noise = rng.standard_normal((len(own), DIM)).astype(np.float32)
-            yield EmbeddingBlock(start, 0.5 * means[own] + noise * decay)
+            ours = types[start : start + BLOCK]
+            noise = rng.standard_normal((len(ours), DIM)).astype(np.float32)
+            yield EmbeddingBlock(start, 0.5 * means[ours] + noise * decay)
 
     ids = [f"n{number}" for number in range(ROWS)]
     nodes = pa.table(
@@ -91,8 +91,8 @@ def report(file: Path) -> dict[str, float | str]:
     from graphmill.reports.validation import validate_file
 
     started = time.perf_counter()
-    found = validate_file(file)
-    return {"seconds": time.perf_counter() - started, "peak_gib": peak_rss(), "failure": found.failure}
+    result = validate_file(file)
+    return {"seconds": time.perf_counter() - started, "peak_gib": peak_rss(), "failure": result.failure}
 
 
 def rows_of(folder: Path, repeats: int) -> list[Row]:
@@ -143,7 +143,7 @@ def _observed(report: Mapping[str, Any], bound: Threshold) -> float | None:
     if bound.name in FIGURES:
         value = report["figures"][FIGURES[bound.name]]
         return None if value is None else float(value)
-    values = [float(own[TYPE_FIGURES[bound.name]]) for own in report["types"] if own["judged"]]
+    values = [float(ours[TYPE_FIGURES[bound.name]]) for ours in report["types"] if ours["judged"]]
     if not values:
         return None
     return max(values) if _is_upper(bound) else min(values)
@@ -185,9 +185,9 @@ def calibration_of(runs: list[Path]) -> Path:
     """Write what the reports of ``runs`` say of the default thresholds; returns the file."""
     from graphmill.reports.validation import validate_file
 
-    found = calibrate([validate_file(run) for run in runs])
+    result = calibrate([validate_file(run) for run in runs])
     path = RESULTS / "health_calibration.json"
-    content = {"command": "python -m benchmarks.health --json --runs DIR DIR DIR", "machine": machine()} | found
+    content = {"command": "python -m benchmarks.health --json --runs DIR DIR DIR", "machine": machine()} | result
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
 

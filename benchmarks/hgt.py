@@ -104,7 +104,9 @@ def _against(graph: str, ours: str, rival: str, target: str) -> Iterator[Row]:
     """In turn; of three pairs the one with the middle ratio."""
     pairs = [(step(graph, ours), step(graph, rival)) for _ in range(3)]
     mine, theirs = sorted(pairs, key=lambda p: p[0]["s"] / p[1]["s"])[1]
-    yield _timed(f"{graph} {ours}", mine["s"], rival, theirs["s"], target, [own for own, _ in pairs])
+    yield _timed(
+        f"{graph} {ours}", mine["s"], rival, theirs["s"], target, [graphmill_value for graphmill_value, _ in pairs]
+    )
 
 
 def _memory(graph: str, ours: str, rival: str, target: str) -> Row:

@@ -146,10 +146,10 @@ def size(folder: Path) -> list[card.Row]:
 
     def run(stage: str) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.links", "--stage", stage, "--work", str(folder)]
-        done = subprocess.run(command, cwd=card.ROOT, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise SystemExit(done.stderr[-2000:])
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+        finished = subprocess.run(command, cwd=card.ROOT, capture_output=True, text=True, check=False)
+        if finished.returncode:
+            raise SystemExit(finished.stderr[-2000:])
+        found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1]) if finished.stdout else {}
         return found
 
     if not (folder / "run" / "embeddings" / "manifest.json").is_file():

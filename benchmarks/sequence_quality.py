@@ -84,7 +84,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
     with tempfile.TemporaryDirectory() as folder:
         tables = read_sequence(data_file(data))
         graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
-        own = {
+        graphmill_value = {
             "system": system,
             "data": str(graph.path),
             "training": {"seed": seed},
@@ -92,7 +92,9 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
             "evaluation": {} if (seed == 0 and form == "own") or form == SIMPLE else {"baselines": []},
         }
         with contextlib.redirect_stdout(sys.stderr):
-            report = train(merge(settings_of(data, form), own), "benchmark", root=str(Path(folder) / "runs"))
+            report = train(
+                merge(settings_of(data, form), graphmill_value), "benchmark", root=str(Path(folder) / "runs")
+            )
     return {
         "best_epoch": report["best_epoch"],
         "epochs": report["epochs_done"],
@@ -117,7 +119,7 @@ def kept_or_trained(folder: Path | None, data: str, system: str, form: str, seed
 
 def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> list[Row]:
     """The rows of one system, its seeds together."""
-    plan, own = PLANS[data], form == "own"
+    plan, graphmill_value = PLANS[data], form == "own"
     name = f"{data} {system}{FORMS[form]}, test, {len(runs)} seeds"
 
     def figure(key: str) -> tuple[float, str]:
@@ -128,7 +130,7 @@ def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> li
     for key, bound in plan["targets"].items():
         value, note = figure(key)
         best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in BASELINES), default=(0.0, ""))
-        if own and best[0]:
+        if graphmill_value and best[0]:
             target = f"ours > {bound}"
             found.append(
                 row(name, key, "", value, rival=f"best baseline ({best[1]})", theirs=best[0], target=target, note=note)

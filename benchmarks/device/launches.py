@@ -49,14 +49,14 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    found, tally = count(arguments.scale, set(arguments.variant.split(",")))
-    print(json.dumps({"variant": arguments.variant, "scale": arguments.scale, **found}))
+    result, tally = count(arguments.scale, set(arguments.variant.split(",")))
+    print(json.dumps({"variant": arguments.variant, "scale": arguments.scale, **result}))
     for title, counter in (("operators", tally.operators), ("places", tally.places), ("waits", tally.waits)):
         print(title)
         for name, number in Counter(counter).most_common(25):
             print(f"  {number:6d} {name}")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"variant": arguments.variant, "scale": arguments.scale, **found}) + "\n")
+        arguments.json.write_text(json.dumps({"variant": arguments.variant, "scale": arguments.scale, **result}) + "\n")
 
 
 if __name__ == "__main__":

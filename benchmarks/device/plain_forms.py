@@ -92,12 +92,12 @@ class Kgat(nn.Module):
 
     def vectors(self) -> Tensor:
         x = self.nodes.weight
-        found = [x]
+        result = [x]
         for sums, products in zip(self.sums, self.products, strict=True):
             side = torch.matmul(self.matrix, x)
             x = self.dropout(F.leaky_relu(sums(x + side)) + F.leaky_relu(products(x * side)))
-            found.append(F.normalize(x, p=2, dim=1))
-        return torch.cat(found, dim=1)
+            result.append(F.normalize(x, p=2, dim=1))
+        return torch.cat(result, dim=1)
 
     def pairs(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
         """BPR and the norm of the vectors."""

@@ -104,7 +104,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
 
     There are few evaluations, and no checkpoint but of the best and the last epoch.
     """
-    own = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
+    ours = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     never = {"checkpoint_every_epochs": 0}
     fixed = {
         "system": "conve",
@@ -115,7 +115,7 @@ def _settings(device: torch.device, tiny: bool) -> tuple[str, dict[str, Any]]:
     }
     over = json.loads(os.environ.get("CONVE_SETTINGS", "{}"))
     said = [f"{key} {value}" for section in over.values() for key, value in section.items()]
-    values = merge(merge(own, fixed), over)
+    values = merge(merge(ours, fixed), over)
     if tiny:
         few = {"training": {"epochs": 2}, "evaluation": {"eval_every": 1}, "acceleration": {"batch_size": 50}}
         values = merge(values, few)

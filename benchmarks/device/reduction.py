@@ -61,10 +61,10 @@ def rank(name: str, folder: Path) -> None:
     torch.set_num_threads(1)
     joined = join("cpu")
     ranks = _Timed(**vars(joined))
-    system_name, own, kind, sizes = WORKLOADS[name]
+    system_name, ours, kind, sizes = WORKLOADS[name]
     graph = getattr(made_up_graphs, kind)(folder / str(ranks.rank), *sizes)
     on = {"acceleration": {"device": "cpu", "precision": "fp32"}}
-    job = resolve(merge({"system": system_name, "data": str(graph.path), "preset": "none", **own}, on), "reduction")
+    job = resolve(merge({"system": system_name, "data": str(graph.path), "preset": "none", **ours}, on), "reduction")
     system = registry.create(system_name, graph, job.settings, job.batching)
     system.to(torch.device("cpu"))
     model = system.build(StepSizes()).train()
@@ -107,13 +107,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for number in range(2):
                 (Path(folder) / str(number)).mkdir()
-            done = subprocess.run(
+            finished = subprocess.run(
                 [*command, "-m", "benchmarks.device.reduction", "--rank", name, "--folder", folder],
                 capture_output=True, text=True, check=False, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
             )  # fmt: skip
-        if done.returncode:
-            raise SystemExit(done.stderr[-3000:])
-        whole, added, sent = json.loads(done.stdout.strip().splitlines()[-1])
+        if finished.returncode:
+            raise SystemExit(finished.stderr[-3000:])
+        whole, added, sent = json.loads(finished.stdout.strip().splitlines()[-1])
         note = f"{sent / 1e6:.1f} MB a step, {added * 1e3:.1f} of {whole * 1e3:.0f} ms"
         rows.append(row(name, "share of a step that adds up gradients, 2 processes", "part", added / whole, note=note))
         print(f"{name}: {added / whole:.3f} ({note})")

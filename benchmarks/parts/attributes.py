@@ -113,7 +113,7 @@ def figures(scorer: Any, graph: TypedGraph, hidden: np.ndarray) -> dict[str, flo
     from graphmill.evaluation.ranking.queries import link_queries
     from graphmill.evaluation.ranking.ranks import ranks_of
 
-    offset, found = {t.name: t.offset for t in graph.node_types}, {}
+    offset, results = {t.name: t.offset for t in graph.node_types}, {}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in NAMES}
     for queries in link_queries(graph, "test").relations:
         relation = graph.relations[queries.relation]
@@ -123,10 +123,10 @@ def figures(scorer: Any, graph: TypedGraph, hidden: np.ndarray) -> dict[str, flo
         for name, chosen in (("all", ~at_hidden), ("rare", rare), ("hidden", at_hidden)):
             parts[name] += [ranks[chosen]] if chosen.any() else []
     for name, ranks_by_relation in parts.items():
-        found[name] = float(np.mean([np.mean(1.0 / ranks) for ranks in ranks_by_relation]))
-        found[f"{name} hits"] = float(np.mean([np.mean(ranks <= CUT) for ranks in ranks_by_relation]))
-        found[f"{name} links"] = float(sum(map(len, ranks_by_relation)))
-    return found
+        results[name] = float(np.mean([np.mean(1.0 / ranks) for ranks in ranks_by_relation]))
+        results[f"{name} hits"] = float(np.mean([np.mean(ranks <= CUT) for ranks in ranks_by_relation]))
+        results[f"{name} links"] = float(sum(map(len, ranks_by_relation)))
+    return results
 
 
 def measure(data: str, system: str, seed: int, kind: str, folder: Path) -> dict[str, float]:
@@ -148,9 +148,9 @@ def cell(data: str, system: str, seed: int, kind: str, work: Path) -> dict[str, 
     path = work / f"{name}.json"
     if not path.is_file():
         arguments = ["--one", data, "--systems", system, "--seeds", str(seed), "--kind", kind]
-        found = card.fresh("benchmarks.parts.attributes", [*arguments, "--work", str(work / name)], ONE_THREAD)
+        results = card.fresh("benchmarks.parts.attributes", [*arguments, "--work", str(work / name)], ONE_THREAD)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found), encoding="utf-8")
+        path.write_text(json.dumps(results), encoding="utf-8")
     result: dict[str, float] = json.loads(path.read_text(encoding="utf-8"))
     return result
 

@@ -68,7 +68,7 @@ def main() -> None:
         folder = Path(options.work or temporary)
         for name, split in ((n, s) for n in options.graphs for s in (options.splits if n == "kg_5k" else GRAPHS[n])):
             graph = graph_of(name, split, folder)
-            found: dict[str, list[float]] = {}
+            result: dict[str, list[float]] = {}
             for seed in options.seeds:
                 restored, _ = trained(graph, folder / f"{name}-{split}-runs" / "blend", seed, system="blend")
                 system: Any = restored.system
@@ -76,15 +76,15 @@ def main() -> None:
                 for left_out in ("", *(part for part in parts if part != POPULARITY)):
                     kept = {part: each for part, each in parts.items() if part != left_out}
                     reached = mrr_of(system.links, kept, queries, options.queries, seed)
-                    found.setdefault(left_out, []).append(reached)
+                    result.setdefault(left_out, []).append(reached)
                     print(name, split, seed, f"without {left_out or 'none'}: {reached:.4f}", flush=True)
-            whole = float(np.mean(found.pop("")))
+            whole = float(np.mean(result.pop("")))
             workload = f"{name} split {split}" if name == "kg_5k" else name
             note = f"{len(options.seeds)} seeds, two-fold on up to {options.queries} validation links a relation"
             rows = [
                 card.row(workload, f"blend beside the blend without {left_out}", "", whole, rival=f"without {left_out}",
                          theirs=float(np.mean(values)), note=note)
-                for left_out, values in found.items()
+                for left_out, values in result.items()
             ]  # fmt: skip
             if options.json:
                 command = "python -m benchmarks.link_quality parts --json"

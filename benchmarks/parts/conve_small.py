@@ -56,8 +56,8 @@ def baseline_rows(data: str, folder: str) -> list[Row]:
             graph, "test", Path(scratch), 512, sides="both", average="micro", outlets=[Terminal()]
         )
         with contextlib.redirect_stdout(sys.stderr):
-            found = baselines.rankings()
-    return [row(f"{data}, baselines, test", f"mrr of {name}", "", one.micro["mrr"]) for name, one in found.items()]
+            result = baselines.rankings()
+    return [row(f"{data}, baselines, test", f"mrr of {name}", "", one.micro["mrr"]) for name, one in result.items()]
 
 
 def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str, Any]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str
 
     with tempfile.TemporaryDirectory() as scratch:
         graph = graph_of(data, folder, Path(scratch) / "graph")
-        own = {
+        ours = {
             "system": "conve",
             "preset": preset,
             "data": str(graph.path),
@@ -77,7 +77,7 @@ def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str
             "export": {"csv": False},
         }
         with contextlib.redirect_stdout(sys.stderr):
-            report = train(merge(own, changes), "benchmark", root=str(Path(scratch) / "runs"))
+            report = train(merge(ours, changes), "benchmark", root=str(Path(scratch) / "runs"))
     names = ("best_epoch", "epochs_done", "steps_done", "seconds")
     kept = ("valid_mrr", "test_mrr", "test_hits@10")
     return {name: report[name] for name in names} | {name: report["metrics"][name] for name in kept}
@@ -85,17 +85,17 @@ def train_once(data: str, folder: str, preset: str, seed: int, changes: dict[str
 
 def rows_of(data: str, preset: str, runs: list[dict[str, Any]]) -> list[Row]:
     """The rows of one preset, its seeds together."""
-    name, found = f"{data}, preset {preset}, test, {len(runs)} seeds", []
+    name, result = f"{data}, preset {preset}, test, {len(runs)} seeds", []
     for metric in ("mrr", "hits@10"):
         values = [run[f"test_{metric}"] for run in runs]
         target = TARGETS.get(data, "") if (preset, metric) == ("auto", "mrr") else ""
         note = "seeds " + ", ".join(f"{value:.4f}" for value in values)
-        found.append(row(name, metric, "", mean(values), target=target, note=note))
+        result.append(row(name, metric, "", mean(values), target=target, note=note))
     epochs = ", ".join(f"{run['best_epoch']} of {run['epochs_done']}" for run in runs)
     valid = ", ".join(f"{run['valid_mrr']:.4f}" for run in runs)
     note = f"best epochs {epochs}; {runs[0]['steps_done']:,} steps; valid MRR {valid}"
-    found.append(row(name, "training", "s", mean(run["seconds"] for run in runs), note=note))
-    return found
+    result.append(row(name, "training", "s", mean(run["seconds"] for run in runs), note=note))
+    return result
 
 
 def main() -> None:
@@ -151,11 +151,11 @@ def _kept(folder: Path | None, which: list[str], more: list[str]) -> dict[str, A
     if file is not None and file.is_file():
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return kept
-    found = fresh("benchmarks.parts.conve_small", ["--one", *which, *more])
+    result = fresh("benchmarks.parts.conve_small", ["--one", *which, *more])
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found), encoding="utf-8")
-    return found
+        file.write_text(json.dumps(result), encoding="utf-8")
+    return result
 
 
 if __name__ == "__main__":

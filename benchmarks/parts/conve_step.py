@@ -69,11 +69,11 @@ def our_steps(count: int, precision: str) -> list[float]:
 
     def step(number: int) -> None:
         batch = system.step(phase, *divmod(number, phase.steps_per_epoch))
-        found = compute_gradient(
+        result = compute_gradient(
             system, model, optimizer.parameters, batch, step_sizes=StepSizes(), precision=arithmetic, ranks=Ranks(),
             seed_parts=(0, number),
         )  # fmt: skip
-        assert found.finite
+        assert result.finite
         optimizer.step(1e-3)
         model.zero_grad()
 

@@ -56,8 +56,8 @@ def graph_with(share_lost: float, folder: Path) -> TypedGraph:
 
 def trained(values: dict[str, Any], graph: TypedGraph, root: Path, **training: Any) -> Path:
     """The exported run."""
-    asked = merge(merge(values, COMMON), {"data": str(graph.path), "training": training})
-    run = Path(train(asked, "drift", root=str(root))["run_dir"])
+    wanted = merge(merge(values, COMMON), {"data": str(graph.path), "training": training})
+    run = Path(train(wanted, "drift", root=str(root))["run_dir"])
     export_run(restore(run))
     return run
 
@@ -72,8 +72,8 @@ def permuted(found: Embeddings) -> Embeddings:
     """Within each type the ids of the rows in another order."""
     rng, order = np.random.default_rng(2), np.arange(len(found.ids))
     for kind in np.unique(found.types):
-        own = np.flatnonzero(found.types == kind)
-        order[own] = rng.permutation(own)
+        ours = np.flatnonzero(found.types == kind)
+        order[ours] = rng.permutation(ours)
     return replace(found, vectors=found.vectors[order])
 
 

@@ -80,12 +80,12 @@ def rows_of(loss: str, restored: Restored, count: int) -> list[card.Row]:
     """The rows of one loss."""
     found, seconds, whole = falls(restored, predicted(restored, count))
     name = f"kg_5k, HGT by {loss}"
-    own, at_ends, around = found.mean(0).tolist()
+    ours, at_ends, around = found.mean(0).tolist()
     note = f"{len(found)} predicted indications, {EDGES} edges each; epoch {restored.epoch}"
     rows = []
     for rival, theirs in (("others at the two nodes", at_ends), ("others around them", around)):
         metric = "mean fall of the score without the named edges"
-        rows.append(card.row(name, metric, "", own, rival=rival, theirs=theirs, target="ours > 0", note=note))
+        rows.append(card.row(name, metric, "", ours, rival=rival, theirs=theirs, target="ours > 0", note=note))
     better = (found[:, :1] > found[:, 1:]).mean(0)
     for rival, share in zip(("others at the two nodes", "others around them"), better.tolist(), strict=True):
         metric = "links whose score falls more than without others"

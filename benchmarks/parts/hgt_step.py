@@ -154,14 +154,14 @@ def limits(device: torch.device, size: int = 4096, numbers: int = 1 << 27, repea
 
     By torch, the shortest of ``repeats``; fp32 without the tensor cores' rounding unless training allows it.
     """
-    found = {}
+    results = {}
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
         a, b, out = (torch.randn(size, size, device=device).to(dtype) for _ in range(3))
-        found[name] = 2e-9 * size**3 / _shortest(partial(torch.mm, a, b, out=out), device, repeats)
+        results[name] = 2e-9 * size**3 / _shortest(partial(torch.mm, a, b, out=out), device, repeats)
     source = torch.zeros(numbers, device=device)
-    there = torch.zeros_like(source)
-    found["copy"] = 2e-9 * 4 * numbers / _shortest(partial(there.copy_, source), device, repeats)
-    return found
+    present = torch.zeros_like(source)
+    results["copy"] = 2e-9 * 4 * numbers / _shortest(partial(present.copy_, source), device, repeats)
+    return results
 
 
 def _shortest(call: Callable[[], object], device: torch.device, repeats: int) -> float:

@@ -52,13 +52,13 @@ def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split:
     offset = {t.name: t.offset for t in graph.node_types}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in ("head", "tail", "relation", "split", *KEPT)}
     for relation in graph.relations:
-        own = graph.edges(relation)
-        parts["head"].append(np.asarray(own.src).astype(np.int64) + offset[relation.source])
-        parts["tail"].append(np.asarray(own.dst).astype(np.int64) + offset[relation.target])
-        parts["relation"].append(np.full(len(own.src), relation.index, np.int32))
-        parts["split"].append(np.asarray(own.split))
+        graphmill_value = graph.edges(relation)
+        parts["head"].append(np.asarray(graphmill_value.src).astype(np.int64) + offset[relation.source])
+        parts["tail"].append(np.asarray(graphmill_value.dst).astype(np.int64) + offset[relation.target])
+        parts["relation"].append(np.full(len(graphmill_value.src), relation.index, np.int32))
+        parts["split"].append(np.asarray(graphmill_value.split))
         for name in KEPT:
-            given = getattr(own, name)
+            given = getattr(graphmill_value, name)
             parts[name] += [] if given is None else [np.asarray(given)]
     column = {name: np.concatenate(each)[edges] for name, each in parts.items() if each}
     names = pa.DictionaryArray.from_arrays(pa.array(column["relation"]), pa.array([r.name for r in graph.relations]))
@@ -79,10 +79,10 @@ def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split:
 def ends_of(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Heads and tails of all edges by global number, and their split."""
     offset = {t.name: t.offset for t in graph.node_types}
-    own = [(graph.edges(r), r) for r in graph.relations]
-    heads = np.concatenate([np.asarray(e.src) + np.int64(offset[r.source]) for e, r in own])
-    tails = np.concatenate([np.asarray(e.dst) + np.int64(offset[r.target]) for e, r in own])
-    return heads, tails, np.concatenate([np.asarray(e.split) for e, _ in own])
+    graphmill_value = [(graph.edges(r), r) for r in graph.relations]
+    heads = np.concatenate([np.asarray(e.src) + np.int64(offset[r.source]) for e, r in graphmill_value])
+    tails = np.concatenate([np.asarray(e.dst) + np.int64(offset[r.target]) for e, r in graphmill_value])
+    return heads, tails, np.concatenate([np.asarray(e.split) for e, _ in graphmill_value])
 
 
 class LaterScorer:
@@ -104,9 +104,9 @@ class LaterScorer:
 
     def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]; a node without an edge scores below all."""
-        own = self.graph.relations[relation]
-        found = self.scorer.score_targets(self.relations[relation], self.places[own.source][heads])
-        tails = self.places[own.target]
+        graphmill_value = self.graph.relations[relation]
+        found = self.scorer.score_targets(self.relations[relation], self.places[graphmill_value.source][heads])
+        tails = self.places[graphmill_value.target]
         found = found[:, np.maximum(tails, 0)]
         found[:, np.flatnonzero(tails < 0)] = -1e9
         return found

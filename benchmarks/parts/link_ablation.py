@@ -65,10 +65,10 @@ def main() -> None:
             graph, default = graph_of(name, split, folder), 0.0
             workload, root = f"{name} split {split}", folder / f"{name}-{split}-runs" / "runs"
             for form in options.forms:
-                found = [valid_mrr(trained(graph, root, seed, FORMS[form])[1]) for seed in options.seeds]
-                mean = float(np.mean(found))
+                results = [valid_mrr(trained(graph, root, seed, FORMS[form])[1]) for seed in options.seeds]
+                mean = float(np.mean(results))
                 default = mean if form == "the default" else default
-                note = "seeds " + ", ".join(f"{value:.4f}" for value in found)
+                note = "seeds " + ", ".join(f"{value:.4f}" for value in results)
                 metric = f"valid macro MRR: {form}"
                 _shown(
                     card.row(workload, metric, "", mean, rival="the default", theirs=default or None, note=note),

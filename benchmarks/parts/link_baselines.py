@@ -69,11 +69,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.work or temporary)
         graph = hetionet(options.graph, options.split_seed, folder)
-        asked: list[tuple[str, list[str], int]] = [("degree", [], options.widths[0])]
+        wanted: list[tuple[str, list[str], int]] = [("degree", [], options.widths[0])]
         for name in options.baselines:
             widths = options.widths if name == "spectral" else options.widths[:1]
-            asked += [(f"{name} {w}" if name == "spectral" else name, [name], w) for w in widths]
-        for label, names, width in asked:
+            wanted += [(f"{name} {w}" if name == "spectral" else name, [name], w) for w in widths]
+        for label, names, width in wanted:
             baselines = of(graph, "test", width, folder / f"baselines-{which}")
             if names:
                 ranking, about = baselines.ranking(names[0])

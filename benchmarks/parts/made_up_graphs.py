@@ -82,11 +82,11 @@ def interactions(folder: Path, users: int, items: int, pairs: int, facts: int, w
     tail = np.concatenate((users + i, users + items + fact % entities))
     names = ["interacted"] * len(u) + [f"f{x}" for x in fact % 9]
     split = np.concatenate((rng.choice(3, len(u), p=(0.8, 0.1, 0.1)), np.zeros(len(fact), int)))
-    own, features = pa.array(np.arange(users, users + items, dtype=np.int32)), {}
+    ours, features = pa.array(np.arange(users, users + items, dtype=np.int32)), {}
     for name, f in (("image", width), ("text", max(width // 2, 4))):
         values = pa.array(rng.normal(size=items * f).astype(np.float32))
         features[feature_key("item", name)] = pa.table(
-            [own, pa.FixedSizeListArray.from_arrays(values, f)], features_schema(f)
+            [ours, pa.FixedSizeListArray.from_arrays(values, f)], features_schema(f)
         )
     counts = {"user": users, "item": items, "entity": entities}
     return build_graph(

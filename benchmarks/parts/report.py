@@ -31,8 +31,8 @@ def report(directory: Path = RESULTS) -> str:
         newest = max(row.get("created", "") for row in rows)[:10]
         table.append((path.stem, str(len(rows)), str(len(judged)), str(held), newest, "; ".join(processors)))
         held_of_all += held
-        own = [row for row in judged if row["holds"] is False]
-        missed += [_missed(path.stem, own[0], len(own) - 1)] if own else []
+        ours = [row for row in judged if row["holds"] is False]
+        missed += [_missed(path.stem, ours[0], len(ours) - 1)] if ours else []
     return "\n".join([*_aligned(table), "", *missed, f"{held_of_all} of {targets} targets hold"])
 
 

@@ -43,10 +43,10 @@ def sequences() -> list[list[int]]:
 
     with gzip.open(data_file("movies"), "rt", encoding="utf-8") as file:
         lines = [line.split() for line in file]
-    found: dict[str, list[tuple[float, int]]] = {}
+    results: dict[str, list[tuple[float, int]]] = {}
     for user, item, *_, when in lines:
-        found.setdefault(user, []).append((float(when), int(item)))
-    return [[item for _, item in sorted(rows, key=lambda r: r[0])] for rows in found.values()]
+        results.setdefault(user, []).append((float(when), int(item)))
+    return [[item for _, item in sorted(rows, key=lambda r: r[0])] for rows in results.values()]
 
 
 def ndcg(scores: np.ndarray, histories: list[list[int]], targets: list[int]) -> float:
@@ -54,9 +54,9 @@ def ndcg(scores: np.ndarray, histories: list[list[int]], targets: list[int]) -> 
     total = 0.0
     for line, history, target in zip(scores, histories, targets, strict=True):
         line = line.astype(np.float64)
-        own = line[target]
+        graphmill_value = line[target]
         line[[h for h in history if h != target]] = -np.inf
-        rank = (line > own).sum() + 0.5 * ((line == own).sum() - 1)
+        rank = (line > graphmill_value).sum() + 0.5 * ((line == graphmill_value).sum() - 1)
         total += float(rank < 10) / np.log2(rank + 2)
     return total / len(targets)
 
@@ -110,9 +110,9 @@ def rival(minutes: float) -> dict[str, Any]:
         trainer = Trainer(config, model)
         numbers = dataset.field2token_id["item_id"]
         order = np.array([numbers.get(str(item), 0) for item in range(max(map(max, whole)) + 1)])
-        asked = [items for items in whole if len(items) >= 3]
-        histories = [items[:-2] for items in asked]
-        rows = torch.zeros(len(asked), LENGTH, dtype=torch.int64)
+        wanted = [items for items in whole if len(items) >= 3]
+        histories = [items[:-2] for items in wanted]
+        rows = torch.zeros(len(wanted), LENGTH, dtype=torch.int64)
         for place, items in enumerate(histories):
             last = [int(order[i]) for i in items[-LENGTH:]]
             rows[place, : len(last)] = torch.tensor(last)
@@ -122,9 +122,9 @@ def rival(minutes: float) -> dict[str, Any]:
             model.eval()
             with torch.no_grad():
                 scores = model.full_sort_predict(Interaction({"item_id_list": rows, "item_length": lengths})).numpy()
-            found = scores[:, order]
-            found[:, order == 0] = -np.inf
-            return ndcg(found, histories, [items[-2] for items in asked])
+            results = scores[:, order]
+            results[:, order == 0] = -np.inf
+            return ndcg(results, histories, [items[-2] for items in wanted])
 
         looks: list[Look] = []
         seconds, epoch = 0.0, 0
@@ -134,7 +134,7 @@ def rival(minutes: float) -> dict[str, Any]:
             seconds, epoch = seconds + time.process_time() - started, epoch + 1
             looks.append((seconds, look()))
             print(epoch, *looks[-1], file=sys.stderr, flush=True)
-    return {"looks": looks, "best": max(n for _, n in looks), "users": len(asked)}
+    return {"looks": looks, "best": max(n for _, n in looks), "users": len(wanted)}
 
 
 # ---------------------------------------------------------------------- ours
@@ -217,8 +217,8 @@ def main() -> None:
     parser.add_argument("--target", type=float, default=0.0)
     args = parser.parse_args()
     if args.one:
-        found = rival(args.minutes) if args.one == "rival" else ours(args.target, args.minutes)
-        print(json.dumps(found))
+        results = rival(args.minutes) if args.one == "rival" else ours(args.target, args.minutes)
+        print(json.dumps(results))
         return
     theirs = _run(args, args.rival_python, "--one", "rival")
     mine = _run(args, sys.executable, "--one", "ours", "--target", str(theirs["best"]))
@@ -249,8 +249,8 @@ def _run(args: argparse.Namespace, python: str, *more: str) -> dict[str, Any]:
     command = [
         python, "-m", "benchmarks.parts.sequence_reach", "--minutes", str(args.minutes), *more,
     ]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    finished = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    result: dict[str, Any] = json.loads(finished.stdout.strip().splitlines()[-1])
     return result
 
 

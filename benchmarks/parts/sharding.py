@@ -50,7 +50,7 @@ def all_reduce() -> None:
     """Under torchrun: seconds of an all-reduce of each size, printed by rank 0."""
     ranks = join("gloo")
     torch.set_num_threads(1)
-    found = {}
+    result = {}
     for size in SIZES:
         tensor = torch.ones(size // 4)
         times = []
@@ -59,9 +59,9 @@ def all_reduce() -> None:
             before = time.perf_counter()
             ranks.sum_([tensor])
             times.append(time.perf_counter() - before)
-        found[size] = statistics.median(times)
+        result[size] = statistics.median(times)
     if ranks.main:
-        print(json.dumps(found), flush=True)
+        print(json.dumps(result), flush=True)
     sys.stdout.flush()
     os._exit(0)
 

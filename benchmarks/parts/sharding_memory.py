@@ -136,17 +136,17 @@ def train(folder: Path, system: str, out: Path, *, steps_alone: bool = False) ->
     def counted(*arguments: Any, **options: Any) -> Any:
         ranks: Ranks = options["ranks"]
         sent, began = ranks.bytes_exchanged, time.perf_counter()
-        with batch_rows() as asked:
-            found = compute(*arguments, **options)
+        with batch_rows() as wanted:
+            result = compute(*arguments, **options)
         read = rows_read(arguments[0]) if ranks.world > 1 else 0
-        steps.append((ranks.bytes_exchanged - sent, sum(asked), read, time.perf_counter() - began))
-        return found
+        steps.append((ranks.bytes_exchanged - sent, sum(wanted), read, time.perf_counter() - began))
+        return result
 
     def end(*_: Any) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        sent, asked, read, seconds = max(steps[1:])  # the phase that sends most: of KGAT's the one of interactions
-        found = {"peak": peak, "sent": sent, "asked": asked, "read": read, "seconds": seconds}
-        (out / f"{rank}.json").write_text(json.dumps(found))
+        sent, wanted, read, seconds = max(steps[1:])  # the phase that sends most: of KGAT's the one of interactions
+        result = {"peak": peak, "sent": sent, "asked": wanted, "read": read, "seconds": seconds}
+        (out / f"{rank}.json").write_text(json.dumps(result))
         sys.stdout.flush()
         os._exit(0)
 
@@ -212,9 +212,9 @@ def measured(systems: list[str], scale: float, *, bytes_alone: bool = False) -> 
 def _sent(what: str, system: str, nodes: int, two: list[dict[str, float]]) -> Row:
     """The bytes of a step of two ranks beside ADR 2's: a layer's rows that the ranks read of each other, and the batch's."""
     widths = [WIDTH, 64] if system == "kgat" else [WIDTH] * LAYERS
-    sent, read, asked = (sum(rank[name] for rank in two) / 2 for name in ("sent", "read", "asked"))
+    sent, read, wanted = (sum(rank[name] for rank in two) / 2 for name in ("sent", "read", "asked"))
     elsewhere = 1 / 2
-    layers, batch = 2 * read * sum(widths) * 4, 2 * elsewhere * asked
+    layers, batch = 2 * read * sum(widths) * 4, 2 * elsewhere * wanted
     share = read / nodes / elsewhere
     note = (
         f"model: {layers / 1e6:.1f} MB of the layers' rows that the ranks read of each other ({share:.2f} of all), "

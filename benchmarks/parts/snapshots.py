@@ -39,8 +39,8 @@ def trained(system: str, graph: Path, root: Path, seed: int, before: str = "") -
     warm = {"init_from": before, "epochs": FollowSettings().epochs} if before else {}
     values = {"system": system, "data": str(graph), "training": {"seed": seed, **warm}}
     values |= {"acceleration": {"device": "cpu"}, "evaluation": {"baselines": []}}
-    found = train(values, "snapshots", root=str(root))
-    return found["run_dir"], found["metrics"][f"test_{METRIC[system]}"], os.times().user - began
+    outcome = train(values, "snapshots", root=str(root))
+    return outcome["run_dir"], outcome["metrics"][f"test_{METRIC[system]}"], os.times().user - began
 
 
 def months() -> list[pd.DataFrame]:
@@ -48,7 +48,7 @@ def months() -> list[pd.DataFrame]:
     every = pd.read_csv(card.DATASETS / "ml-latest-small" / "ratings.csv.gz").sort_values("timestamp", kind="stable")
     every["month"] = pd.to_datetime(every["timestamp"], unit="s").dt.strftime("%Y-%m")
     every["draw"] = np.random.default_rng(0).random(len(every))
-    found = []
+    outcome = []
     for month in sorted(every["month"].unique())[-13:]:
         upto = every[every["month"] <= month].copy()
         now = upto[upto["month"] == month]
@@ -56,8 +56,8 @@ def months() -> list[pd.DataFrame]:
         newest = place < np.floor(now.groupby("userId")["movieId"].transform("size") / 5)
         upto["x_label"] = np.where(upto["draw"] < 0.05, 1, 0)
         upto.loc[now.index[newest], "x_label"] = 2
-        found.append(upto.rename(columns={"userId": "userID", "movieId": "itemID"}))
-    return found
+        outcome.append(upto.rename(columns={"userId": "userID", "movieId": "itemID"}))
+    return outcome
 
 
 def folded(base: str, old: pd.DataFrame, new: pd.DataFrame, folder: Path) -> tuple[float, float]:
@@ -74,8 +74,8 @@ def folded(base: str, old: pd.DataFrame, new: pd.DataFrame, folder: Path) -> tup
     users = test["userID"].unique()
     ranked = np.full((len(users), 20), -1, np.int64)
     for place, user in enumerate(users):
-        own = lists.loc[lists["user_id"] == str(user), "item_id"].astype(int).to_numpy()
-        ranked[place, : len(own)] = own
+        ours = lists.loc[lists["user_id"] == str(user), "item_id"].astype(int).to_numpy()
+        ranked[place, : len(ours)] = ours
     counts = test.groupby("userID").size().reindex(users).to_numpy()
     held = KnownItems(np.concatenate(([0], np.cumsum(counts))), test["itemID"].to_numpy())
     return set_metrics(ranked, held, np.arange(len(users)), [20])["ndcg@20"], seconds

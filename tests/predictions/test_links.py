@@ -137,7 +137,7 @@ def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, gr
     (found,) = Predictor(link_model(runs["complex"].path), asked, evidence=[Told()]).predict()
     (table,) = found.rows.chunks()
     assert table.column_names == [*COLUMNS, "because"]
-    relation = found.asked.relation.index
+    relation = found.selected.relation.index
     tails = [int(tail[1:]) for tail in table["tail_id"].to_pylist()]
     assert table["because"].to_pylist() == [f"{relation}:90-{tails[0]}", f"{relation}:90-{tails[1]}", None]
     assert None not in table["paths"].to_pylist()

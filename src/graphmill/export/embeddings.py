@@ -36,11 +36,11 @@ def export_embeddings(
     directory: Path,
     formats: ExportSettings,
     about: dict[str, Any],
-    beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+    further: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> dict[str, Any]:
     """Stream ``blocks`` (in row order) with the node table into ``directory``; returns the manifest.
 
-    ``beside``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data
+    ``further``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data
     hashes, versions) is copied into the manifest.
 
     Raises:
@@ -50,7 +50,7 @@ def export_embeddings(
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with only_writer(directory):
-            return _export(blocks, nodes, dim, directory, formats, about, beside or {})
+            return _export(blocks, nodes, dim, directory, formats, about, further or {})
 
 
 def _export(

@@ -185,10 +185,10 @@ def largest(
 ) -> npt.NDArray[Any]:
     """For each entry of ``rows`` (of ``width`` columns) the largest of the ``values`` (E,), 0 or more, of its pair among
     ``row`` and ``column`` (E,), which are all in ``rows``."""
-    found = np.zeros(len(rows), values.dtype)
+    result = np.zeros(len(rows), values.dtype)
     place = np.searchsorted(rows.row * np.int64(width) + rows.columns, row * np.int64(width) + column)
-    np.maximum.at(found, place, values)
-    return found
+    np.maximum.at(result, place, values)
+    return result
 
 
 def interaction_relation(graph: TypedGraph) -> Relation:

@@ -29,8 +29,8 @@ class LaterNodes:
 
     def strengths(self, graph: TypedGraph, relation: int) -> np.ndarray:
         """float32 [edges of a relation]: their weights relative to those of the graph, 1 where there are none."""
-        found = graph.edges(relation).relative_weights(self.weights[relation]) if self.weights else None
-        return np.ones(len(self.edges[relation][0]), np.float32) if found is None else found
+        relative = graph.edges(relation).relative_weights(self.weights[relation]) if self.weights else None
+        return np.ones(len(self.edges[relation][0]), np.float32) if relative is None else relative
 
     def features_of(self, graph: TypedGraph, number: int) -> np.ndarray:
         """float32 [new nodes of the type, f]: their features, in the columns of :meth:`TypedGraph.all_features`."""

@@ -100,11 +100,11 @@ class RelationEdges:
         """
         if self.strength is None:
             return None
-        own = np.asarray(self.strength)
-        known = own[(np.asarray(self.split) == TRAIN) & ~np.isnan(own)]
+        strength = np.asarray(self.strength)
+        known = strength[(np.asarray(self.split) == TRAIN) & ~np.isnan(strength)]
         if not len(known) or known.min() <= 0 or known.min() == known.max():
             return None
-        weight = own if weight is None else weight
+        weight = strength if weight is None else weight
         relative = np.maximum(weight, 0) / known.mean(dtype=np.float64)
         return np.where(np.isnan(relative), 1.0, relative).astype(np.float32)
 

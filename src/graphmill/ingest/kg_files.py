@@ -292,8 +292,8 @@ def _files(candidate: Candidate) -> Mapping[str, str | Path]:
     folder, _, name = candidate.path.rpartition("/")
     nodes: dict[str, str | Path] = {}
     if set(candidate.columns) >= _KGX:
-        beside = Candidate(folder or ".").files.items()
-        nodes |= {n: file for n, file in beside if {"id", "category"} <= set(Candidate(str(file)).columns)}
+        others = Candidate(folder or ".").files.items()
+        nodes |= {n: file for n, file in others if {"id", "category"} <= set(Candidate(str(file)).columns)}
     return {name: candidate.path} | (nodes if len(nodes) == 1 else {})
 
 

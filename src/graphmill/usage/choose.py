@@ -90,26 +90,26 @@ def choose(
     if kept is not None and kept.made_of == made_of and (Path(kept.run) / "report.json").is_file():
         tell(f"{kept.system}: the data have not changed since it was chosen")
         return kept
-    done: list[Candidate] = []
+    candidates: list[Candidate] = []
     measured: dict[str, QueryValues] = {}
-    for planned in _candidates(opened, shared, systems, given, limit, tell, done):
+    for planned in _candidates(opened, shared, systems, given, limit, tell, candidates):
         limit.poll()
         limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
-        best = max((each.figure or 0.0 for each in done), default=0.0)
+        best = max((each.figure or 0.0 for each in candidates), default=0.0)
         candidate, values = _tried(planned, shared, best, folder, limit)
         gc.collect()
         in_time = f"{shared.metric} {candidate.figure:.4f} in {duration(candidate.seconds)}" if values else ""
         tell(f"{candidate.name}: {candidate.reason or in_time}")
-        done.append(candidate)
+        candidates.append(candidate)
         if values is not None:
             measured[candidate.run] = values
     if not measured:
-        tried = [each for each in done if each.state != "does not suit"] or done
+        tried = [each for each in candidates if each.state != "does not suit"] or candidates
         raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
-    choice = replace(chosen_of(done, measured), folder=str(folder), made_of=made_of)
+    choice = replace(chosen_of(candidates, measured), folder=str(folder), made_of=made_of)
     choice = replace(choice, test=_test(choice, opened, limit))
     # Runs of earlier data go; those that a larger budget would go on with are among the newest.
-    prune_runs(folder, 2 * len(done), {Path(each.run).name for each in done if each.run})
+    prune_runs(folder, 2 * len(candidates), {Path(each.run).name for each in candidates if each.run})
     write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
     return choice
 

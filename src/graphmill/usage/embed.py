@@ -27,7 +27,7 @@ from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.registry import entry
-from graphmill.usage.joining_nodes import FeatureFiles, with_told
+from graphmill.usage.joining_nodes import FeatureFiles, with_featured_nodes
 from graphmill.verified_files import MANIFEST, describe_file
 
 FOLDER = "embeddings_later"
@@ -83,9 +83,9 @@ def embed_run(
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
         raise InputError(f"{folder} has the run's own vectors; choose another folder")
-    reported = features or FeatureFiles()
-    tables = with_told(tables, reported)
-    joined = join(graph, tables, source, reported, alone=system.embeds_from_features)
+    given = features or FeatureFiles()
+    tables = with_featured_nodes(tables, given)
+    joined = join(graph, tables, source, given, alone=system.embeds_from_features)
     vectors, scoring = cast(EmbedsLater, system).embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
@@ -107,7 +107,7 @@ def join(
     graph: TypedGraph,
     tables: IngestResult,
     source: str,
-    told: FeatureFiles | None = None,
+    features: FeatureFiles | None = None,
     *,
     alone: bool = False,
     edges_alone: bool = False,
@@ -116,7 +116,7 @@ def join(
 
     ``alone``: a node with features needs no edge to a known node. ``edges_alone``: the file may have no new node.
     """
-    told = told or FeatureFiles()
+    features = features or FeatureFiles()
     nodes = graph.node_table()
     types = [t.name for t in graph.node_types]
     kinds, ids = tables.nodes["type"].cast(pa.string()).to_pylist(), tables.nodes["id"].to_pylist()
@@ -140,15 +140,15 @@ def join(
     if not any(rows) and not edges_alone:
         raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
     edges, weights = _edges(graph, tables, kinds, local, source)
-    features = _features(graph, told, [[ids[row] for row in r] for r in rows])
-    having = [set(told.ids(t.name)) if alone else set() for t in graph.node_types]
+    values = _features(graph, features, [[ids[row] for row in r] for r in rows])
+    having = [set(features.ids(t.name)) if alone else set() for t in graph.node_types]
     _require_neighbours(graph, edges, rows, ids, source, having)
-    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features, weights))
+    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, values, weights))
 
 
-def _features(graph: TypedGraph, reported: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
+def _features(graph: TypedGraph, given: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
     result = {}
-    for (kind, name), rows in reported.told.items():
+    for (kind, name), rows in given.rows.items():
         number = [t.name for t in graph.node_types].index(kind)
         trained = graph.features(kind, name)
         assert trained is not None
@@ -180,8 +180,8 @@ def _edges(
         if reverses and mirror in keys:
             result[keys[mirror]].append((int(local[tail]), int(local[head]), row))
     given, out, weights = weights_of(tables.edges), [], []
-    for found in result:
-        rows = np.array(found, np.int64).reshape(-1, 3)
+    for of_relation in result:
+        rows = np.array(of_relation, np.int64).reshape(-1, 3)
         ends, first = np.unique(rows[:, :2], axis=0, return_index=True)
         out.append((ends[:, 0], ends[:, 1]))
         weights.append(given[rows[first, 2]])
@@ -287,12 +287,12 @@ def by_type(graph: TypedGraph, known: np.ndarray, new: np.ndarray, later: LaterN
 def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
     """The known vectors, float32 [nodes, d], from the run's export, or from the model if there is no export; and the
     rotation between the two, or None."""
-    own = np.concatenate([block.vectors for block in cast(Any, restored.system).embeddings(restored.model)])
+    vectors = np.concatenate([block.vectors for block in cast(Any, restored.system).embeddings(restored.model)])
     folder = restored.run.embeddings
     if not (folder / MANIFEST).is_file():
-        return None, own
+        return None, vectors
     manifest = read_manifest(folder)
     if not (manifest.get("alignment") or {}).get("in_place"):
-        return None, own
+        return None, vectors
     turned = np.asarray(read_embeddings(folder).vectors)
-    return fit_rotation([(own, turned)], own.shape[1]), turned
+    return fit_rotation([(vectors, turned)], vectors.shape[1]), turned

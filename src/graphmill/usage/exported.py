@@ -354,8 +354,8 @@ class Run:
             for given in (features, attributes)
         )
         folder = Path(output) if str(output) else self.path / FOLDER
-        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings, tables_of)
-        embed_run(self._restored, tables, source, folder, told)
+        tables, of_files, source = read_joining(self._restored.graph, str(edges), files, format, settings, tables_of)
+        embed_run(self._restored, tables, source, folder, of_files)
         return Run(folder)
 
     @retry_on_cpu

@@ -130,16 +130,16 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     """The users in order of appearance. Each history begins with the user's training interactions."""
     graph = restored.graph
     relation = interaction_relation(graph)
-    own, theirs = graph.node_type(relation.source), graph.node_type(relation.target)
+    user_type, item_type = graph.node_type(relation.source), graph.node_type(relation.target)
     ids, names = tables.nodes["id"].to_pylist(), tables.nodes["name"].to_pylist()
     of_file = pc.equal(tables.edges["relation"].cast(pa.string()), DISLIKED)
     edges, dislikes = tables.edges.filter(pc.invert(of_file)), tables.edges.filter(of_file)
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
     table = graph.node_table()
-    users = _numbers(table["id"].slice(own.offset, own.count), ids, np.unique(head))
-    items = _numbers(table["id"].slice(theirs.offset, theirs.count), ids, np.unique(tail))
+    users = _numbers(table["id"].slice(user_type.offset, user_type.count), ids, np.unique(head))
+    items = _numbers(table["id"].slice(item_type.offset, item_type.count), ids, np.unique(tail))
     new = np.flatnonzero(items == -1)
-    items[new] = theirs.count + np.arange(len(new))
+    items[new] = item_type.count + np.arange(len(new))
     requested, user = np.unique(head, return_inverse=True)
     times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
     place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
@@ -154,7 +154,7 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
     all_times = None if times is None else np.concatenate([when, times])[order]
     of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
-    disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], theirs.count + len(new))
+    disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], item_type.count + len(new))
     weights = trained.relative_weights()
     if weights is not None:
         weights = np.concatenate([weights[mine], np.asarray(trained.relative_weights(weights_of(edges)))])[order]

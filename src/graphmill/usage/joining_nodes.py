@@ -18,7 +18,7 @@ from graphmill.ingest.attributes import parsed, read_attribute_rows
 from graphmill.ingest.node_features import NodeFeatureSettings, load_rows
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, EDGES, NODES, REJECTS, IngestResult, split_feature_key
 
-Told = dict[str, np.ndarray]
+RowsById = dict[str, np.ndarray]
 """A node's features, float32 [f], by its id."""
 
 
@@ -26,14 +26,12 @@ Told = dict[str, np.ndarray]
 class FeatureFiles:
     """Features of nodes that are not in the graph, by node type and name of the feature set. ``notes`` are for the user."""
 
-    told: dict[tuple[str, str], Told] = field(default_factory=dict)
+    rows: dict[tuple[str, str], RowsById] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def ids(self, kind: str) -> list[str]:
         """Ids of the new nodes of a type, unique, in the order of the files."""
-        return list(
-            dict.fromkeys(node for (each, _), reported in self.told.items() if each == kind for node in reported)
-        )
+        return list(dict.fromkeys(node for (each, _), by_id in self.rows.items() if each == kind for node in by_id))
 
 
 def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> FeatureFiles:
@@ -62,7 +60,7 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
             )
         node_type = graph.node_type(kind)
         known = set(graph.node_table()["id"].slice(node_type.offset, node_type.count).to_pylist())
-        reported: Told = {}
+        by_id: RowsById = {}
         for node, of_type, values, line in zip(
             rows.key.to_pylist(),
             rows.type.to_pylist() or [kind] * len(rows.key),
@@ -72,12 +70,12 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
         ):
             if node in known or of_type not in ("", kind):
                 continue
-            if node in reported or not np.isfinite(values).all():
-                why = "comes a second time" if node in reported else "has a value that is not finite"
+            if node in by_id or not np.isfinite(values).all():
+                why = "comes a second time" if node in by_id else "has a value that is not finite"
                 raise InputError(f"{file}, line {line}: '{node}' {why}")
-            reported[node] = values
-        result.told[kind, name] = reported
-        left = len(rows.key) - len(reported)
+            by_id[node] = values
+        result.rows[kind, name] = by_id
+        left = len(rows.key) - len(by_id)
         if left:
             result.notes.append(
                 f"{file}: {left:,} rows are of nodes that the model has, or of another type, and are left out"
@@ -111,7 +109,7 @@ def with_attribute_files(result: FeatureFiles, graph: TypedGraph, files: Mapping
         of_type = graph.node_type(kind)
         known_ids = set(graph.node_table()["id"].slice(of_type.offset, of_type.count).to_pylist())
         ids = rows.id.to_pylist()
-        result.told[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
+        result.rows[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
     return result
 
 
@@ -130,9 +128,9 @@ def read_joining(
     attributes = attributes or {}
     if not edges and not features and not attributes:
         raise InputError("nothing to embed: give a file of edges, of features or attributes, or several")
-    reported = with_attribute_files(read_feature_files(graph, features), graph, attributes)
+    given = with_attribute_files(read_feature_files(graph, features), graph, attributes)
     tables = read_edges(edges, format, **(settings or {})) if edges else None
-    return tables, reported, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
+    return tables, given, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
 
 
 def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
@@ -153,11 +151,11 @@ def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
     return kinds[0], chosen
 
 
-def with_told(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
+def with_featured_nodes(tables: IngestResult | None, features: FeatureFiles) -> IngestResult:
     """The tables of an edge file (or empty ones), with an additional row for each node that is only in a feature file."""
     nodes = NODES.empty_table() if tables is None else tables.nodes
     existing = set(zip(nodes["type"].cast(pa.string()).to_pylist(), nodes["id"].to_pylist(), strict=True))
-    kinds = dict.fromkeys(kind for kind, _ in features.told)
+    kinds = dict.fromkeys(kind for kind, _ in features.rows)
     more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in existing]
     first = int(np.max(nodes["index"].to_numpy(), initial=-1)) + 1
     columns = {

@@ -51,7 +51,7 @@ class LinkBaselines:
     ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
     ``width``: width of the spectral vectors. ``average``: the average of MRR (macro or micro) that chooses settings.
     ``folder``: the folder of the cache and the runs. ``device``: for ComplEx's training. ``poll`` is called between parts of
-    the work, and may raise to end it. ``stop`` ends a training. ``asked``: rank these queries of the split, and cache
+    the work, and may raise to end it. ``stop`` ends a training. ``selected``: rank these queries of the split, and cache
     nothing.
     """
 
@@ -67,12 +67,12 @@ class LinkBaselines:
     outlets: Sequence[Outlet] = ()
     poll: Callable[[], None] = field(default=lambda: None)
     stop: StopRequest | None = None
-    asked: LinkQueries | None = None
+    selected: LinkQueries | None = None
 
     @cached_property
     def queries(self) -> LinkQueries:
         """The queries to rank."""
-        return self.asked or self._queries(self.split)
+        return self.selected or self._queries(self.split)
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
         """Return the rankings of the named baselines, computed or read from the cache."""
@@ -82,7 +82,7 @@ class LinkBaselines:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.npz"
         try:
-            ranking, about = from_bytes(b"" if self.asked else path.read_bytes())
+            ranking, about = from_bytes(b"" if self.selected else path.read_bytes())
             taken = "as kept"
         except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
             began, clock = time.process_time(), time.monotonic()
@@ -92,7 +92,7 @@ class LinkBaselines:
                 scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
             ranking = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
-            if not self.asked:
+            if not self.selected:
                 self._keep(path, to_bytes(ranking, about))
             taken = f"in {time.monotonic() - clock:.0f} s"
         described = ", ".join(f"{key} {value}" for key, value in about.items())

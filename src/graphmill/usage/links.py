@@ -75,7 +75,7 @@ class LinkModel:
 class Predicted:
     """The predicted links of one relation. ``rows`` makes their table; ``counted`` has statistics of it."""
 
-    asked: SelectedLinks
+    selected: SelectedLinks
     rows: LinkRows
     calibration: Calibration
     counted: dict[str, Any]
@@ -83,7 +83,7 @@ class Predicted:
     def about(self) -> dict[str, Any]:
         """All statistics, and the assumptions of the probabilities."""
         return {
-            "relation": _name(self.asked),
+            "relation": _name(self.selected),
             **self.counted,
             "calibration": self.calibration.about,
             "bins": [list(edges) for edges in self.calibration.bins],
@@ -144,7 +144,7 @@ class Predictor:
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
         nodes, self.selection = Nodes(model.graph), settings.selection(root)
-        self.asked = selected_links(nodes, self.selection, root)
+        self.selected = selected_links(nodes, self.selection, root)
         self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
         judged = [JUDGED] if self.judgements else []
@@ -161,7 +161,7 @@ class Predictor:
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
         head."""
-        for selected in self.asked:
+        for selected in self.selected:
             yield self._of(selected, overall)
 
     def _of(self, selected: SelectedLinks, overall: bool) -> Predicted:
@@ -308,7 +308,7 @@ def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequ
             relations.append(each.about())
             best.append(_best_rows(each, settings.shown_links))
             for outlet in outlets:
-                outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
+                outlet.send({"kind": "note", "text": f"{_name(each.selected)}: {len(each.rows):,} links"})
     rows = sum(each["rows"] for each in relations)
     return {"rows": rows, "relations": relations, "shown": _in_turn(best, settings.shown_links)}
 

@@ -119,7 +119,7 @@ class QuestionRanking:
         return [(each, judged) for each in every if len((judged := judgements.of(each.relation.index)).all)]
 
 
-def asked_ranking(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:
+def ranking_of_question(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:
     """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
     whole = Question.model_validate({"split": split})
     return QuestionRanking(

@@ -39,7 +39,7 @@ from graphmill.systems.registry import entry
 from graphmill.training.signals import StopRequest
 from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import QuestionRanking, asked_ranking
+from graphmill.usage.question import QuestionRanking, ranking_of_question
 from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
@@ -105,7 +105,7 @@ def rank_any(
         labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
         result = _rank_items(restored, split, labels, outlets, poll)
     else:
-        result = _rank_links(restored, split, asked_ranking(restored.graph, wanted, split, root), how)
+        result = _rank_links(restored, split, ranking_of_question(restored.graph, wanted, split, root), how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     return result
@@ -225,24 +225,24 @@ def rank_run(
     restored: Restored,
     scorer: Scorer,
     split: str,
-    asked: QuestionRanking | None = None,
+    question: QuestionRanking | None = None,
     *,
     labels: NodeLabels | None = None,
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> RankedRun:
-    """Rank a run's held-out links by its ``scorer``, or only the tails that are ``asked`` for.
+    """Rank a run's held-out links by its ``scorer``, or only the tails of a ``question``.
 
     It compares the model with degree and the baselines of ``evaluation.baselines``: those that are parts of the model as
     they are, others from a cache in a folder beside the run directories.
     """
     settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
-    queries = link_queries(graph, split) if asked else system.ranking_queries(split)
+    queries = link_queries(graph, split) if question else system.ranking_queries(split)
     sides = "both" if len(queries.relations) > len(graph.relations) else "tails"
-    ranked_queries = asked.queries(queries) if asked else queries
+    ranked_queries = question.queries(queries) if question else queries
     ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
-    average: Average = "macro" if asked else system.average
+    average: Average = "macro" if question else system.average
 
     def ranked_by(scorer: Scorer) -> LinkRanking:
         poll()
@@ -254,7 +254,7 @@ def rank_run(
     if windows:
         baselines[RECENT] = ranked_by(DegreeScorer(windows.by_recent(queries)))
     baselines |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
-    how = {"outlets": outlets, "poll": poll, "stop": stop, "asked": ranked_queries if asked else None}
+    how = {"outlets": outlets, "poll": poll, "stop": stop, "selected": ranked_queries if question else None}
     baselines |= _by_baselines(restored, split, sides, of_model, **how)
     rankings |= baselines
     comparison = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)

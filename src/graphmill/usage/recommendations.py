@@ -78,7 +78,7 @@ def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
 def as_table(
     users: tuple[NDArray[np.object_], NDArray[np.object_]],
     items: tuple[NDArray[np.object_], NDArray[np.object_]],
-    found: NDArray[np.int64],
+    best: NDArray[np.int64],
     scores: NDArray[np.float64],
 ) -> pa.Table:
     """Build the table of :func:`recommend_run`.
@@ -86,8 +86,8 @@ def as_table(
     ``users``: ids and names [U]; ``items``: ids and names of all items; ``found`` [U, k]: rows of ``items``, best
     first, −1 for none.
     """
-    row, place = np.nonzero(found >= 0)
-    chosen = found[row, place]
+    row, place = np.nonzero(best >= 0)
+    chosen = best[row, place]
     return pa.table(
         {
             "user_id": users[0][row],

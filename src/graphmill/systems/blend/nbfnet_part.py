@@ -23,7 +23,7 @@ from graphmill.systems.nbfnet.system import NbfnetSystem
 NBFNET = "nbfnet"
 MOST_EDGES = 800_000
 """Most edges that messages of a training query may run over, at most, for a blend to have an NBFNet by default. Training
-one takes up to about half an hour of a CPU core: 9 minutes on Hetionet (242,000 edges), 19 on FB15k-237 (614,000)."""
+one takes up to about ten minutes of a CPU core: 5 on Hetionet (242,000 edges) and on FB15k-237 (614,000)."""
 MOST_PASSES = 7
 """Most passes over the links of a graph so small that the default number of steps would make more."""
 VALIDATED = 20_000

@@ -21,7 +21,7 @@ class BlendModel(Settings):
         "spectral: sums over a relation's neighbours of spectral vectors, always there; knn: similarity of neighbourhoods; "
         "paths: counted paths of one or two edges; features: similarity of nodes' features, for candidates with few "
         "links, left out where the graph has none; complex: a trained ComplEx; nbfnet: a trained NBFNet. Empty: all of "
-        "them, but nbfnet only where its training takes about half an hour of a CPU core or less",
+        "them, but nbfnet only where its training takes about ten minutes of a CPU core or less",
     )
 
     @model_validator(mode="after")

@@ -48,9 +48,9 @@ class Propagation(nn.Module):
         message = message_sums(layer, x, self.factors(query), weight)
         message = message.index_add(0, _on(x, at_head[:, 0]), query[_on(x, slot[at_head[:, 1]])])
         before = x[came]
-        own = self.message(message) + self.query(query)[of_row]
-        own = own.index_add(0, stay, self.state(before))
-        return F.relu(wide(self.norm(own))).index_add(0, stay, before)
+        updated = self.message(message) + self.query(query)[of_row]
+        updated = updated.index_add(0, stay, self.state(before))
+        return F.relu(wide(self.norm(updated))).index_add(0, stay, before)
 
 
 class NBFNet(nn.Module):
