@@ -178,11 +178,6 @@ class FactorSystem(TableSystem[FactorTables]):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    @property
-    def ranks_heads(self) -> bool:
-        """On a graph without reverses."""
-        return not self.edges.reversed
-
     def scorer(self, model: FactorTables) -> FactorScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return FactorScorer(model, self.edges, self.log_degree)
