@@ -251,6 +251,23 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
+def test_few_items_in_order_are_for_all_systems(tmp_path: Path) -> None:
+    rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
+    graph = built(tmp_path / "graph", rows, 40, 9, times=[60 * step for step in range(len(rows))])
+    found = choose(graph.path, overrides=CPU, systems=["markov", "ease", "item_knn"])
+    assert by_system(found) == dict.fromkeys(("markov", "ease", "item_knn"), "finished")
+
+
+@pytest.mark.parametrize("name", ["popularity", "item_knn", "ease", "markov", "session_knn", "mf"])
+def test_one_item_is_refused(tmp_path: Path, name: str) -> None:
+    rows = [(user, 0, split) for user in range(9) for split in [0, 0, 1, 2]]
+    graph = built(tmp_path / "graph", rows, 9, 1, times=[60 * step for step in range(len(rows))])
+    with pytest.raises(InputError, match="has 1 item, so there is nothing to choose from"):
+        graphmill.train(graph, name, progress=False)
+    with pytest.raises(InputError, match="has 1 item"):
+        choose(graph.path, systems=[name])
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -336,7 +353,7 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
         choose(interactions.path, systems=["complex"])
     with pytest.raises(InputError, match="validation"):
         choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
-    (tmp_path / "once.csv").write_text("user,item\n" + "".join(f"u{n},i\n" for n in range(20)))
+    (tmp_path / "once.csv").write_text("user,item\n" + "".join(f"u{n},i{n % 2}\n" for n in range(20)))
     once = graphmill.build_graph(graphmill.read_interactions(tmp_path / "once.csv"), tmp_path / "once")
     with pytest.raises(InputError, match="3 interactions"):
         choose(once.path)

@@ -224,7 +224,7 @@ def _planned(
     values = {**given, "system": name}
     kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
     if shared.cut and "recall" in kind.AT_K:
-        values = merge(values, {"evaluation": {"selection_metric": shared.metric, "top_k": [shared.cut]}})
+        values = merge(values, {"evaluation": {"selection_metric": f"recall@{shared.cut}", "top_k": [shared.cut]}})
     job, seconds = resolve(values, AUTO), 0.0
     if registry.entry(name).closed_form:
         plan = plan_run(job, graph, AUTO)
