@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
-from graphmill.errors import InputError, SettingsError, StoppedError
+from graphmill.errors import InputError, SettingsError, StoppedError, TrainingError
 from graphmill.evaluation.ranking.per_query import QueryValues
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
@@ -347,6 +347,10 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
     with pytest.raises(SettingsError, match="10min"):
         choose(interactions.path, "soon")
     assert [seconds_of(text) for text in ("90s", "10min", "2h", "600", "1.5 min")] == [90, 600, 7200, 600, 90]
+    with pytest.raises(SettingsError, match="unknown"):
+        graphmill.choose(interactions, 60, systems="eese")  # a number is seconds, and one name is a list
+    with pytest.raises(SettingsError, match="should be 'auto', 'cuda'"):
+        graphmill.choose(interactions, device="tpu")
     with pytest.raises(SettingsError, match="modell"):
         choose(interactions.path, overrides={"modell": {"x": 1}})
     with pytest.raises(SettingsError, match="no answer for these data"):
@@ -358,3 +362,14 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
     with pytest.raises(InputError, match="3 interactions"):
         choose(once.path)
     assert not (tmp_path / "auto").exists(), "nothing is half-written"
+
+
+def test_what_fits_into_no_memory_is_too_large(tmp_path: Path) -> None:
+    graph, lines = typed_graph(tmp_path / "graph"), []
+    tight = {"acceleration": {"device": "cpu", "memory_budget": "100MB"}}
+    with pytest.raises(TrainingError, match=r"(?s)^no system has finished: .*nothing fits .* and 2 more") as caught:
+        choose(graph.path, systems=["kNN", "spectral", "complex", "DistMult"], overrides=tight, tell=lines.append)
+    assert [line.split(":")[0] for line in lines] == [
+        f"{name} too large" for name in ("knn", "spectral", "complex", "distmult")
+    ]
+    assert str(caught.value).count("nothing fits") == 2
