@@ -157,6 +157,8 @@ def test_a_system_of_tables_says_what_to_do_instead(graph: TypedGraph, tmp_path:
     ],
 )
 def test_a_closed_form_is_not_told_to_start_from_a_run(name: str, sentence: str, tmp_path: Path) -> None:
+    if name == "ials":
+        pytest.importorskip("implicit")
     graph = (typed_graph if name == "knn" else recommender_graph)(tmp_path / "graph")
     evaluation = {"baselines": []} if name == "knn" else {"top_k": [5], "selection_metric": "recall@5"}
     run = graphmill.train(graph, name, progress=False, evaluation=evaluation)
