@@ -197,9 +197,9 @@ def train(
 
 def choose(
     graph: TypedGraph | str | Path,
-    budget: str = "10min",
+    budget: str | float = "10min",
     *,
-    systems: Sequence[str] = (),
+    systems: str | Sequence[str] = (),
     device: str = "",
     seed: int | None = None,
     output: str | Path = "",
@@ -211,7 +211,7 @@ def choose(
 
     Args:
         graph: a graph from :func:`build_graph`, or its folder.
-        budget: time for the trainings of this call, such as "90s", "10min" or "2h".
+        budget: time for the trainings of this call, such as "90s", "10min" or "2h"; a number: seconds.
         systems: only these; default: all that suit the data.
         device: as for :func:`train`.
         seed: as for :func:`train`.
@@ -222,19 +222,24 @@ def choose(
         The choice: ``sentence``, ``system``, ``run`` (:func:`load` opens it), ``rows()`` of the table, ``test``.
 
     Raises:
-        InputError: the graph has no validation split. TrainingError: no system has finished.
-        StoppedError: interrupted; the same call goes on.
+        InputError: the graph has no validation split. SettingsError: an argument is none that it can be.
+        TrainingError: no system has finished. StoppedError: interrupted; the same call goes on.
     """
     from graphmill.runs.fallback import with_cpu_fallback
+    from graphmill.settings import parse
+    from graphmill.systems.auto import AutoSettings
     from graphmill.training.signals import StopRequest
     from graphmill.usage.choose import choose as choose_system
 
     sections: dict[str, Any] = {"acceleration": {"device": device}} if device else {}
     sections |= {} if seed is None else {"training": {"seed": seed}}
     tell = print if progress else lambda line: None
-    work = partial(choose_system, str(getattr(graph, "path", graph)), budget, systems=systems, root=str(output))
+    only = systems if isinstance(systems, str) else list(systems)
+    asked = parse(AutoSettings, {"budget": budget, "systems": only, **sections}, "choose")
+    work = partial(choose_system, str(getattr(graph, "path", graph)), asked.budget, systems=asked.systems)
     with StopRequest() as stop:
-        return with_cpu_fallback(partial(work, overrides=sections, tell=tell, stop=stop), warnings.warn)
+        run = partial(work, root=str(output), overrides=sections, tell=tell, stop=stop)
+        return with_cpu_fallback(run, warnings.warn)
 
 
 def load(path: str | Path) -> Run:

@@ -92,7 +92,7 @@ def test_items_that_both_graphs_have_keep_their_scores(name: str, tmp_path: Path
     of = old.graph.node_type("item")
     met = old.graph.node_table()["id"].slice(of.offset + 10, 3).to_pylist()
     before, after = (scores_of(each.system, each.model, met) for each in (old, champion))
-    assert after["new"] == 0
+    assert after["new"] < 1e-9, "a tie is broken by popularity"
     both = sorted(before.keys() & after.keys())
     assert len(both) >= 15
     # The share of an item in all interactions changes with the items that are gone.

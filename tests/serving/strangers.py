@@ -65,7 +65,7 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     if system == "hgt":
         return hgt_export.scoring_arrays(LinkDecoder(len(RELATIONS), DIM), links)
     if system in ("complex", "transe"):
-        return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, system, True), links)
+        return factor_export.scoring_arrays(FactorTables(90, 2 * len(RELATIONS), DIM, system), links)
     if system == "conve":
         config = ConvEConfig(90, 2 * len(RELATIONS), DIM, 4, 4, output_channels=2)
         return conve_export.scoring_arrays(ConvE(config), links)
@@ -79,7 +79,7 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     channels[0, 0] = 2, 1  # drug – target – gene – associated – disease
     channels[3, 0] = 3, NONE
     weights[[0, 3], 0] = 1.0
-    own = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex", True), links)
+    own = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex"), links)
     part = {key: value for key, value in own.items() if key not in links.arrays()} | {
         "vectors": np.ones((90, 4), np.float32)
     }

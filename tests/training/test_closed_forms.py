@@ -117,6 +117,20 @@ def _untuned(name: str, graph: TypedGraph, root: Path, **sections: Any) -> Resto
     return restore(train(values, "test", root=str(root / "runs"))["run_dir"])
 
 
+@pytest.mark.parametrize("name", ["item_knn", "ease", "session_knn"])
+def test_where_nothing_is_alike_a_list_goes_on_by_popularity(name: str, tmp_path: Path) -> None:
+    rows = [(user, item, 0) for user in range(12) for item in range(12 - user)]  # item n has 12 − n users
+    rows += [(user, 9 - user % 3, 1) for user in range(9)]
+    rows += [(12, 13, 0), (12, 14, 0), (12, 15, 0)]  # shares no item with anybody
+    rows = [(user, 12 - item if item < 13 else item, split) for user, item, split in rows]
+    graph = built(tmp_path / "graph", rows, 13, 16, times=list(range(len(rows))))
+    found = restore(trained(name, graph, tmp_path)["run_dir"])
+    system: Any = found.system
+    users, items, _ = system.recommend(found.model, 5, "always")
+    user, item = (graph.node_type(kind).offset for kind in ("user", "item"))
+    assert (items[users == 12 + user] - item).tolist() == [[12, 11, 10, 9, 8]]
+
+
 def test_without_validation_a_tenth_of_train_chooses(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     pairs = [(u, int(i), 0) for u in range(80) for i in rng.permutation(np.arange(u % 3, 30, 3))[:6]]
@@ -204,7 +218,7 @@ def test_ease_above_the_memory_names_the_sparse_system(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ease", "item_knn", "popularity"])
-@pytest.mark.parametrize("items", [1, 3])
+@pytest.mark.parametrize("items", [2, 3])
 def test_a_catalogue_too_small_for_its_lists_is_a_sentence_before_anything_starts(
     name: str, items: int, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import graphmill
 from graphmill.cli import app
-from graphmill.errors import InputError, SettingsError, StoppedError
+from graphmill.errors import InputError, SettingsError, StoppedError, TrainingError
 from graphmill.evaluation.ranking.per_query import QueryValues
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
@@ -251,6 +251,23 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
+def test_few_items_in_order_are_for_all_systems(tmp_path: Path) -> None:
+    rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
+    graph = built(tmp_path / "graph", rows, 40, 9, times=[60 * step for step in range(len(rows))])
+    found = choose(graph.path, overrides=CPU, systems=["markov", "ease", "item_knn"])
+    assert by_system(found) == dict.fromkeys(("markov", "ease", "item_knn"), "finished")
+
+
+@pytest.mark.parametrize("name", ["popularity", "item_knn", "ease", "markov", "session_knn", "mf"])
+def test_one_item_is_refused(tmp_path: Path, name: str) -> None:
+    rows = [(user, 0, split) for user in range(9) for split in [0, 0, 1, 2]]
+    graph = built(tmp_path / "graph", rows, 9, 1, times=[60 * step for step in range(len(rows))])
+    with pytest.raises(InputError, match="has 1 item, so there is nothing to choose from"):
+        graphmill.train(graph, name, progress=False)
+    with pytest.raises(InputError, match="has 1 item"):
+        choose(graph.path, systems=[name])
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -330,14 +347,29 @@ def test_what_cannot_be_chosen_is_one_sentence(tmp_path: Path, interactions: Typ
     with pytest.raises(SettingsError, match="10min"):
         choose(interactions.path, "soon")
     assert [seconds_of(text) for text in ("90s", "10min", "2h", "600", "1.5 min")] == [90, 600, 7200, 600, 90]
+    with pytest.raises(SettingsError, match="unknown"):
+        graphmill.choose(interactions, 60, systems="eese")  # a number is seconds, and one name is a list
+    with pytest.raises(SettingsError, match="should be 'auto', 'cuda'"):
+        graphmill.choose(interactions, device="tpu")
     with pytest.raises(SettingsError, match="modell"):
         choose(interactions.path, overrides={"modell": {"x": 1}})
     with pytest.raises(SettingsError, match="no answer for these data"):
         choose(interactions.path, systems=["complex"])
     with pytest.raises(InputError, match="validation"):
         choose(built(tmp_path / "none", taste(valid=2), USERS, ITEMS).path)
-    (tmp_path / "once.csv").write_text("user,item\n" + "".join(f"u{n},i\n" for n in range(20)))
+    (tmp_path / "once.csv").write_text("user,item\n" + "".join(f"u{n},i{n % 2}\n" for n in range(20)))
     once = graphmill.build_graph(graphmill.read_interactions(tmp_path / "once.csv"), tmp_path / "once")
     with pytest.raises(InputError, match="3 interactions"):
         choose(once.path)
     assert not (tmp_path / "auto").exists(), "nothing is half-written"
+
+
+def test_what_fits_into_no_memory_is_too_large(tmp_path: Path) -> None:
+    graph, lines = typed_graph(tmp_path / "graph"), []
+    tight = {"acceleration": {"device": "cpu", "memory_budget": "100MB"}}
+    with pytest.raises(TrainingError, match=r"(?s)^no system has finished: .*nothing fits .* and 2 more") as caught:
+        choose(graph.path, systems=["kNN", "spectral", "complex", "DistMult"], overrides=tight, tell=lines.append)
+    assert [line.split(":")[0] for line in lines] == [
+        f"{name} too large" for name in ("knn", "spectral", "complex", "distmult")
+    ]
+    assert str(caught.value).count("nothing fits") == 2

@@ -19,7 +19,7 @@ from graphmill.usage.exported import Run
 from graphmill.usage.grown_graph import grown_link_model
 from graphmill.usage.links import link_model, write_links
 from tests.ingest.kg_text import COLUMNS
-from tests.training.cases import CASES, CLOSED_LINKS, typed_graph
+from tests.training.cases import CASES, CLOSED_LINKS, recommender_graph, typed_graph
 
 HEADER = "head,head_type,relation,tail,tail_type\n"
 
@@ -146,6 +146,25 @@ def test_a_system_of_tables_says_what_to_do_instead(graph: TypedGraph, tmp_path:
     run = trained(graph, tmp_path, "complex")
     with pytest.raises(SettingsError, match="train it again on the grown graph"):
         run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), columns=COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("knn", "knn has no vectors of nodes; for new ones and their edges: graphmill links RUN --edges FILE"),
+        ("ease", "no vectors of nodes; for new ones and their edges: graphmill recommend RUN --history FILE"),
+        ("ials", "train it again on the grown graph, or use mmgcn or dragon"),
+    ],
+)
+def test_a_closed_form_is_not_told_to_start_from_a_run(name: str, sentence: str, tmp_path: Path) -> None:
+    if name == "ials":
+        pytest.importorskip("implicit")
+    graph = (typed_graph if name == "knn" else recommender_graph)(tmp_path / "graph")
+    evaluation = {"baselines": []} if name == "knn" else {"top_k": [5], "selection_metric": "recall@5"}
+    run = graphmill.train(graph, name, progress=False, evaluation=evaluation)
+    (tmp_path / "edges.csv").write_text("head,relation,tail\na,r,b\n")
+    with pytest.raises(SettingsError, match=sentence):
+        run.embed(tmp_path / "edges.csv")
 
 
 @pytest.mark.parametrize("case", ["blend", "hgt-full", "spectral", "knn", "nbfnet"])

@@ -7,7 +7,7 @@ from typing import Any, cast
 import numpy as np
 from torch import nn
 
-from graphmill.evaluation.baselines.neighbours import NeighbourScorer, rows_of_links
+from graphmill.evaluation.baselines.neighbours import NeighbourScorer, rows_of_links, setting_of
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
 from graphmill.explain.shares import NeighbourhoodShares, SpectralShares
 from graphmill.systems.blend.paired_links import PairedLinks
@@ -19,7 +19,7 @@ class NeighboursExplainer(LinkExplainer):
 
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         super().__init__(system, model, settings)
-        self.links, self.setting = PairedLinks.of_graph(self.graph), system.setting(self.model)
+        self.links, self.setting = PairedLinks.of_graph(self.graph), setting_of(self.model.array("setting"))
         self.spectral = system.spectral(self.model) if isinstance(system, SpectralSystem) else None
         self.shares: NeighbourhoodShares | SpectralShares = NeighbourhoodShares(
             system.entries, self.links, self.setting

@@ -120,6 +120,14 @@ class Interactions:
         return replace(self, num_items=items, train=train, train_by_item=by_item, train_weights=None)
 
 
+def require_items(where: object, items: int) -> None:
+    """Raise :class:`InputError` for fewer than two items."""
+    if items < 2:
+        raise InputError(
+            f"{where} has {items} item, so there is nothing to choose from; add interactions with other items"
+        )
+
+
 def interaction_view(graph: TypedGraph) -> Interactions:
     """The interactions in the graph's relation ``interacted``, and the features of its items.
 

@@ -15,6 +15,7 @@ import yaml
 
 from graphmill.atomic_files import copy_atomically
 from graphmill.errors import InputError
+from graphmill.graph.settings import SplitSettings
 from graphmill.ingest.attributes import AttributeSettings, with_attributes
 from graphmill.ingest.files import path_text as on_one_line
 from graphmill.ingest.format import Candidate
@@ -368,6 +369,9 @@ def _split(report: IngestReport) -> str:
     graph = next(yaml.safe_load_all(report.defs))["attributes"].get("graph", {}).get("split", {})
     if graph.get("method") == "random":
         return "held-out interactions are drawn at random, because there are no times to hold out the newest"
+    if "interactions" not in report.counts and "valid" not in report.counts:
+        default = SplitSettings()
+        graph = {"valid": default.valid, "test": default.test, **graph}
     if graph.get("valid"):
         timed = any(part.get("part") == "timestamp" for part in report.columns)
         more = "; there are times: split.method: by_time holds out the newest" if timed else ""

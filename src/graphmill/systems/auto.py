@@ -25,7 +25,7 @@ def seconds_of(budget: str) -> float:
     """The seconds of "90s", "10min", "2h" or "600". Raises :class:`SettingsError` for any other text."""
     match = _BUDGET.fullmatch(budget)
     if match is None or not float(match[1]):
-        raise SettingsError(f'budget = "{budget}" is not a time; write it like "90s", "10min" or "2h"')
+        raise SettingsError(f'"{budget}" is not a time; write a budget like "90s", "10min" or "2h"')
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -58,6 +58,11 @@ class AutoSettings(Settings):
     training: AutoTraining = setting(AutoTraining(), "Seed")
     acceleration: AutoAcceleration = setting(AutoAcceleration(), "Device and memory")
     tracker: TrackerSettings = setting(TrackerSettings(), "A tracker that receives each system's run")
+
+    @field_validator("systems", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
 
     @field_validator("budget", mode="before")
     @classmethod

@@ -77,6 +77,8 @@ class BaseSystem(Generic[M]):
     """Whether a new item gets a vector from its known users."""
     embeds_from_features = False
     """Whether a new node with features needs no edges to be embedded."""
+    edges: Any = None
+    """The training links in both directions, of a system that scores them and their inverses."""
     evaluator: Any = None
     """How it ranks items for users, or the next items of sequences; None: it ranks links."""
 
@@ -175,8 +177,9 @@ class BaseSystem(Generic[M]):
 
     @property
     def ranks_heads(self) -> bool:
-        """Whether a ranking of links also asks for heads, as tails of inverse relations that the scorer knows."""
-        return False
+        """Whether a ranking of links also asks for heads, as tails of inverse relations that the scorer knows: on a graph
+        without reverses."""
+        return self.edges is not None and not self.edges.reversed
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The links of a split as queries, made once; at most ``limit`` of each relation, 0: all."""

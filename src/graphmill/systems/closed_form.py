@@ -28,6 +28,7 @@ from graphmill.training.solved import SolvedArrays
 
 SOLVE = "solve"
 """The name of the only phase."""
+_TIE_BREAK = 1e-12
 
 
 class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
@@ -164,6 +165,12 @@ def scores_of(rows: Any, weights: Any) -> Tensor:
     """``rows`` [B, n] sparse times ``weights`` [n, m], dense or sparse: fp32 [B, m]."""
     scores = rows @ weights
     return torch.from_numpy(np.asarray(scores if isinstance(scores, np.ndarray) else scores.toarray(), np.float32))
+
+
+def with_popularity(scores: Tensor, counts: np.ndarray) -> Tensor:
+    """Scores fp32 [B, I] in whose lists items without a score, which have nothing in common with a user, come by their
+    ``counts`` [I] of interactions."""
+    return scores + torch.from_numpy((_TIE_BREAK * counts).astype(np.float32))
 
 
 def _blocks(array: np.ndarray, numbers: int = 1 << 22) -> Iterator[np.ndarray]:

@@ -159,6 +159,7 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
     others = [each for each in level if each is not best]
     rival = others[0] if others else ranked[1]
     how = "level within chance, and not much cheaper" if others else "which is less"
+    how += ", though perhaps by chance" if not others and rival.below and rival.below[0] <= 0 else ""
     return (
         f"Use {best.name}: the best of {len(ranked)} ({metric} {best.figure:.4f} on validation); {rival.name} has "
         f"{rival.figure:.4f}, {how}."

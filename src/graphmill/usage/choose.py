@@ -79,6 +79,7 @@ def choose(
         StoppedError: ``stop`` was requested; the same call goes on.
     """
     limit = _Limit(stop or StopRequest(), time.monotonic() + seconds_of(budget))
+    systems = [registry.called(name) for name in systems]
     opened = TypedGraph.open(graph)
     shared, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
     given = merge(overrides or {}, {"data": str(graph)})
@@ -105,7 +106,9 @@ def choose(
             measured[candidate.run] = values
     if not measured:
         tried = [each for each in candidates if each.state != "does not suit"] or candidates
-        raise TrainingError("no system has finished: " + "; ".join(f"{each.system}: {each.reason}" for each in tried))
+        more = f"; and {len(tried) - 2} more, each with its reason above" if len(tried) > 2 else ""
+        reasons = "; ".join(f"{each.system}: {each.reason}" for each in tried[:2])
+        raise TrainingError(f"no system has finished: {reasons}{more}")
     choice = replace(chosen_of(candidates, measured), folder=str(folder), made_of=made_of)
     choice = replace(choice, test=_test(choice, opened, limit))
     # Runs of earlier data go; those that a larger budget would go on with are among the newest.
@@ -225,10 +228,13 @@ def _planned(
     values = {**given, "system": name}
     kind: Any = registry.settings_model(name).model_fields["evaluation"].annotation
     if shared.cut and "recall" in kind.AT_K:
-        values = merge(values, {"evaluation": {"selection_metric": shared.metric, "top_k": [shared.cut]}})
+        values = merge(values, {"evaluation": {"selection_metric": f"recall@{shared.cut}", "top_k": [shared.cut]}})
     job, seconds = resolve(values, AUTO), 0.0
     if registry.entry(name).closed_form:
-        plan = plan_run(job, graph, AUTO)
+        try:
+            plan = plan_run(job, graph, AUTO)
+        except SettingsError as error:  # memory_budget
+            raise ResourceError(str(error)) from None
         system = cast(ClosedFormSystem, registry.create(name, graph, job.settings, plan.batching))
         option, seconds = plan.option, system.sampled_seconds() if limit.left else 0.0
     else:
@@ -258,7 +264,7 @@ def _tried(
     least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / max(settings.training.epochs, 1))
     if least >= limit.left and not _finished(planned, folder):
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
-        return candidate("no time", reason), None
+        return candidate("no time", reason if limit.left else "the budget was used up before it began"), None
     # Another metric that chooses its epochs cannot be compared while it trains.
     best = best if settings.evaluation.selection_metric == shared.metric else 0.0
     watch, limit.hopeless = _Watch(limit, shared.metric, settings.training.epochs, best), ""

@@ -26,7 +26,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of
-from graphmill.systems.registry import entry
+from graphmill.systems.entry import Entry
 from graphmill.usage.joining_nodes import FeatureFiles, with_featured_nodes
 from graphmill.verified_files import MANIFEST, describe_file
 
@@ -76,10 +76,7 @@ def embed_run(
     """
     system, graph = restored.system, restored.graph
     if not restored.entry.new_nodes:
-        raise SettingsError(
-            f"{system.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
-            f"training.init_from naming this run{_untrained(restored)}, or use {_others(restored)}"
-        )
+        raise SettingsError(f"{system.name} has {_instead(restored.entry)}")
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
         raise InputError(f"{folder} has the run's own vectors; choose another folder")
@@ -90,17 +87,22 @@ def embed_run(
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
 
-def _untrained(restored: Restored) -> str:
-    return " and training.epochs: 0, which trains nothing" if entry(restored.system.name).folds_in else ""
-
-
-def _others(restored: Restored) -> str:
-    if entry(restored.system.name).recommends:
-        return (
+def _instead(known: Entry) -> str:
+    """What a system has for nodes that it makes no vectors of, and what to do."""
+    if not known.vectors:
+        way = "recommend RUN --history FILE" if known.recommends else "links RUN --edges FILE"
+        return f"no vectors of nodes; for new ones and their edges: graphmill {way}"
+    start = "" if known.closed_form else ", with training.init_from naming this run"
+    start += " and training.epochs: 0, which trains nothing" if known.folds_in else ""
+    others = "blend, hgt or spectral"
+    if known.recommends:
+        others = (
             "mmgcn or dragon, which read features of new items (for people with a history, and items that known people met: "
             "graphmill recommend --history)"
         )
-    return "blend, hgt or spectral"
+    return (
+        f"a vector only for nodes that it was trained with; train it again on the grown graph{start}, or use {others}"
+    )
 
 
 def join(

@@ -56,7 +56,7 @@ class Run:
     def embeddings(self) -> Embeddings:
         """The vectors of all nodes. Raises :class:`InputError` if the system has none."""
         if not self.manifest["dim"]:
-            raise InputError(f"{self.path}: {self._made} has no vectors of nodes; use links, rank or explain")
+            raise InputError(f"{self.path}: {self._made} has no vectors of nodes; use links, recommend or rank")
         return read_embeddings(self._directory)
 
     @cached_property

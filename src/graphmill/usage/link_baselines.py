@@ -120,11 +120,11 @@ class LinkBaselines:
         chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
         macro = self.average == "macro"
         model = system.build(StepSizes())
-        model.put(system.fitted_to(self._valid, self.poll, macro=macro, products=product, progress=chosen))
+        model.put(system.fitted(self.poll, self._valid, macro=macro, products=product, progress=chosen))
         scorer = system.scorer(model)
         scorer.poll = self.poll
         about = {"width": self.width} if name == "spectral" else {}
-        return scorer, {**about, **system.setting(model).to_dict()}
+        return scorer, {**about, **scorer.setting.to_dict()}
 
     def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         self.poll()

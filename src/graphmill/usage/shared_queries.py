@@ -12,7 +12,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.next_item import NextItemSplit
 from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values, list_values, next_item_values
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
-from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view
+from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view, require_items
 from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.splits import VALID
 from graphmill.graph.typed_graph import TypedGraph
@@ -50,6 +50,7 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     except InputError:
         return _links(graph, split)
     view = interaction_view(graph)
+    require_items(graph.path, view.num_items)
     if not len(view.valid):
         raise InputError(
             f"{graph.path} has no validation split to choose on: hold interactions out (graph.split.valid); from users with "
@@ -75,9 +76,7 @@ def _links(graph: TypedGraph, split: str) -> SharedQueries:
 def _items(view: Interactions, sequences: Sequences | None, split: str) -> SharedQueries:
     parts, offsets = (known(view.train), known(view.held_out(split))), (view.user_offset, view.item_offset)
     ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
-    # A list of nearly all items would have any item.
-    cut = LIST if view.num_items > LIST else max(view.num_items // 4, 1)
-    metric = f"recall@{cut}"
+    metric = f"recall@{_cut(view.num_items) or LIST}"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
@@ -85,7 +84,12 @@ def _items(view: Interactions, sequences: Sequences | None, split: str) -> Share
             lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, leave_out, poll
         )
 
-    return SharedQueries(metric, True, values, cut if cut < LIST else 0)
+    return SharedQueries(metric, True, values, _cut(view.num_items))
+
+
+def _cut(items: int) -> int:
+    """:attr:`SharedQueries.cut`: a list of nearly all items would have any item."""
+    return 0 if items > LIST else max(items // 4, 1)
 
 
 def _next_items(sequences: Sequences, split: str) -> SharedQueries:
@@ -99,7 +103,7 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
         score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
-    return SharedQueries(metric, True, values)
+    return SharedQueries(metric, True, values, _cut(sequences.num_items))
 
 
 def _scores(system: Any, model: Any, poll: Poll) -> Callable[[np.ndarray, np.ndarray], Any]:

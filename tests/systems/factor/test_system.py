@@ -59,12 +59,10 @@ SCORES = ("complex", "distmult", "rotate", "transe")
 
 
 @pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("popularity", [True, False])
-def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score: str, popularity: bool) -> None:
-    system = system_on(typed, score, model={"popularity": popularity})
+def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score: str) -> None:
+    system = system_on(typed, score)
     model = system.build(StepSizes())
-    if popularity:
-        torch.nn.init.normal_(model.popularity)
+    torch.nn.init.normal_(model.popularity)
     for relation in typed.relations:
         source, target = typed.node_type(relation.source), typed.node_type(relation.target)
         edges = typed.edges(relation)
@@ -73,9 +71,8 @@ def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score:
         for row, head in enumerate((0, 3)):
             for tail in (1, 5):
                 expected = score_by_hand(model, score, source.offset + head, relation.index, target.offset + tail)
-                if popularity:
-                    degree = len(set(edges.src[(edges.split == 0) & (edges.dst == tail)].tolist()))
-                    expected += model.popularity[relation.index].item() * math.log1p(degree)
+                degree = len(set(edges.src[(edges.split == 0) & (edges.dst == tail)].tolist()))
+                expected += model.popularity[relation.index].item() * math.log1p(degree)
                 assert float(found[row, tail]) == pytest.approx(expected, abs=1e-5)
 
 
@@ -102,8 +99,9 @@ def test_gradients_of_scores_are_their_slopes(score: str) -> None:
 
 @pytest.mark.parametrize("name", ["rotate", "transe"])
 def test_a_distances_loss_is_a_cross_entropy(typed: TypedGraph, name: str) -> None:
-    system = system_on(typed, name, objective={"candidates": 0}, model={"popularity": False})
+    system = system_on(typed, name, objective={"candidates": 0})
     model = system.build(StepSizes())
+    torch.nn.init.zeros_(model.popularity)
     batch = system.step(system.phases[0], 0, 0).shard(0, 9)
     (softmax,) = system.terms(model, batch, system.encode(model, batch))
     loss = 0.0

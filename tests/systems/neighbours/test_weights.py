@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 import graphmill
+from graphmill.evaluation.baselines.neighbours import setting_of
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, export_run, restore
@@ -40,10 +41,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Restored]:
 
 
 def settings_of(run: Restored) -> list[Any]:
-    system: Any = run.system
-    if run.system.name == "blend":
-        return [part.setting(run.model.parts[name]) for name, part in system.fitted.items()]  # type: ignore[union-attr,index]
-    return [system.setting(run.model)]
+    system, model = run.system, run.model
+    parts: Any = [model.parts[name] for name in system.fitted] if system.name == "blend" else [model]  # type: ignore[union-attr,index,attr-defined]
+    return [setting_of(part.array("setting")) for part in parts]
 
 
 @pytest.mark.parametrize("name", MODELS)

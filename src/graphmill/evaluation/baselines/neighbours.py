@@ -35,6 +35,8 @@ Int64 = NDArray[np.int64]
 ScoredRows: TypeAlias = sp.csr_matrix | Float32
 """A row per node in global order, sparse [nodes, columns] or dense [nodes, width]. The similarity is the dot product of
 two rows."""
+RowsOf: TypeAlias = Mapping[float, Callable[[], ScoredRows]]
+"""For each shrinkage to choose from a function that makes the rows."""
 
 SHRINKAGES = (1.0, 3.0)
 """Values added to a neighbourhood's squared length. Larger values reduce the similarities of nodes with few neighbours."""
@@ -167,7 +169,7 @@ class NeighbourScorer:
 def choose(
     edges: TrainEdges | TrainingLinks,
     queries: LinkQueries,
-    rows_of: Mapping[float, Callable[[], ScoredRows]],
+    rows_of: RowsOf,
     *,
     macro: bool = True,
     poll: Callable[[], None] = lambda: None,
@@ -175,7 +177,7 @@ def choose(
 ) -> tuple[NeighbourSetting, float]:
     """The setting with the best MRR on ``queries`` (validation links), and that MRR.
 
-    ``rows_of``: shrinkage → a function that makes the rows. ``macro``: mean over relations, else over queries.
+    ``macro``: mean over relations, else over queries.
     ``poll``, ``progress``: as in :class:`NeighbourScorer`. Every head is scored once per shrinkage.
     """
     best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
+from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES, setting_of
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
 from graphmill.graph.spectral import PRODUCTS, Neighbourhoods
@@ -197,7 +197,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         vectors: Mapping[str, np.ndarray] | None = None,
         later: LaterNodes | None = None,
     ) -> dict[str, np.ndarray]:
-        weighted = any(system.setting(model.parts[name]).weighted for name, system in self.fitted.items())
+        weighted = any(setting_of(model.parts[name].array("setting")).weighted for name in self.fitted)
         mix, arrays = model.mix.float().cpu().numpy(), links.arrays(weighted=weighted)
         shared = set(arrays)
         arrays |= {f"mix.{name}": np.ascontiguousarray(mix[:, n]) for n, name in enumerate(self.names)}

@@ -20,8 +20,8 @@ class FactorBatch(DividedBatch):
     ``candidates``: for a type number, the global numbers of the candidates for targets of this type, all its nodes or a
     sample. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link included.
     ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
-    and float32 [U, candidates]: log(1 + training links of the relation into the candidate); empty if the model does not
-    use popularity. ``terms``: names of the loss's terms.
+    and float32 [U, candidates]: log(1 + training links of the relation into the candidate). ``terms``: names of the
+    loss's terms.
     """
 
     head: np.ndarray

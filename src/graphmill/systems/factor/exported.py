@@ -19,19 +19,19 @@ def scoring_arrays(model: FactorTables, links: TrainingLinks) -> dict[str, np.nd
     """``relations`` [R, d] (RotatE's of modulus 1) and ``popularity`` [R] of the model, ``score`` [1], its place in
     :data:`~graphmill.systems.factor.model.SCORES`, and the training links."""
     arrays = {"relations": model.relation_vectors(), "popularity": model.popularity}
-    values = {name: value.detach().float().cpu().numpy() for name, value in arrays.items() if value is not None}
+    values = {name: value.detach().float().cpu().numpy() for name, value in arrays.items()}
     return values | {"score": np.array([SCORES.index(model.score)], np.int64), **links.arrays()}
 
 
 class FactorExport(ExportedScorer):
-    """The model's score of the tables' rows, with the popularity of the target if the model uses it."""
+    """The model's score of the table's rows float32 [nodes, d]. ``arrays``: :func:`scoring_arrays`."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
         dim = self.vectors.shape[1]
         self.relations = torch.from_numpy(array_of(arrays, "relations", (None, dim), "f"))
         count = len(self.relations)  # with the inverse relations, if the system has them
-        self.popularity = array_of(arrays, "popularity", (count,), "f") if "popularity" in arrays else None
+        self.popularity = array_of(arrays, "popularity", (count,), "f")
         number = int(array_of(arrays, "score", (1,), "i")[0])
         if not 0 <= number < len(SCORES):
             raise InputError(f"its score has the number {number}; there are {len(SCORES)}")
@@ -42,13 +42,8 @@ class FactorExport(ExportedScorer):
     def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
         """:meth:`ExportedScorer.scores`."""
         x = joined(self.vectors[heads], self.relations[[relation]], self.score_name)
-        scores = scores_of_all(x, self.vectors[targets], self.score_name)
-        if self.popularity is None:
-            return scores
         degree = np.log1p(self.links.degrees(relation)).astype(np.float32) * self.popularity[relation]
-        return scores + torch.from_numpy(degree)
+        return scores_of_all(x, self.vectors[targets], self.score_name) + torch.from_numpy(degree)
 
 
-def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> FactorExport:
-    """The scorer of an export: its vectors float32 [nodes, d] and :func:`scoring_arrays`."""
-    return FactorExport(arrays, vectors)
+scorer_of = FactorExport

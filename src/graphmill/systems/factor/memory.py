@@ -29,10 +29,10 @@ def scores_per_link(graph: TypedGraph, settings: FactorSettings) -> float:
 
 def memory_parts(graph: TypedGraph, settings: FactorSettings, setup: Setup) -> list[Part]:
     """The parts of one process."""
-    m, o, d = settings.model, settings.objective, settings.model.embedding_dim
+    o, d = settings.objective, settings.model.embedding_dim
     relations = (1 if has_reverses(graph) else 2) * len(graph.relations)
     of_relation = d // 2 if settings.system == "rotate" else d
-    parameters = graph.num_nodes * d + relations * (of_relation + m.popularity)
+    parameters = graph.num_nodes * d + relations * (of_relation + 1)
     batch = settings.step_size() // settings.acceleration.processes
     candidates = scores_per_link(graph, settings)
     compared = candidates + relations * (settings.system in ("complex", "distmult") and o.relation_weight > 0)

@@ -27,11 +27,11 @@ class FactorTables(nn.Module):
     """score(h, r, t) of one of :data:`SCORES`; a complex vector's first half is real and its second imaginary.
 
     complex: Re Σ_k h_k r_k conj(t_k). distmult: Σ_k h_k r_k t_k. rotate: −‖h ∘ r − t‖ with |r_k| = 1. transe:
-    −‖h + r − t‖. With ``popularity`` [R], the score adds its entry for r times log(1 + training links into
-    t). ``entities`` [N, d]; ``relations`` [R, d], for rotate [R, d/2] angles.
+    −‖h + r − t‖. To each is added the entry of ``popularity`` [R] for r times log(1 + training links into t).
+    ``entities`` [N, d]; ``relations`` [R, d], for rotate [R, d/2] angles.
     """
 
-    def __init__(self, num_entities: int, num_relations: int, dim: int, score: Score, popularity: bool = False) -> None:
+    def __init__(self, num_entities: int, num_relations: int, dim: int, score: Score) -> None:
         super().__init__()
         self.score = score
         scale = INITIAL_LENGTH * dim**-0.5
@@ -41,7 +41,7 @@ class FactorTables(nn.Module):
         else:
             self.relations = nn.Parameter(torch.randn(num_relations, dim) * scale)
         # In a softmax, log(degree) with weight 1 is the best score by popularity alone: training starts there.
-        self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
+        self.popularity = nn.Parameter(torch.ones(num_relations))
 
     def relation_vectors(self, rows: Tensor | slice | list[int] = slice(None)) -> Tensor:
         """The vectors [B, d] of relations; for rotate of numbers of modulus 1."""

@@ -15,11 +15,6 @@ class FactorModel(Settings):
     embedding_dim: int = setting(
         128, "Width of the vectors; for complex and rotate, half real and half imaginary: an even number", ge=2
     )
-    popularity: bool = setting(
-        True,
-        "Add w · log(1 + training links into the target) to the score, with one w for each relation, so that the "
-        "vectors need not encode degrees",
-    )
 
 
 class FactorObjective(Settings):

@@ -87,10 +87,7 @@ class FactorSystem(TableSystem[FactorTables]):
     def build(self, step_sizes: StepSizes) -> FactorTables:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         self.seed_weights(step_sizes)
-        m = self.settings.model
-        return FactorTables(
-            self.graph.num_nodes, self.num_relations, m.embedding_dim, self.settings.system, m.popularity
-        )
+        return FactorTables(self.graph.num_nodes, self.num_relations, self.embedding_width, self.settings.system)
 
     def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
         """All parameters are tables: no weight decay."""
@@ -136,9 +133,8 @@ class FactorSystem(TableSystem[FactorTables]):
                 rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
                 local = rng.choice(node_type.count, wanted, replace=False)
             candidates[number] = node_type.offset + local
-            if self.settings.model.popularity:
-                queried = np.unique(relation[kind == number])
-                degree[number] = queried, self.log_degree[queried][:, local].toarray()
+            queried = np.unique(relation[kind == number])
+            degree[number] = queried, self.log_degree[queried][:, local].toarray()
             read.append(candidates[number])
         nodes = np.unique(np.concatenate(read))
         terms = tuple(self.coefficients)
@@ -178,11 +174,6 @@ class FactorSystem(TableSystem[FactorTables]):
 
     # ---------------------------------------------------------------- evaluation and export
 
-    @property
-    def ranks_heads(self) -> bool:
-        """On a graph without reverses."""
-        return not self.edges.reversed
-
     def scorer(self, model: FactorTables) -> FactorScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return FactorScorer(model, self.edges, self.log_degree)
@@ -212,8 +203,6 @@ class FactorScorer:
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(vectors.device)
             x = joined(wide(vectors[rows]), wide(self.model.relation_vectors([number])), self.model.score)
             scores = scores_of_all(x, wide(vectors[target.offset : target.offset + target.count]), self.model.score)
-            if self.model.popularity is None:
-                return scores
             degree = self.log_degree[[number], : target.count].toarray()
             return scores + self.model.popularity[number] * torch.from_numpy(degree).to(scores)
 
@@ -227,28 +216,19 @@ def _cross_entropy(
     target's vector. ``vectors``: of the step's nodes. A sampled candidate counts for several nodes; the target itself is not
     among the candidates.
     """
-    rows, tail, nodes, place, *degrees = arrays
-    x = x[rows]
-    others = wide(scores_of_all(x, vectors[place], model.score))
-    positive = scores_of_pairs(x, target[rows], model.score)[:, None]
-    if model.popularity is not None:
-        query, relation, degree, target_degree = degrees
-        weight = wide(model.popularity[relation])[:, None]
-        others = others + weight * degree.to(weight.dtype)[query]
-        positive = positive + weight * target_degree.to(weight.dtype)[:, None]
-    others = others + math.log(count / len(nodes))
-    others = others.masked_fill(nodes == tail[:, None], -math.inf)
+    rows, tail, nodes, place, query, relation, degree, target_degree = arrays
+    x, weight = x[rows], wide(model.popularity[relation])[:, None]
+    others = wide(scores_of_all(x, vectors[place], model.score)) + weight * degree.to(weight.dtype)[query]
+    positive = scores_of_pairs(x, target[rows], model.score)[:, None] + weight * target_degree.to(weight.dtype)[:, None]
+    others = (others + math.log(count / len(nodes))).masked_fill(nodes == tail[:, None], -math.inf)
     return F.cross_entropy(torch.cat([positive, others], dim=1), torch.zeros_like(tail), reduction="sum")
 
 
 def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
     """What the loss of the links whose targets are of one type reads: the links' rows in the chunk and their targets; the
-    candidates and their places in ``chunk.nodes``; with degrees, the links' rows of ``degree``, their relations,
-    ``degree`` and ``target_degree``."""
+    candidates and their places in ``chunk.nodes``; the links' rows of ``degree``, their relations, ``degree`` and
+    ``target_degree``."""
     mine, candidates = np.flatnonzero(chunk.kind == kind), chunk.candidates[kind]
-    arrays = [mine, chunk.tail[mine], candidates, np.searchsorted(chunk.nodes, candidates)]
-    if kind in chunk.degree:
-        queried, degree = chunk.degree[kind]
-        relations = chunk.relation[mine]
-        arrays += [np.searchsorted(queried, relations), relations, degree, chunk.target_degree[mine]]
-    return arrays
+    relations, (queried, degree) = chunk.relation[mine], chunk.degree[kind]
+    nodes = chunk.tail[mine], candidates, np.searchsorted(chunk.nodes, candidates)
+    return [mine, *nodes, np.searchsorted(queried, relations), relations, degree, chunk.target_degree[mine]]

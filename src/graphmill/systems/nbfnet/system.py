@@ -58,7 +58,8 @@ class NbfnetSystem(BaseSystem[NBFNet]):
     def __init__(self, graph: TypedGraph, settings: NbfnetSettings, batching: str) -> None:
         super().__init__(graph, settings)
         self.settings: NbfnetSettings = settings
-        self.messages = MessageGraph(TrainEdges(graph), not trained_pairs(graph))
+        self.edges = TrainEdges(graph)
+        self.messages = MessageGraph(self.edges, not trained_pairs(graph))
         if not self.messages.links:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         counts = self.messages.counts.astype(float)
@@ -153,11 +154,6 @@ class NbfnetSystem(BaseSystem[NBFNet]):
         return self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
 
     # ---------------------------------------------------------------- evaluation and export
-
-    @property
-    def ranks_heads(self) -> bool:
-        """On a graph without reverses."""
-        return not self.messages.edges.reversed
 
     def scorer(self, model: NBFNet) -> NbfnetScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""

@@ -14,7 +14,8 @@ from graphmill.systems.link_export import ExportedScorer
 
 
 class SpectralExport(ExportedScorer):
-    """Similarities of the vectors, and the popularity of the target."""
+    """Similarities of the vectors float32 [nodes, d], and the popularity of the target. ``arrays``: ``setting`` float32 [5]
+    and the training links."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
         super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
@@ -26,6 +27,4 @@ class SpectralExport(ExportedScorer):
         return self.scorer.score_targets(relation, heads.numpy() - self.links.offsets[relation][0])
 
 
-def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SpectralExport:
-    """The scorer of an export: its vectors float32 [nodes, d], ``setting`` float32 [5] and the training links."""
-    return SpectralExport(arrays, vectors)
+scorer_of = SpectralExport

@@ -13,7 +13,7 @@ from graphmill.evaluation.baselines.neighbours import (
     SHRINKAGES,
     TUNING_QUERIES,
     NeighbourScorer,
-    NeighbourSetting,
+    RowsOf,
     ScoredRows,
     choose,
     of_length,
@@ -32,9 +32,6 @@ from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.training.contract import EmbeddingBlock, OldRows, StepSizes
 from graphmill.training.solved import SolvedArrays
-
-RowsOf = Mapping[float, Callable[[], ScoredRows]]
-"""For each shrinkage to choose from a function that makes the rows to compare."""
 
 
 class NeighboursSystem(ClosedFormSystem):
@@ -68,21 +65,19 @@ class NeighboursSystem(ClosedFormSystem):
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """The rows that are compared, by the chosen setting."""
 
-    def fitted(self, poll: Callable[[], None]) -> Mapping[str, np.ndarray]:
-        """The setting that ranks validation links best by the mean MRR of the relations."""
-        return self.fitted_to(self.ranking_queries("valid", TUNING_QUERIES), poll)
-
-    def fitted_to(
+    def fitted(
         self,
-        queries: LinkQueries,
         poll: Callable[[], None],
+        queries: LinkQueries | None = None,
         *,
         macro: bool = True,
         products: Callable[[], None] | None = None,
         progress: Callable[[int], None] = lambda heads: None,
     ) -> Mapping[str, np.ndarray]:
-        """The arrays, with the setting that ranks ``queries`` best. ``products``: called instead of ``poll`` for each
-        product of the SVD. ``macro``, ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``products``: called
+        instead of ``poll`` for each product of the SVD. ``macro``, ``progress``: as in
+        :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        queries = queries or self.ranking_queries("valid", TUNING_QUERIES)
         best: dict[str, np.ndarray] = {}
         highest = 0.0
         for weighted in (False,) if self.entries.strengths is None else (False, True):
@@ -92,18 +87,9 @@ class NeighboursSystem(ClosedFormSystem):
                 best, highest = {**arrays, "setting": setting_row(replace(setting, weighted=weighted))}, mrr
         return best
 
-    def setting(self, model: SolvedArrays) -> NeighbourSetting:
-        """The chosen setting."""
-        return setting_of(model.array("setting"))
-
-    @property
-    def ranks_heads(self) -> bool:
-        """On a graph without reverses."""
-        return not self.edges.reversed
-
     def scorer(self, model: SolvedArrays) -> NeighbourScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
-        return NeighbourScorer(self.edges, self.rows(model), self.setting(model))
+        return NeighbourScorer(self.edges, self.rows(model), setting_of(model.array("setting")))
 
 
 class KnnSystem(NeighboursSystem):
@@ -118,7 +104,7 @@ class KnnSystem(NeighboursSystem):
 
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """float32 [nodes, columns], sparse."""
-        setting = self.setting(model)
+        setting = setting_of(model.array("setting"))
         return scaled(self.entries.by(setting.weighted).matrix, setting.shrinkage)
 
 
@@ -146,12 +132,12 @@ class SpectralSystem(NeighboursSystem):
 
     def spectral(self, model: SolvedArrays) -> SpectralVectors:
         """The vectors, and the basis for those of new nodes."""
-        entries = self.entries.by(self.setting(model).weighted)
+        entries = self.entries.by(setting_of(model.array("setting")).weighted)
         return SpectralVectors(entries, model.array("left"), model.array("values"))
 
     def rows(self, model: SolvedArrays) -> ScoredRows:
         """float32 [nodes, d]."""
-        return of_length(self.spectral(model).all(), self.setting(model).shrinkage)
+        return of_length(self.spectral(model).all(), setting_of(model.array("setting")).shrinkage)
 
     def embeddings(self, model: SolvedArrays) -> Iterator[EmbeddingBlock]:
         """The vectors, shorter than 1, and 0 for a node without a neighbour."""

@@ -24,7 +24,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem, arrays_of, matrix_of, of_items
+from graphmill.systems.closed_form import ClosedFormSystem, arrays_of, matrix_of, of_items, with_popularity
 from graphmill.systems.next_item.settings import MarkovSettings, NextItemSettings, RepeatsSettings, SessionKnnSettings
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.contract import OldRows
@@ -115,7 +115,9 @@ class NextItemSystem(ClosedFormSystem):
         split = NextItemSplit(users, np.zeros(len(users), np.int64), histories.indptr[:-1], histories.indptr[1:])
         exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
         seen = excluded(KnownItems(histories.indptr, histories.items), histories.disliked, exclude)
-        lists = top_k(self.scores(model, split, histories.items), queried, s.num_items, seen, k, self.candidates)
+        scores, counts = self.scores(model, split, histories.items), self.predictors.popularity
+        score = lambda rows: with_popularity(scores(rows), counts)  # noqa: E731
+        lists = top_k(score, queried, s.num_items, seen, k, self.candidates)
         return *of_all(len(users), queried, *lists), {}
 
 

@@ -29,8 +29,8 @@ class PopularitySystem(ItemClosedForm):
     def __init__(self, graph: TypedGraph, settings: PopularitySettings, batching: str) -> None:
         """Raises SettingsError for ``days`` on interactions without times."""
         super().__init__(graph, settings, batching)
-        self.edges = graph.edges(interaction_relation(graph))
-        if settings.model.days and self.edges.timestamp is None:
+        self.interactions = graph.edges(interaction_relation(graph))
+        if settings.model.days and self.interactions.timestamp is None:
             raise SettingsError(
                 f"model.days: the interactions of {graph.path} have no times; leave it out, or build the graph from a file "
                 "with a timestamp column"
@@ -41,8 +41,8 @@ class PopularitySystem(ItemClosedForm):
         every = self.view.train_by_item.counts.astype(np.float32)
         if not self.settings.model.days:
             return {"counts": every}
-        train = np.asarray(self.edges.split) == TRAIN
-        times, items = np.asarray(self.edges.timestamp)[train], np.asarray(self.edges.dst)[train]
+        train = np.asarray(self.interactions.split) == TRAIN
+        times, items = np.asarray(self.interactions.timestamp)[train], np.asarray(self.interactions.dst)[train]
         late = times > times.max() - self.settings.model.days * DAY
         counts = np.bincount(items[late], minlength=self.view.num_items)
         return {"counts": (counts + every / (every.sum() + 1.0)).astype(np.float32)}

@@ -15,7 +15,7 @@ from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems,
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.closed_form import ClosedFormSystem, of_items
+from graphmill.systems.closed_form import ClosedFormSystem, of_items, with_popularity
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import ClosedFormRecommenderSettings
 from graphmill.systems.recommenders.system import recommended, require_cut_off
@@ -72,7 +72,9 @@ class ItemClosedForm(ClosedFormSystem):
         self, model: SolvedArrays, k: int, exclude_seen: ExcludeSeen = "auto"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """:func:`recommended` of :meth:`candidates`."""
-        return recommended(self.view, self.scorer(model).of_users, self.candidates(), k, exclude_seen)
+        scorer, counts = self.scorer(model), self.view.train_by_item.counts
+        score = lambda users: with_popularity(scorer.of_users(users), counts)  # noqa: E731
+        return recommended(self.view, score, self.candidates(), k, exclude_seen)
 
     def fold_in(
         self, model: SolvedArrays, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
@@ -85,7 +87,9 @@ class ItemClosedForm(ClosedFormSystem):
         met = self.met(model, KnownItems(histories.indptr, histories.items, histories.weights))
         seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
         seen = excluded(seen, histories.disliked, exclude_seen != "never")
-        lists = top_k(lambda users: self.scores(model, met[users]), queried, self.view.num_items, seen, k, candidates)
+        counts = self.view.train_by_item.counts
+        score = lambda users: with_popularity(self.scores(model, met[users]), counts)  # noqa: E731
+        lists = top_k(score, queried, self.view.num_items, seen, k, candidates)
         return *of_all(met.shape[0], queried, *lists), {}
 
 

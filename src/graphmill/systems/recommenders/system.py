@@ -18,7 +18,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, excluded, top_k
 from graphmill.graph.histories import Histories
-from graphmill.graph.interactions import Interactions, interaction_view
+from graphmill.graph.interactions import Interactions, interaction_view, require_items
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
@@ -255,7 +255,9 @@ def recommended(
 
 
 def require_cut_off(settings: Any, items: int) -> None:
-    """Raise InputError if the cut-off of the metric that chooses the epoch is larger than the number of items."""
+    """Raise InputError for a single item, and if the cut-off of the metric that chooses the epoch is larger than the
+    number of items."""
+    require_items(settings.data, items)
     wanted = settings.evaluation.selection_metric
     if int(wanted.partition("@")[2]) > items:  # it could not distinguish epochs
         raise InputError(

@@ -12,6 +12,7 @@ from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItem
 from graphmill.evaluation.baselines.recommendation import ItemBaseline
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64
+from graphmill.graph.interactions import require_items
 from graphmill.graph.sequences import Sequences
 from graphmill.sampling.keyed import sampled
 from graphmill.systems.sequences.settings import METRICS
@@ -32,6 +33,8 @@ class SequenceEvaluator:
     """
 
     def __init__(self, sequences: Sequences, settings: Any) -> None:
+        """Raises InputError for a single item."""
+        require_items(settings.data, sequences.num_items)
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
         self._baselines: dict[tuple[str, str], HistoryRanks] = {}
