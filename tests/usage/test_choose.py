@@ -251,6 +251,20 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
+def test_items_that_a_list_never_has_do_not_count(tmp_path: Path) -> None:
+    """Most users take two items in turn, which lists of EASE and item-kNN, of new items alone, never have."""
+    takes = {user: [f"a{user}", f"b{user}"] * 3 for user in range(50)}
+    takes |= {user: [f"{'ab'[step % 2]}{user % 7}" for step in range(4)] + ["a8", "b9"] for user in range(50, 60)}
+    file = tmp_path / "taken.tsv"
+    file.write_text("".join(f"{user}\t{item}\n" for user, items in takes.items() for item in items))
+    graph = graphmill.build_graph(graphmill.read_interactions(file, "sequence"), tmp_path / "graph")
+    choice = choose(graph.path, overrides=CPU, systems=["markov", "repeats", "ease", "item_knn"])
+    figures = {each.system: each.figure or 0.0 for each in choice.candidates}
+    assert max(figures["ease"], figures["item_knn"]) <= 10 / 60
+    assert figures["markov"] > 0.7
+    assert choice.system in ("markov", "repeats")
+
+
 def test_few_items_in_order_are_for_all_systems(tmp_path: Path) -> None:
     rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
     graph = built(tmp_path / "graph", rows, 40, 9, times=[60 * step for step in range(len(rows))])

@@ -95,12 +95,21 @@ def _cut(items: int) -> int:
 def _next_items(sequences: Sequences, split: str) -> SharedQueries:
     users, at = sequences.targets(split)
     queries = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
-    queried = users, queries.targets, sequences.num_items, queries.known(sequences.items)
+    seen = queries.known(sequences.items)
+    queried = users, queries.targets, sequences.num_items, seen
     offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
-        after = _scores(system, model, poll)
-        score, repeats = (lambda rows: after(users[rows], at[rows])), sequences.repeats
+        after, repeats = _scores(system, model, poll), sequences.repeats
+        lists_new = repeats and not isinstance(system.evaluator, SequenceEvaluator)
+
+        def score(rows: np.ndarray) -> Any:
+            scores = after(users[rows], at[rows])
+            if lists_new:  # lists of systems of users and items never have what the user has taken
+                scores = scores.clone()
+                scores[seen.of(rows)] = -np.inf
+            return scores
+
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values, _cut(sequences.num_items))
