@@ -186,5 +186,5 @@ def _features_of(run: RunDirectory, manifest: Mapping[str, Any]) -> KnownFeature
     """Those of the graph of a run; none if it is not there any more."""
     try:
         return known_features(open_graph_of(run.path, manifest["data"]))
-    except InputError:
+    except (InputError, KeyError, TypeError):
         return {}
