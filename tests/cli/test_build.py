@@ -34,6 +34,17 @@ def test_a_file_becomes_a_graph_and_what_comes_next_is_said(tmp_path: Path) -> N
     assert 0.15 < held_out / graph.num_edges < 0.25
 
 
+def test_the_default_split_is_not_told_where_another_was_asked_for(tmp_path: Path) -> None:
+    rows = [f"u{u},m{(u * 3 + i) % 7},{1_600_000_000 + 100 * i + u}" for u in range(6) for i in range(5)]
+    (tmp_path / "ratings.csv").write_text("\n".join(["userId,movieId,timestamp", *rows]))
+    call = (str(tmp_path / "ratings.csv"), "-o", str(tmp_path / "graph"))
+    default = "each user's last two interactions are held out"
+    assert default in build(*call)
+    told = build(*call, "--set", "split.method=by_time")
+    assert "read as interactions_csv" in told
+    assert default not in told
+
+
 def test_features_of_the_items_go_with_the_interactions(tmp_path: Path) -> None:
     (tmp_path / "ratings.csv").write_text(RATINGS)
     np.save(tmp_path / "covers.npy", np.ones((7, 3), np.float32))

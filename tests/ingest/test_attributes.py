@@ -64,6 +64,9 @@ def test_a_data_frame_and_a_file_give_the_same_features(folder: Path) -> None:
         for name, given in (("a", folder / "diseases.csv"), ("b", frame))
     ]
     assert graphs[0].content_hash == graphs[1].content_hash
+    notes = graphmill.read_attributes(tables(folder), frame).notes
+    assert any(note.startswith("table: id disease, of disease nodes; attributes guessed") for note in notes)
+    assert not any("table.parquet" in note for note in notes)
     assert graphs[0].feature_sets("disease") == ("attributes",)
 
 

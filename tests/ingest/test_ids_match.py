@@ -11,7 +11,7 @@ from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.aliases import Aliases, read_aliases, renamed, with_aliases
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_coverage import coverage, nearest
 from graphmill.ingest.report import ingest_report
 from graphmill.ingest.tables import feature_table
 
@@ -49,6 +49,14 @@ def test_another_unicode_form_is_a_repair() -> None:
 def test_what_matches_needs_no_repair() -> None:
     found = coverage("labels", pa.array(KNOWN[:50]), "edges", pa.array(KNOWN))
     assert (found.matched, found.share, found.repair, found.samples) == (50, 1.0, "", ())
+
+
+def test_the_type_that_a_repair_matches_most_is_named() -> None:
+    bare, few = [each[6:] for each in KNOWN], [f"HGNC:{number:04d}" for number in range(90, 120)]
+    found = nearest("attributes of {}", pa.array(bare), {"gene": pa.array(few), "disease": pa.array(KNOWN)})
+    assert found.sentence.startswith("0 of 100 ids of attributes of disease are among the 100 of the disease nodes")
+    assert found.repair == "prefix 'MONDO:' added: 0 → 100 of 100"
+    assert found.repaired == 100
 
 
 def aliases(folder: Path, text: str) -> str:

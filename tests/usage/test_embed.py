@@ -127,6 +127,7 @@ def test_features_and_the_older_loss_go_through_the_layers(graph: TypedGraph, tm
         ("x,virus,drug_protein,n40,gene/protein\n", "type 'virus', which the model does not have"),
         ("x,drug,cures,n40,gene/protein\n", "no relation drug|cures|gene/protein"),
         ("x,drug,drug_protein,y,gene/protein\n", "2 of its new nodes have no edge to a node of the model"),
+        ("N90,drug,drug_protein,N40,gene/protein\n", "if they are nodes of the model, case ignored: 0 → 2 of 2"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_a_sentence(run: Run, tmp_path: Path, rows: str, says: str) -> None:

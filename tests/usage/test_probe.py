@@ -13,6 +13,7 @@ import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError
 from graphmill.evaluation.probe import LabelSettings
+from graphmill.usage.labels import labelled_type
 from graphmill.usage.probe import probe_run
 
 COMMUNITIES, EACH = 3, 30
@@ -100,9 +101,17 @@ def test_wrong_labels_are_a_sentence(run: Path, tmp_path: Path, settings: dict[s
         probe_run(run, LabelSettings(file=str(file), **settings))
 
 
+def test_labels_of_other_ids_name_the_repair(tmp_path: Path) -> None:
+    ids, types = np.array(["a", "b", "m:1", "m:2"]), np.array([0, 0, 1, 1])
+    with pytest.raises(InputError, match=r"labels.csv: 0 of 2 .* the disease nodes; .*; case ignored: 0 → 2 of 2$"):
+        labelled_type(LabelSettings(file="labels.csv"), ["M:1", "M:2"], ids, types, ["gene", "disease"])
+    with pytest.raises(InputError, match=r"not 'x'; gene ids are such as 'a'$"):
+        labelled_type(LabelSettings(file="labels.csv"), ["x"], ids, types, ["gene", "disease"])
+
+
 def test_a_file_with_two_columns_of_labels_needs_a_name(run: Path, tmp_path: Path) -> None:
     (tmp_path / "two.csv").write_text("id,a,b\nG1,x,y\n")
-    with pytest.raises(InputError, match="which column has the label"):
+    with pytest.raises(InputError, match=r"which column has the label.* leave the others out"):
         probe_run(run, LabelSettings(file=str(tmp_path / "two.csv")))
 
 

@@ -102,7 +102,7 @@ def build(
     from graphmill.api import build_graph, read_attributes, read_features
     from graphmill.ingest.aliases import read_aliases, with_aliases
     from graphmill.ingest.public_readers import read_tables
-    from graphmill.project.data import guessed
+    from graphmill.project.data import SPLIT, guessed
     from graphmill.runs.resolve import merge
 
     ask = None if as_json else asking()
@@ -118,13 +118,15 @@ def build(
     matches = [each.to_dict() for each in tables.coverage]
     if not as_json:
         show_coverage(matches)
-    graph = build_graph(tables, output, force=force, **merge(guess.graph, overrides(set_ or [])))
+    chosen = overrides(set_ or [])
+    graph = build_graph(tables, output, force=force, **merge(guess.graph, chosen))
     if as_json:
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
                     "counts": tables.counts, "notes": tables.notes, "coverage": matches, **graph.describe()})  # fmt: skip
         return
-    for line in guess.notes:
-        print(line)
+    for line in "\n".join(guess.notes).splitlines():
+        if not ("split" in chosen and line.startswith(SPLIT)):  # it tells the default, and another one was asked for
+            print(line)
     for note in tables.notes:
         print(f"note: {note}")
     for row in tables.rejects.slice(0, 5).to_pylist():

@@ -6,7 +6,7 @@ Nodes are identified by type and id, because node numbers differ between graphs.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from graphmill.arrays import BROKEN
 from graphmill.errors import InputError, one_line
+from graphmill.graph.attribute_map import KnownFeatures, known_features
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN, node_keys, pair_hashes
 from graphmill.graph.typed_graph import TypedGraph
@@ -22,6 +23,8 @@ from graphmill.verified_files import verified_file
 
 ARRAYS_FILE = "graph.npz"
 COUNTS_FILE = "graph.json"
+_IDS, _FEATURES = "ids of ", "features of "
+"""Beginnings of the names of arrays, before a node type."""
 UInt64 = npt.NDArray[np.uint64]
 
 
@@ -30,7 +33,8 @@ class GraphSummary:
     """``pairs`` uint64 (P), ascending: a hash of each undirected node pair; ``trained`` bool (P): whether it is in train.
 
     ``degrees`` int32 (N): edges at each node, in the graph's order. ``node_types``: nodes of each. ``relations``: edges of
-    each, keyed ``source | name | target``. Two pairs share a hash with probability P² / 2⁶⁵.
+    each, keyed ``source | name | target``. ``attributes``: features of some nodes. Two pairs share a hash with
+    probability P² / 2⁶⁵.
     """
 
     content_hash: str
@@ -39,6 +43,7 @@ class GraphSummary:
     pairs: UInt64
     trained: npt.NDArray[np.bool_]
     degrees: npt.NDArray[np.int32]
+    attributes: KnownFeatures = field(default_factory=dict)
 
     def trained_on(self, pairs: UInt64) -> npt.NDArray[np.bool_]:
         """Whether each of these pairs is in the training split."""
@@ -46,7 +51,10 @@ class GraphSummary:
 
     def save(self, folder: Path) -> None:
         """Write ``graph.npz`` and ``graph.json`` into ``folder``."""
-        np.savez(folder / ARRAYS_FILE, pairs=self.pairs, trained=np.packbits(self.trained), degrees=self.degrees)
+        known = {f"{_IDS}{kind}": ids for kind, (ids, _) in self.attributes.items()}
+        known |= {f"{_FEATURES}{kind}": features for kind, (_, features) in self.attributes.items()}  # type: ignore[misc]
+        arrays = {"pairs": self.pairs, "trained": np.packbits(self.trained), "degrees": self.degrees}
+        np.savez(folder / ARRAYS_FILE, **arrays, **known)  # type: ignore[arg-type]
         counts = {"content_hash": self.content_hash, "node_types": self.node_types, "relations": self.relations}
         (folder / COUNTS_FILE).write_text(json.dumps(counts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
@@ -58,10 +66,12 @@ class GraphSummary:
             kinds, names = ({str(n): int(v) for n, v in counts[part].items()} for part in ("node_types", "relations"))
             with np.load(verified_file(folder, ARRAYS_FILE), allow_pickle=False) as arrays:
                 pairs, packed, degrees = (arrays[name] for name in ("pairs", "trained", "degrees"))
+                described = [name.removeprefix(_IDS) for name in arrays.files if name.startswith(_IDS)]
+                known = {kind: (arrays[f"{_IDS}{kind}"], arrays[f"{_FEATURES}{kind}"]) for kind in described}
             if (pairs.dtype, pairs.ndim, degrees.dtype, degrees.ndim) != (np.uint64, 1, np.int32, 1):
                 raise ValueError("its arrays are of other kinds")
             trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
-            return cls(str(counts["content_hash"]), kinds, names, pairs, trained, degrees)
+            return cls(str(counts["content_hash"]), kinds, names, pairs, trained, degrees, known)
         except (*BROKEN, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(f"{folder} has no readable summary of its graph: {one_line(error)}") from None
 
@@ -101,6 +111,7 @@ def summarise(graph: TypedGraph) -> GraphSummary:
         pairs,
         in_sorted(pairs, sorted_unique(np.concatenate([none, *in_train]))),
         degrees.astype(np.int32),
+        known_features(graph),
     )
 
 

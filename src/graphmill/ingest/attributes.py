@@ -24,7 +24,7 @@ from graphmill.ingest.files import path_text
 from graphmill.ingest.format import Format
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import require_once, text_rows
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_coverage import coverage, nearest
 from graphmill.ingest.json_rows import LIST_MARK
 from graphmill.ingest.names import SEPARATED, as_number, is_row_number
 from graphmill.ingest.rejects import Reject, reject_table
@@ -118,8 +118,7 @@ def with_attributes(
     key = renamed(pc.utf8_trim_whitespace(table[column].combine_chunks()), aliases or Aliases())
     matches = coverage(f"attributes of {kind}", key, f"the {kind} nodes", of_type[kind].combine_chunks())
     if not matches.matched:
-        near = (coverage(f"attributes of {each}", key, f"the {each} nodes", ids) for each, ids in chosen.items())
-        raise InputError(f"{file}: {next((each for each in near if each.repair), matches).sentence}")
+        raise InputError(f"{file}: {nearest('attributes of {}', key, chosen).sentence}")
     rows = np.flatnonzero(np.asarray(pc.equal(types, kind), bool))
     place = pc.fill_null(pc.index_in(key, value_set=of_type[kind].combine_chunks()), -1).to_numpy()
     matched = np.flatnonzero(place >= 0)

@@ -65,10 +65,15 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f\x85\u2028\u2029]")
 T = TypeVar("T")
 
 
+CALLED: dict[str, str] = {}
+"""What messages call a temporary file, by its path."""
+
+
 def path_text(path: str | Path) -> str:
     """The path as it may appear in messages, tables and manifests: on one line, and without user, password, token or
     query of a URL."""
-    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), str(path))
+    text = CALLED.get(str(path), str(path))
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
     if "://" not in text:
         return text
     parts = urlsplit(text)

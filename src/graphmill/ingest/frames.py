@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from graphmill.errors import GraphmillError, InputError, one_line
+from graphmill.ingest.files import CALLED
 from graphmill.parquet import write_parquet
 
 _NAME = "table"
@@ -28,11 +29,14 @@ def as_file(given: Any) -> Iterator[str]:
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         file = Path(folder) / f"{_NAME}.parquet"
         write_parquet(_arrow(given), file)
+        CALLED[str(file)] = _NAME
         try:
             yield str(file)
         except GraphmillError as error:
             error.args = (str(error).replace(str(file), _NAME),)
             raise
+        finally:
+            del CALLED[str(file)]
 
 
 def _arrow(given: Any) -> pa.Table:

@@ -98,5 +98,8 @@ def label_columns(path: str | Path, key: str, column: str) -> tuple[str, str]:
     key = key or next((name for name in _IDS if name in names), names[0] if names else "")
     others = [name for name in names if name not in (key, "")]
     if not column and len(others) != 1:
-        raise InputError(f"{file_name}: which column has the label? It has {listed(others)}; name one as column")
+        raise InputError(
+            f"{file_name}: which column has the label? It has {listed(others)}; name one as column, or "
+            "leave the others out of the table"
+        )
     return key, column or others[0]

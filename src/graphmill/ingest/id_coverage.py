@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,8 @@ class Coverage:
     """How ids of the source ``first`` match those of ``second``.
 
     ``ids``, ``others``: numbers of distinct ids of the two; ``matched``: of those in both. ``samples``: ids of ``first``
-    alone. ``repair``: the change to the ids of ``first`` that would match most, as a sentence; "" if none would.
+    alone. ``repair``: the change to the ids of ``first`` that would match most, as a sentence; "" if none would;
+    ``repaired``: the number of ids in both after it.
     """
 
     first: str
@@ -38,6 +39,7 @@ class Coverage:
     matched: int
     samples: tuple[str, ...] = ()
     repair: str = ""
+    repaired: int = 0
 
     @property
     def share(self) -> float:
@@ -60,16 +62,28 @@ def coverage(first: str, ids: pa.Array, second: str, others: pa.Array) -> Covera
     """Compare the ids (strings) of two sources, called ``first`` and ``second``."""
     ids, others = ids.unique(), others.unique()
     unmet = ids.filter(pc.invert(pc.is_in(ids, others)))
-    matched, repair = len(ids) - len(unmet), ""
+    matched, repair, repaired = len(ids) - len(unmet), "", len(ids) - len(unmet)
     if len(unmet):
         left = others.filter(pc.invert(pc.is_in(others, ids)))
         tried = [part.slice(0, _MOST).to_pylist() for part in (unmet, left)]
-        repair = best_repair(tried[0], set(tried[1]), matched, len(ids))
-    return Coverage(first, second, len(ids), len(others), matched, tuple(unmet.slice(0, _SAMPLES).to_pylist()), repair)
+        repair, more = best_repair(tried[0], set(tried[1]))
+        repaired += more
+        repair += f": {matched:,} → {repaired:,} of {len(ids):,}" if more else ""
+    samples = tuple(unmet.slice(0, _SAMPLES).to_pylist())
+    return Coverage(first, second, len(ids), len(others), matched, samples, repair, repaired)
 
 
-def best_repair(unmet: list[str], known: set[str], matched: int, total: int) -> str:
-    """What to change of ``unmet`` ids so that most are in ``known``; "" if no repair matches more.
+def nearest(first: str, ids: pa.Array, of_types: Mapping[str, pa.Array]) -> Coverage:
+    """:func:`coverage` of the ids of the node type that a repair would match most; of equal ones the first.
+
+    ``first`` may have the type's name in the place of {}.
+    """
+    found = [coverage(first.format(kind), ids, f"the {kind} nodes", others) for kind, others in of_types.items()]
+    return max(found, key=lambda each: each.repaired)
+
+
+def best_repair(unmet: list[str], known: set[str]) -> tuple[str, int]:
+    """What to change of ``unmet`` ids so that most are in ``known``, and how many then are; "" and 0 if no repair helps.
 
     Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both
     sides of a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
@@ -85,7 +99,7 @@ def best_repair(unmet: list[str], known: set[str], matched: int, total: int) -> 
             break
         best, here, others = count, mended, target
         names.append(name)
-    return f"{' and '.join(names)}: {matched:,} → {matched + best:,} of {total:,}" if names else ""
+    return " and ".join(names), best
 
 
 def _repairs(ids: list[str], known: set[str]) -> list[tuple[str, Repair, bool]]:

@@ -345,6 +345,8 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
 
 
 _GUESSES = 3
+SPLIT = "  split: "
+"""How the line begins that says how a graph of the files is split by default."""
 
 
 def _reading(path: str, report: IngestReport) -> str:
@@ -354,7 +356,7 @@ def _reading(path: str, report: IngestReport) -> str:
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
     lines = [f"{on_one_line(path)}: read as {report.format}; {figures}" + (f"; nodes: {kinds}" if kinds else "")]
     if report.defs and report.format != "node_features":
-        lines.append(f"  split: {_split(report)}")
+        lines.append(f"{SPLIT}{_split(report)}")
     guesses = list(report.remarks)
     if len(guesses) > _GUESSES:
         guesses[_GUESSES - 1 :] = ["; ".join(guesses[_GUESSES - 1 :])]

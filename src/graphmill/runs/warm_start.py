@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,9 @@ from torch import Tensor, nn
 from graphmill.arrays import load_safetensors
 from graphmill.errors import InputError
 from graphmill.export.manifests import read_version
+from graphmill.graph.attribute_map import KnownFeatures, attribute_map, known_features
+from graphmill.graph.graph_location import open_graph_of
+from graphmill.graph.summary import GraphSummary
 from graphmill.runs.export import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import System
@@ -41,6 +45,8 @@ class WarmStart:
     rows: dict[str, list[str]]
     nodes: frozenset[str] = frozenset()
     """To embed only, the ids of the nodes of the model's graph."""
+    attributes: KnownFeatures = field(default_factory=dict)
+    """Features from attributes of some of its nodes; in another graph they have other columns."""
     notes: list[str] = field(default_factory=list)
     summary: str = ""
     copied: int = 0
@@ -62,8 +68,9 @@ class WarmStart:
         def initialise(model: nn.Module) -> None:
             self.copied = self.total = 0
             parameters, lacking = model.state_dict(keep_vars=True), dict[str, np.ndarray]()
+            reading = system.reads_attributes() if self.attributes else {}
             for name, (label, each) in keys(model).items():
-                rows = self._copy(label, each, parameters[name])
+                rows = self._copy(label, each, parameters[name], self._columns(label, system, reading.get(name)))
                 size = max(len(each), 1)
                 self.total, self.copied = self.total + size, self.copied + size - len(rows)
                 if len(rows) and isinstance(parameters[name], nn.Parameter):
@@ -102,9 +109,19 @@ class WarmStart:
         keys = [f"{kind} {key}" for kind in ("user", "item") for key in self.rows[kind]]
         return torch.cat([part for part in parts if part is not None]), keys
 
-    def _copy(self, label: str, keys: list[str], parameter: Tensor) -> np.ndarray:
-        """Copy the rows of these keys; returns the numbers of those that it has not, [0] for a whole parameter."""
-        old, rows = self._table(label)
+    def _columns(self, label: str, system: System, reading: tuple[str, int] | None) -> Tensor | None:
+        """The weights of this label for the columns that attributes have in the graph of ``system``; None: as they are."""
+        change = attribute_map(self.attributes, system.graph, reading[0]) if reading else None
+        if reading is None or change is None or label not in self.tensors:
+            return None
+        old, first, last = self.tensors[label], reading[1], reading[1] + change.shape[1]
+        weights = old[:, first:last].float() @ torch.from_numpy(change.T)
+        return torch.cat([old[:, :first], weights.to(old.dtype), old[:, last:]], dim=1)
+
+    def _copy(self, label: str, keys: list[str], parameter: Tensor, weights: Tensor | None = None) -> np.ndarray:
+        """Copy the rows of these keys; returns the numbers of those that it has not, [0] for a whole parameter.
+        ``weights``: in the place of those of this label."""
+        old, rows = (weights, list[str]()) if weights is not None else self._table(label)
         if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
             return np.arange(max(len(keys), 1))
         with torch.no_grad():
@@ -132,7 +149,10 @@ def read_champion(folder: Path) -> WarmStart:
     if missing := [name for name in stored if name not in weights]:
         raise damaged(path, f"it names {missing[0]}, which is no parameter", REMEDIES["graphmill-version"])
     tensors = {label: weights[name] for name, (label, _) in stored.items()}
-    return WarmStart(f"{shortened(about['fingerprint'])}@{about['epoch']}", tensors, dict(stored.values()))
+    known = GraphSummary.load(folder).attributes
+    return WarmStart(
+        f"{shortened(about['fingerprint'])}@{about['epoch']}", tensors, dict(stored.values()), attributes=known
+    )
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -157,4 +177,14 @@ def read_warm_start(reference: str) -> WarmStart:
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
     fingerprint = shortened(named(manifest["fingerprint"], schedules_of(loaded.snapshot.state)))
-    return WarmStart(f"{fingerprint}@{loaded.epoch}", tensors, rows, notes=notes)
+    return WarmStart(
+        f"{fingerprint}@{loaded.epoch}", tensors, rows, attributes=_features_of(run, manifest), notes=notes
+    )
+
+
+def _features_of(run: RunDirectory, manifest: Mapping[str, Any]) -> KnownFeatures:
+    """Those of the graph of a run; none if it is not there any more."""
+    try:
+        return known_features(open_graph_of(run.path, manifest["data"]))
+    except (InputError, KeyError, TypeError):
+        return {}

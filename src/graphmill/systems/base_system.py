@@ -126,6 +126,10 @@ class BaseSystem(Generic[M]):
         """By default, none."""
         return {}
 
+    def reads_attributes(self) -> Mapping[str, tuple[str, int]]:
+        """By default, none."""
+        return {}
+
     def fold_in_rows(self, model: M, missing: Mapping[str, np.ndarray]) -> None:
         """By default a new row is the mean of the table's others: layers then add what the node's edges say."""
         parameters = dict(model.named_parameters())

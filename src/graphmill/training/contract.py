@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from graphmill.evaluation.ranking.ranks import Scorer
+    from graphmill.graph.typed_graph import TypedGraph
     from graphmill.training.processes import Ranks
     from graphmill.training.settings import TrainingSettings
     from graphmill.training.sharding import Shards
@@ -156,6 +157,7 @@ class System(Protocol):
     """One system, as the engine sees it. ``data`` is the result of the system's own loader on the typed graph."""
 
     name: str
+    graph: TypedGraph
     algorithm_version: int
     phases: Sequence[Phase]
     can_checkpoint: bool
@@ -193,6 +195,9 @@ class System(Protocol):
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (a label stable between graphs, its rows' keys or []), for ``init_from`` by node id."""
+
+    def reads_attributes(self) -> Mapping[str, tuple[str, int]]:
+        """Parameter [out, columns] → (node type, place of the first column that reads features from its attributes)."""
 
     def fold_in_rows(self, model: nn.Module, missing: Mapping[str, np.ndarray]) -> None:
         """Give new nodes vectors without a training: fill the ``missing`` rows of tables (parameter → row numbers) from the

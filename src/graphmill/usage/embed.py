@@ -23,6 +23,7 @@ from graphmill.export.writers import ParquetEmbeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of
@@ -214,9 +215,11 @@ def _require_neighbours(
     ]
     if lost:
         displayed = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
+        known = graph.node_table()["id"].cast(pa.string()).combine_chunks()
+        repair = coverage("new nodes", pa.array(lost, pa.string()), "the model", known).repair
         raise InputError(
             f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({displayed}); give such edges, "
-            "or leave them out"
+            "or leave them out" + (f"; if they are nodes of the model, {repair}" if repair else "")
         )
 
 

@@ -16,7 +16,7 @@ from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.aliases import read_aliases, renamed
 from graphmill.ingest.id_columns import label_columns, text_columns
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_coverage import Coverage, coverage, nearest
 from graphmill.ingest.source_files import located
 
 SEPARATOR = "|"
@@ -85,23 +85,32 @@ def _number_text(number: float, kind: str) -> str:
 
 def labelled_type(
     settings: LabelSettings, wanted: Sequence[str], ids: np.ndarray, types: np.ndarray, names: Sequence[str]
-) -> str:
-    """The node type of the labels: that of the settings, else the one that has most of the ``wanted`` ids.
+) -> tuple[str, Coverage]:
+    """The node type of the labels, that of the settings, else the one that has most of the ``wanted`` ids; and how they
+    match its ids.
 
-    ``ids``, ``types`` [N]: all nodes, with numbers of ``names``. Raises :class:`InputError` if two types have as many, or
-    there is no such type.
+    ``ids``, ``types`` [N]: all nodes, with numbers of ``names``. Raises :class:`InputError` if none of the ids match, two
+    types have as many, or there is no such type.
     """
-    if settings.node_type:
-        if settings.node_type not in names:
-            raise InputError(f"there are no nodes of type {settings.node_type!r}; there are of {', '.join(names)}")
-        return settings.node_type
-    listed = np.isin(ids.astype(str), np.array(list(wanted), dtype=str))
-    counts = np.bincount(types[listed], minlength=len(names))
-    best = np.flatnonzero(counts == counts.max())
-    if len(best) > 1 and counts.max():
-        kinds = ", ".join(names[int(number)] for number in best)
-        raise InputError(f"{settings.file}: its ids are those of several node types ({kinds}); name one as node_type")
-    return names[int(best[0])]
+    if settings.node_type and settings.node_type not in names:
+        raise InputError(f"there are no nodes of type {settings.node_type!r}; there are of {', '.join(names)}")
+    chosen = [settings.node_type] if settings.node_type else list(names)
+    texts, given = ids.astype(str), np.array(list(wanted), dtype=str)
+    of_types = {kind: texts[types == names.index(kind)] for kind in chosen}
+    counts = np.array([np.isin(each, given).sum() for each in of_types.values()])
+    best = [kind for kind, count in zip(chosen, counts, strict=True) if count == counts.max()]
+    arrays = {kind: pa.array(each.tolist(), pa.string()) for kind, each in of_types.items()}
+    if not counts.max():
+        near = nearest("the labels", pa.array(given.tolist(), pa.string()), arrays)
+        samples = "" if near.repair else f"; {chosen[0]} ids are such as {str(of_types[chosen[0]][0])!r}"
+        raise InputError(f"{settings.file}: {near.sentence}{samples}")
+    if len(best) > 1:
+        raise InputError(
+            f"{settings.file}: its ids are those of several node types ({', '.join(best)}); name one as node_type"
+        )
+    return best[0], coverage(
+        "the labels", pa.array(given.tolist(), pa.string()), f"the {best[0]} nodes", arrays[best[0]]
+    )
 
 
 def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path()) -> NodeLabels:
@@ -113,14 +122,10 @@ def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path())
     names = [each.name for each in graph.node_types]
     ids = np.array(graph.node_table()["id"].to_pylist(), dtype=str)
     types = np.repeat(np.arange(len(names)), [each.count for each in graph.node_types])
-    of = graph.node_type(labelled_type(settings, list(texts), ids, types, names))
+    kind, matches = labelled_type(settings, list(texts), ids, types, names)
+    of = graph.node_type(kind)
     ids_of_type = ids[of.offset : of.offset + of.count].tolist()
     kept = [place for place, node in enumerate(ids_of_type) if node in texts]
-    matches = coverage(
-        "the labels", pa.array(texts, pa.string()), f"the {of.name} nodes", pa.array(ids_of_type, pa.string())
-    )
-    if not kept:
-        raise InputError(f"{settings.file}: {matches.sentence}; {of.name} ids are such as {ids_of_type[0]!r}")
     labels = labels_of([texts[ids_of_type[place]] for place in kept], settings.kind)
     classes, values = labels.classes, labels.values > 0
     if not classes:  # numbers

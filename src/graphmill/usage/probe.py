@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
@@ -20,7 +19,6 @@ from graphmill.graph.spectral import neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.id_coverage import coverage
 from graphmill.reports.validation import PROBE, of_export
 from graphmill.systems.neighbours.settings import SpectralModel
 from graphmill.usage.exported import Run
@@ -61,13 +59,9 @@ def probe_embeddings(
     """
     column, texts = read_labels(settings, root, graph)
     ids = list(texts)
-    kind = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
+    kind, matches = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
     rows = embeddings.rows_of([kind] * len(ids), ids)
     kept = np.flatnonzero(rows >= 0)
-    of_type = embeddings.ids[embeddings.types == embeddings.type_names.index(kind)]
-    matches = coverage("the labels", pa.array(ids, pa.string()), f"the {kind} nodes", pa.array(of_type, pa.string()))
-    if not len(kept):
-        raise InputError(f"{settings.file}: {matches.sentence}; {kind} ids are such as {of_type[0]!r}")
     labels = labels_of([texts[ids[place]] for place in kept], settings.kind)
     spaces, notes = {VECTORS: embeddings.vectors[rows[kept]]}, list[str]()
     if len(kept) < len(ids):

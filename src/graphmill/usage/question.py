@@ -116,7 +116,7 @@ class QuestionRanking:
 
     def _judged(self, judgements: Judgements, scorer: Scorer, poll: Callable[[], None]) -> list[Any]:
         every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
-        return [(each, judged) for each in every if len((judged := judgements.of(each.relation.index)).all)]
+        return [(each, judgements.written[n]) for n, each in enumerate(every) if n in judgements.written]
 
 
 def ranking_of_question(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:

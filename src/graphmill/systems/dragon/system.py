@@ -30,6 +30,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
 
     algorithm_version = 1
     graph_norm = "symmetric"
+    first_layer = "hidden"
     item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings

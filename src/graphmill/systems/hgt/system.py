@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.graph.attributes import SET
 from graphmill.graph.later_nodes import LaterNodes, neighbourhoods_of
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.spectral_vectors import SpectralVectors
@@ -160,6 +161,17 @@ class HgtSystem(BaseSystem[HgtModule]):
             keys = [f"{kind} {node}" for kind, node in zip(kinds, ids.to_pylist(), strict=True)]
             out |= {"left": ("basis", keys), "values": ("singular values", [])}
         return out
+
+    def reads_attributes(self) -> dict[str, tuple[str, int]]:
+        """The projection of each type's features, in which sets stand side by side."""
+        reading = {}
+        for number, kind in enumerate(self.graph.node_types):
+            sets = list(self.graph.feature_sets(kind.name))
+            if SET in sets:
+                before = [self.graph.features(kind.name, name) for name in sets[: sets.index(SET)]]
+                first = sum(rows.shape[1] for rows in before if rows is not None)
+                reading[f"encoder.features.{number}.weight"] = kind.name, first
+        return reading
 
     # ---------------------------------------------------------------- a step
 

@@ -26,6 +26,7 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
 
     algorithm_version = 1
     graph_norm = "mean"
+    first_layer = "projection"
     item_tables = ("identity",)
     settings: MmgcnSettings
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
+from graphmill.graph.attributes import SET
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import wide
@@ -50,10 +51,17 @@ class MultimodalSystem(RecommenderSystem[M]):
 
     graph_norm: ClassVar[Literal["symmetric", "mean"]]
     """Weights of the user-item graph: see :func:`user_item_graph`."""
+    first_layer: ClassVar[str]
+    """The layer of a tower that reads its features."""
     item_tables: ClassVar[tuple[str, ...]] = ()
     """Tables whose last rows are of the items."""
     embeds_from_features = True
     """A new item's vector needs no interaction."""
+
+    def reads_attributes(self) -> dict[str, tuple[str, int]]:
+        """The first layer of the tower of attributes."""
+        kind, names = interaction_relation(self.graph).target, [each.name for each in self.modalities]
+        return {f"towers.{names.index(SET)}.{self.first_layer}.weight": (kind, 0)} if SET in names else {}
 
     def embed_later(self, model: M, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.usage.embed.EmbedsLater.embed_later` of items: the network's output for their features, over
