@@ -31,6 +31,7 @@ PATHS: dict[str, tuple[str, dict[str, str | bytes], str]] = {
         "interactions_csv", {"x.inter": "user_id:token\titem_id:token\ttimestamp:float\n1\t2\t3\n"}, "x.inter",
     ),
     "MovieLens' ratings.csv": ("interactions_csv", {"r.csv": "userId,movieId,rating,timestamp\n1,2,3.5,4\n"}, "r.csv"),
+    "ratings of films": ("interactions_csv", {"r.csv": "user,film,rating\nanna,alien,3.5\n"}, "r.csv"),
     "MovieLens' u.data": ("sequence", {"u.data": "196\t242\t3\t881250949\n186\t302\t3\t891717742\n"}, "u.data"),
     "MovieLens' ratings.dat": ("sequence", {"ratings.dat": "1::1193::5::978300760\n1::661::3::978302109\n"}, "ratings.dat"),
     "KGAT's folder": ("kgat", dict(LAST_FM), ""),

@@ -20,15 +20,15 @@ KnownFeatures = Mapping[str, tuple[NDArray[np.str_], NDArray[np.float32]]]
 
 def known_features(graph: TypedGraph) -> KnownFeatures:
     """Those of at most :data:`MOST` nodes of each type with attributes, evenly spread."""
-    found = {}
+    known = {}
     for kind in graph.node_types:
         if SET not in graph.feature_sets(kind.name):
             continue
         rows = np.unique(np.linspace(0, kind.count - 1, min(MOST, kind.count)).astype(np.int64))
         ids = graph.node_table()["id"].slice(kind.offset, kind.count).to_pylist()
         features = np.asarray(graph.features(kind.name, SET))[rows]
-        found[kind.name] = np.array([ids[row] for row in rows], dtype=np.str_), features
-    return found
+        known[kind.name] = np.array([ids[row] for row in rows], dtype=np.str_), features
+    return known
 
 
 def attribute_map(before: KnownFeatures, graph: TypedGraph, kind: str) -> NDArray[np.float32] | None:
