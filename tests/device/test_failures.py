@@ -19,7 +19,7 @@ from graphmill.runs.fallback import require_fallback
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("kind", ["cuda", "mps"])
+@pytest.mark.parametrize("kind", ["cuda", pytest.param("mps", marks=pytest.mark.long)])
 def test_a_failing_device_costs_no_run(kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.device.failures", kind],

@@ -30,7 +30,13 @@ def most_launches(name: str) -> int:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("device", "precision"), [("mps", "fp32"), ("cuda", "fp32"), ("cuda", "bf16"), ("cuda", "fp16")]
+    ("device", "precision"),
+    [
+        ("mps", "fp32"),
+        ("cuda", "fp32"),
+        pytest.param("cuda", "bf16", marks=pytest.mark.long),
+        pytest.param("cuda", "fp16", marks=pytest.mark.long),
+    ],
 )
 def test_every_case_lives_through_without_a_problem(device: str, precision: str, tmp_path: Path) -> None:
     out = tmp_path / "found.json"

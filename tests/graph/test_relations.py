@@ -7,6 +7,7 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.graph.relations import RelationDraft, sort_unique
+from graphmill.ingest.tables import NO_TIME
 from tests.graph.conftest import triples_of
 from tests.graph.tables import both_directions, edges_table, nodes_table, random_tables
 
@@ -115,9 +116,9 @@ def test_node_types_too_large_for_64_bit_pair_numbers_are_refused():
 @pytest.mark.parametrize(
     ("merge", "weight", "confidence", "timestamp"),
     [
-        ("max", [5, 1], [0.5, 0.1], [10, 40]),
-        ("sum", [9, 1], [0.5, 0.1], [10, 40]),
-        ("last", [2, 1], [0.5, 0.1], [30, 40]),
+        ("max", [5, 1], [0.5, 0.1], [20, NO_TIME]),
+        ("sum", [9, 1], [0.5, 0.1], [20, NO_TIME]),
+        ("last", [2, 1], [0.5, 0.1], [30, NO_TIME]),
     ],
 )
 def test_equal_edges_become_one_by_the_rule(
@@ -126,7 +127,7 @@ def test_equal_edges_become_one_by_the_rule(
     columns = {
         "weight": np.array([2, 5, 2, 1], np.float32),
         "confidence": np.array([0.2, np.nan, 0.5, 0.1], np.float32),
-        "timestamp": np.array([10, 20, 30, 40]),
+        "timestamp": np.array([NO_TIME, 20, 30, NO_TIME]),
     }
     ends = np.array([0, 0, 0, 1], np.int32)
     arrays = {"src": ends, "dst": ends, "display": ends * 0, **columns}

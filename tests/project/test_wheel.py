@@ -103,7 +103,7 @@ class Environment:
         return done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module", params=["pip", "uv"])
+@pytest.fixture(scope="module", params=["pip", pytest.param("uv", marks=pytest.mark.long)])
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Environment:
     return Environment(tmp_path_factory.mktemp("env") / request.param, wheel, request.param)
 

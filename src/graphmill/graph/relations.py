@@ -127,7 +127,8 @@ def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key,
 def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     """Sort by (dst, src, split, display). Of equal edges one is kept, and the others are counted as duplicates.
 
-    ``merge``: "last" keeps the last; "max" and "sum" keep the first, with that of the weights and the largest confidence.
+    ``merge``: "last" keeps the last; "max" and "sum" keep the first, with that of the weights, the largest confidence and
+    the earliest time.
 
     Raises :class:`InputError` if the two node types are so large that a pair of nodes does not fit a 64-bit number.
     """
@@ -154,6 +155,8 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
         return distinct
     rules = {"weight": np.add if merge == "sum" else np.maximum, "confidence": np.fmax}
     merged = {n: rules[n].reduceat(v[order], starts) for n, v in draft.arrays.items() if n in rules}
+    if "timestamp" in draft.arrays:  # NO_TIME − 1 wraps to the largest number, so that any time is earlier
+        merged["timestamp"] = np.minimum.reduceat(draft.arrays["timestamp"][order] - 1, starts) + 1
     return replace(distinct, arrays=distinct.arrays | merged)
 
 

@@ -88,8 +88,8 @@ class GraphSettings(Settings):
     )
     merge: Literal["max", "sum", "last"] = setting(
         "max",
-        "Of rows that are the same edge: the largest weight, the sum of weights (both with the largest confidence), or "
-        "the last row; the evidence of all is joined",
+        "Of rows that are the same edge: the largest weight, the sum of weights (both with the largest confidence and the "
+        "earliest time), or the last row; the evidence of all is joined",
     )
     split: SplitSettings = setting(SplitSettings(), "Held-out node pairs")
 
