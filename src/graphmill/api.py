@@ -235,8 +235,8 @@ def choose(
     sections |= {} if seed is None else {"training": {"seed": seed}}
     tell = print if progress else lambda line: None
     only = systems if isinstance(systems, str) else list(systems)
-    asked = parse(AutoSettings, {"budget": budget, "systems": only, **sections}, "choose")
-    work = partial(choose_system, str(getattr(graph, "path", graph)), asked.budget, systems=asked.systems)
+    chosen = parse(AutoSettings, {"budget": budget, "systems": only, **sections}, "choose")
+    work = partial(choose_system, str(getattr(graph, "path", graph)), chosen.budget, systems=chosen.systems)
     with StopRequest() as stop:
         run = partial(work, root=str(output), overrides=sections, tell=tell, stop=stop)
         return with_cpu_fallback(run, warnings.warn)

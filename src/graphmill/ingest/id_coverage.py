@@ -78,8 +78,8 @@ def nearest(first: str, ids: pa.Array, of_types: Mapping[str, pa.Array]) -> Cove
 
     ``first`` may have the type's name in the place of {}.
     """
-    found = [coverage(first.format(kind), ids, f"the {kind} nodes", others) for kind, others in of_types.items()]
-    return max(found, key=lambda each: each.repaired)
+    compared = [coverage(first.format(kind), ids, f"the {kind} nodes", others) for kind, others in of_types.items()]
+    return max(compared, key=lambda each: each.repaired)
 
 
 def best_repair(unmet: list[str], known: set[str]) -> tuple[str, int]:
