@@ -1,7 +1,6 @@
 """A worker on another machine, whose cluster is asked for its state, at most once a second."""
 
 import time
-from abc import ABC, abstractmethod
 
 ASK_EVERY_SECONDS = 1.0
 LOST_SECONDS = 60.0
@@ -10,21 +9,21 @@ LOST = -9
 """Exit code of a worker that was lost with its node, or whose cluster no longer answers: as if it had been killed."""
 
 
-class RemoteWorker(ABC):
-    """The common part of such workers, on Ray and on Kubernetes."""
+class RemoteWorker:
+    """The common part of such workers. A subclass has ``_state`` and ``_end``."""
 
     def __init__(self) -> None:
         self._code: int | None = None
         self._asked_at, self._answered_at = 0.0, time.monotonic()
         self._silent = False
 
-    @abstractmethod
     def _state(self) -> int | None:
         """Ask the cluster for the exit code; None while the worker runs. It may raise any error of a client."""
+        raise NotImplementedError  # abstract: Ray and Kubernetes each have theirs
 
-    @abstractmethod
     def _end(self, grace_seconds: float) -> None:
         """Ask the cluster to end the worker, which has ``grace_seconds`` to save. It raises nothing."""
+        raise NotImplementedError  # abstract, as above
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs or waits to start."""
@@ -38,7 +37,7 @@ class RemoteWorker(ABC):
                     self._code, self._silent = LOST, True
         return self._code
 
-    def note_descendants(self) -> None:  # noqa: B027 (nothing to do is right for all of them)
+    def note_descendants(self) -> None:
         """Do nothing: the cluster manages its processes."""
 
     def stop(self, grace_seconds: float) -> None:
