@@ -8,12 +8,15 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -139,20 +142,42 @@ class Cluster:
         return Handler
 
 
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(address, timeout=30):
+        return True
+    return False
+
+
 @pytest.fixture(scope="module")
 def ray_cluster() -> Iterator[str]:
     """A local Ray of two CPUs, by its command."""
     pytest.importorskip("ray")
-    program = [sys.executable, "-m", "ray.scripts.scripts"]
     environment = {**os.environ, "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240", "RAY_DISABLE_IMPORT_WARNING": "1"}
     environment |= {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = ["start", "--head", "--num-cpus=2", "--port=0", "--dashboard-port=8267", "--disable-usage-stats"]
-    done = subprocess.run(
-        [*program, *command], env=environment, capture_output=True, text=True, timeout=400, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    yield "http://127.0.0.1:8267"
-    subprocess.run([*program, "stop", "--force"], env=environment, capture_output=True, timeout=120, check=False)
+    port, agent_port, client_port = (_free_port() for _ in range(3))
+    # Each test process has a cluster of its own. `ray stop` would end those of the others too.
+    with tempfile.TemporaryDirectory(prefix="ray") as folder:  # a short path, since sockets lie in it
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"]
+        command += ["--port=0", f"--dashboard-port={port}", f"--dashboard-agent-listen-port={agent_port}"]
+        command += [f"--temp-dir={folder}", f"--ray-client-server-port={client_port}", "--disable-usage-stats"]
+        with open(Path(folder) / "output", "w+") as output:
+            head = subprocess.Popen(command, env=environment, stdout=output, stderr=subprocess.STDOUT)
+            try:
+                deadline = time.monotonic() + 400
+                while not _answers(f"http://127.0.0.1:{port}/api/jobs/"):
+                    assert head.poll() is None, Path(folder, "output").read_text()
+                    assert time.monotonic() < deadline, Path(folder, "output").read_text()
+                    time.sleep(0.2)
+                yield f"http://127.0.0.1:{port}"
+            finally:
+                head.terminate()
+                head.wait(120)
 
 
 @pytest.fixture(
@@ -497,14 +522,18 @@ def test_two_processes_of_a_ray_job_train_together_and_go_on_when_one_is_killed(
     """The loss of one ends both, and both go on."""
     together = Together(tmp_path, ray_cluster, 1)
 
+    ended = threading.Event()
+
     def kill() -> None:
         while not list(tmp_path.glob("runs/*/checkpoints/*.safetensors")):
-            time.sleep(0.05)
+            if ended.wait(0.05):
+                return
         max(together.ranks(), key=lambda process: process.create_time()).kill()
 
     killer = threading.Thread(target=kill)
     killer.start()
     result = together(60)
+    ended.set()
     killer.join()
     assert result.success, failure_of(result)
     assert together.reports[-1].started["resumed_from_epoch"] > 0
