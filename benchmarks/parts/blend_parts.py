@@ -61,6 +61,9 @@ def main() -> None:
     parser.add_argument("--splits", type=int, nargs="+", default=[0])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--queries", type=int, default=100, help="validation links of a relation, at most")
+    parser.add_argument(
+        "--parts", nargs="+", default=[], help="a blend of these parts alone; without it, the default ones"
+    )
     parser.add_argument("--work", default="", help="keep graphs and runs here, as the benchmark of links does")
     parser.add_argument("--json", action="store_true", help="write the results file")
     options = parser.parse_args()
@@ -70,7 +73,9 @@ def main() -> None:
             graph = graph_of(name, split, folder)
             result: dict[str, list[float]] = {}
             for seed in options.seeds:
-                restored, _ = trained(graph, folder / f"{name}-{split}-runs" / "blend", seed, system="blend")
+                root = folder / f"{name}-{split}-runs" / "-".join(["blend", *options.parts])
+                changes = {"model": {"parts": options.parts}} if options.parts else None
+                restored, _ = trained(graph, root, seed, changes, system="blend")
                 system: Any = restored.system
                 parts, queries = system.parts_of(restored.model), link_queries(graph, "valid")
                 for left_out in ("", *(part for part in parts if part != POPULARITY)):
@@ -80,6 +85,7 @@ def main() -> None:
                     print(name, split, seed, f"without {left_out or 'none'}: {reached:.4f}", flush=True)
             whole = float(np.mean(result.pop("")))
             workload = f"{name} split {split}" if name == "kg_5k" else name
+            workload += f", {' '.join(options.parts)}" if options.parts else ""
             note = f"{len(options.seeds)} seeds, two-fold on up to {options.queries} validation links a relation"
             rows = [
                 card.row(workload, f"blend beside the blend without {left_out}", "", whole, rival=f"without {left_out}",
