@@ -58,6 +58,17 @@ def test_held_out_items_are_shown_by_window_by_interactions_and_by_attribute(run
     assert "Share of held-out items among the first 5, by part of the queries" in card
 
 
+def test_labels_that_no_held_out_item_has_are_a_note(run: Path, tmp_path: Path) -> None:
+    table, command = tmp_path / "labels.csv", ["rank", str(run), "--labels", str(tmp_path / "labels.csv")]
+    table.write_text("id,mood\n" + "".join(f"i{n},calm\n" for n in range(10)))  # the items of the first days
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "note: no held-out link of test has an end with a mood" in result.stderr
+    table.write_text("id,mood\ni0,calm\ni1,calm\n")
+    with pytest.raises(InputError, match="no class of mood has 5 nodes or more"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
+
+
 def test_a_question_is_refused_for_items(run: Path, tmp_path: Path) -> None:
     (tmp_path / "q.yaml").write_text("relations: [interacts]\n")
     result = CliRunner().invoke(app, ["rank", str(run), "--question", str(tmp_path / "q.yaml")])

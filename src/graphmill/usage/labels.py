@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.evaluation.probe import LabelSettings, labels_of
+from graphmill.evaluation.probe import LEAST, LabelSettings, labels_of
 from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.typed_graph import TypedGraph
@@ -116,7 +116,7 @@ def labelled_type(
 def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path()) -> NodeLabels:
     """The classes of a graph's nodes; quarters of a number's values.
 
-    Raises :class:`InputError` if the labels cannot be used, or if none is of a node of the graph.
+    Raises :class:`InputError` if the labels cannot be used, if none is of a node of the graph, or if all classes are small.
     """
     column, texts = read_labels(settings, root, graph)
     names = [each.name for each in graph.node_types]
@@ -128,6 +128,8 @@ def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path())
     kept = [place for place, node in enumerate(ids_of_type) if node in texts]
     labels = labels_of([texts[ids_of_type[place]] for place in kept], settings.kind)
     classes, values = labels.classes, labels.values > 0
+    if not classes and labels.kind != "number":
+        raise InputError(f"{settings.file}: no class of {column} has {LEAST} nodes or more")
     if not classes:  # numbers
         bounds = np.quantile(labels.values[:, 0], QUARTERS)
         number = np.searchsorted(bounds, labels.values[:, 0], side="right")

@@ -89,9 +89,9 @@ def rank_any(
     It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted`` and ``truth`` as in
-    ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
-    ``question.json``. ``coverage``: how the ids of the lists and labels match the graph's. ``stop`` ends a training of a
-    baseline.
+    ``ranking.json``. ``labels`` has ``notes`` where no query has a label. A question or judgements in ``settings``
+    (paths from ``root``) are ranked alone, into ``question.json``. ``coverage``: how the ids of the lists and labels match
+    the graph's. ``stop`` ends a training of a baseline.
 
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
@@ -105,7 +105,11 @@ def rank_any(
         labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
         result = _rank_items(restored, split, labels, outlets, poll)
     else:
-        result = _rank_links(restored, split, ranking_of_question(restored.graph, wanted, split, root), how)
+        question = ranking_of_question(restored.graph, wanted, split, root)
+        result, labels = _rank_links(restored, split, question, how), question.labels
+    if labels and not labels.parts_in(result["parts"]):
+        note = f"no held-out link of {split} has an end with a {labels.title}, so that no figures are shown by it"
+        result["labels"] = {"notes": [f"{note}; a graph does not keep a category that held-out nodes alone have"]}
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     return result

@@ -32,6 +32,15 @@ class NodeLabels:
     member: NDArray[np.bool_]
     coverage: Mapping[str, Any] = field(default_factory=dict)
 
+    def title_of(self, end: str) -> str:
+        """How the parts by the labels of one ``end`` are called."""
+        return f"{self.title} of the {end}"
+
+    def parts_in(self, rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        """The rows of :func:`parts` or :func:`item_parts` by these labels."""
+        names = [self.title_of(end) for end in ("head", "target", "user", "item")]
+        return [row for row in rows if row["by"] in names]
+
 
 def parts(
     queries: LinkQueries,
@@ -66,7 +75,7 @@ def parts(
         for place, end in enumerate(("head", "target")):
             member = labels.member[np.concatenate([pair[place] for pair in nodes])]
             named = zip(labels.classes, member.T, strict=True)
-            add(f"{labels.title} of the {end}", named, MOST_PARTS)
+            add(labels.title_of(end), named, MOST_PARTS)
     if windows:
         add(TIME, _numbered(windows.names(), windows.of_queries(queries)))
     return table.rows
@@ -87,9 +96,10 @@ def item_parts(
     table = _Parts(f"hits@{k}", {who: hit.astype(np.float64) for who, hit in hits.items()})
     for end, nodes, count in zip(("user", "item"), pairs, links, strict=True):
         table.add(f"training interactions of the {end}", _bins(count[nodes]))
-    for end, nodes, first in zip(("user", "item"), pairs, ends, strict=True) if labels else ():
-        member = labels.member[nodes + first].T  # type: ignore[union-attr]
-        table.add(f"{labels.title} of the {end}", zip(labels.classes, member, strict=True), MOST_PARTS)  # type: ignore[union-attr]
+    if labels:
+        for end, nodes, first in zip(("user", "item"), pairs, ends, strict=True):
+            member = labels.member[nodes + first].T
+            table.add(labels.title_of(end), zip(labels.classes, member, strict=True), MOST_PARTS)
     if windows:
         table.add(TIME, _numbered(*windows))
     return table.rows
