@@ -122,7 +122,7 @@ def test_tables_in_memory_are_read_as_files_are(tmp_path: Path, kind: str) -> No
 
 
 def test_an_object_that_is_no_table_is_a_mistake() -> None:
-    with pytest.raises(InputError, match="object is neither a path nor a table"):
+    with pytest.raises(InputError, match="object is no path and no readable table"):
         read_interactions(object())
 
 

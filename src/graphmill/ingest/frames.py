@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from graphmill.errors import GraphmillError, InputError, one_line
+from graphmill.errors import InputError, one_line
 from graphmill.ingest.files import CALLED
 from graphmill.parquet import write_parquet
 
@@ -32,9 +32,6 @@ def as_file(given: Any) -> Iterator[str]:
         CALLED[str(file)] = _NAME
         try:
             yield str(file)
-        except GraphmillError as error:
-            error.args = (str(error).replace(str(file), _NAME),)
-            raise
         finally:
             del CALLED[str(file)]
 
@@ -50,5 +47,5 @@ def _arrow(given: Any) -> pa.Table:
         return pa.table(given)
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"a {type(given).__name__} is neither a path nor a table of pandas, polars or Arrow ({one_line(error)})"
+            f"a {type(given).__name__} is no path and no readable table of pandas, polars or Arrow ({one_line(error)})"
         ) from None
