@@ -161,12 +161,6 @@ def matrix_of(arrays: Mapping[str, np.ndarray]) -> sp.csr_matrix:
     return sp.csr_matrix((arrays["weights"], arrays["items"], indptr), (len(indptr) - 1,) * 2)
 
 
-def scores_of(rows: Any, weights: Any) -> Tensor:
-    """``rows`` [B, n] sparse times ``weights`` [n, m], dense or sparse: fp32 [B, m]."""
-    scores = rows @ weights
-    return torch.from_numpy(np.asarray(scores if isinstance(scores, np.ndarray) else scores.toarray(), np.float32))
-
-
 def with_popularity(scores: Tensor, counts: np.ndarray) -> Tensor:
     """Scores fp32 [B, I] in whose lists items without a score, which have nothing in common with a user, come by their
     ``counts`` [I] of interactions."""

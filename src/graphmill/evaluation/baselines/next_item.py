@@ -18,7 +18,13 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from graphmill.evaluation.baselines.recommendation import ItemBaseline, best_setting, nearest_items, tensor_of
+from graphmill.evaluation.baselines.recommendation import (
+    ItemBaseline,
+    best_setting,
+    nearest_items,
+    scores_of,
+    tensor_of,
+)
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.sampling.sequences import ranges
@@ -165,7 +171,7 @@ def recent_scores(weights: Any, split: NextItemSplit, items: Int64, history: int
     def score(rows: Int64) -> torch.Tensor:
         row, item = split.history(items, history, rows)
         recent = sp.csr_matrix((np.ones(len(row), np.float32), (row, item)), (len(rows), weights.shape[0]))
-        return tensor_of(recent @ weights)
+        return scores_of(recent, weights)
 
     return score
 

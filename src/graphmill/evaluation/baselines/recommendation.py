@@ -137,10 +137,23 @@ def weighted_scores(rows: sp.csr_matrix, chosen: Int64, weights: Any) -> torch.T
     """fp32 [B, I]: ``rows`` [B, I] of items met, times the ``weights`` [n, n] between the ``chosen`` items (dense or
     sparse); 0 for other items."""
     if len(chosen) == rows.shape[1]:
-        return tensor_of(rows @ weights)
-    out = np.zeros(rows.shape, np.float32)
-    out[:, chosen] = _dense(rows[:, chosen] @ weights)
-    return tensor_of(out)
+        return scores_of(rows, weights)
+    scores = scores_of(rows[:, chosen], weights)
+    out = scores.new_zeros(rows.shape)
+    out[:, chosen] = scores
+    return out
+
+
+def scores_of(rows: sp.csr_matrix, weights: NDArray[np.float32] | sp.csr_matrix) -> torch.Tensor:
+    """fp32 [B, m]: ``rows`` [B, n] times ``weights`` [n, m], dense or sparse. Sums have the order of a row's entries."""
+    import torch
+
+    from graphmill.kernels.propagation import CsrMatrix, product
+
+    if sp.issparse(weights):
+        return torch.from_numpy((rows @ weights).toarray())
+    index = [torch.from_numpy(each.astype(np.int64)) for each in (rows.indptr, rows.indices)]
+    return product(CsrMatrix(index[0], index[1], index[1], torch.from_numpy(rows.data)), torch.from_numpy(weights))
 
 
 def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
@@ -152,7 +165,7 @@ def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
     size, turned = rows.shape[1], rows.T.tocsr()
     matrix = np.empty((size, size), np.float32)
     for first in range(0, size, _BLOCK_ITEMS):
-        matrix[first : first + _BLOCK_ITEMS] = _dense(turned[first : first + _BLOCK_ITEMS] @ rows)
+        matrix[first : first + _BLOCK_ITEMS] = (turned[first : first + _BLOCK_ITEMS] @ rows).toarray()
     matrix[np.diag_indices_from(matrix)] += np.float32(penalty)
     # It is symmetric and positive definite: Cholesky takes half the work of a general inverse. LAPACK works in place on
     # columns, so its lower triangle is the upper one here.
@@ -280,12 +293,8 @@ def nearest_items(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     return sp.csc_matrix((matrix.data[kept], matrix.indices[kept], starts), matrix.shape).tocsr()
 
 
-def _dense(matrix: Any) -> NDArray[np.float32]:
-    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
-
-
 def tensor_of(scores: Any) -> torch.Tensor:
-    """A copy of scores, dense or sparse, in float32."""
+    """A copy of scores in float32."""
     import torch
 
-    return torch.from_numpy(np.array(_dense(scores), dtype=np.float32))
+    return torch.from_numpy(np.array(scores, dtype=np.float32))

@@ -9,8 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from graphmill.evaluation.baselines.recommendation import EASE_TUNING_ITEMS, LAMBDAS, ItemModels, ease_weights
-from graphmill.systems.closed_form import scores_of
+from graphmill.evaluation.baselines.recommendation import (
+    EASE_TUNING_ITEMS,
+    LAMBDAS,
+    ItemModels,
+    ease_weights,
+    scores_of,
+)
 from graphmill.systems.ease.settings import EaseSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm
 from graphmill.systems.recommenders.evaluate import known

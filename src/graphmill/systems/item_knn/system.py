@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from graphmill.evaluation.baselines.recommendation import ItemModels, take_out
+from graphmill.evaluation.baselines.recommendation import ItemModels, scores_of, take_out
 from graphmill.evaluation.ranking.items import rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
 from graphmill.graph.features import comparable
-from graphmill.systems.closed_form import arrays_of, scores_of
+from graphmill.systems.closed_form import arrays_of
 from graphmill.systems.closed_form import matrix_of as weights_of
 from graphmill.systems.item_knn.settings import ALIKE, NEAREST, ItemKnnSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm, matrix_of
