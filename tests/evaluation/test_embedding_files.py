@@ -135,7 +135,7 @@ def test_csv_with_missing_columns_or_keys(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="node_id is missing in row 2"):
         read_embeddings(tmp_path / "f.csv")
     (tmp_path / "g.csv").write_text("node_index,node_id,node_type,embedding\nx,a,t,[1]\n")
-    with pytest.raises(InputError, match="node_index must be whole numbers, it is (large_)?string"):
+    with pytest.raises(InputError, match=r"node_index must be whole numbers, it is (large_)?string"):
         read_embeddings(tmp_path / "g.csv")
 
 

@@ -164,7 +164,8 @@ def audit_pairs(
             Overlap(
                 SPLIT_NAMES[held_out],
                 SPLIT_NAMES[seen],
-                *(sum(numbers) for numbers in zip(*counts.values(), strict=True)),
+                sum(n for n, _ in counts.values()),
+                sum(k for _, k in counts.values()),
                 pairs=np.stack([end[leaked] for end in ends], axis=1).astype(np.int32),
                 relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
             )

@@ -79,7 +79,7 @@ class SystemSettings(Settings):
         return self.acceleration.batch_size or self.base_batch
 
 
-class LinkSettings(SystemSettings):
+class LinkSystemSettings(SystemSettings):
     """Settings of systems whose held-out metrics rank links or triples."""
 
     evaluation: LinkEvaluationSettings = setting(

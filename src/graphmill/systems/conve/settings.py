@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
-from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
+from graphmill.systems.base import PRESET, LinkSystemSettings, SteadyTraining, low_memory_below_2_gib
 from graphmill.training.settings import AccelerationSettings
 
 
@@ -98,7 +98,7 @@ class ConveAcceleration(AccelerationSettings):
     )
 
 
-class ConveSettings(LinkSettings):
+class ConveSettings(LinkSystemSettings):
     """One ConvE run: the shape of ``settings.yaml``."""
 
     base_batch: ClassVar[int] = 256

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, LinkSettings
+from graphmill.systems.base import PRESET, LinkSystemSettings
 from graphmill.training.settings import EPOCHS, TrainingSettings
 
 
@@ -46,7 +46,7 @@ class NbfnetTraining(TrainingSettings):
     )
 
 
-class NbfnetSettings(LinkSettings):
+class NbfnetSettings(LinkSystemSettings):
     """One NBFNet run: the shape of ``settings.yaml``."""
 
     base_batch: ClassVar[int] = 32
