@@ -162,7 +162,7 @@ def train(
     """
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.fallback import with_cpu_fallback
-    from graphmill.runs.messages import progress_outlet
+    from graphmill.runs.messages import Terminal
     from graphmill.runs.train import train as run_training
     from graphmill.settings import Settings
     from graphmill.systems import registry
@@ -184,7 +184,7 @@ def train(
         if value is not None:
             values.setdefault(section, {})[name] = value
     values |= {"system": system, "data": str(getattr(graph, "path", graph))} | ({"preset": preset} if preset else {})
-    outlet = progress_outlet() if progress else None
+    outlet = Terminal() if progress else None
     try:
         with StopRequest() as stop:
             result = run_training(values, "train()", root=str(output), outlets=[outlet] if outlet else [], stop=stop)

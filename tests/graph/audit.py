@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges, later_edges, links_of_held_out
+from graphmill.graph.leakage import LeakageReport, Overlap, audit_pairs, later_edges, links_of_held_out
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.typed_graph import TypedGraph
 
 
 def overlap(report: LeakageReport, held_out: str, seen: str = "train") -> Overlap:
     return next(each for each in report.overlaps if (each.held_out, each.seen) == (held_out, seen))
+
+
+def audit_edges(src, dst, relation, split, names) -> LeakageReport:
+    """Audit edges from their ends, which are numbered here as pairs."""
+    order = np.argsort(relation, kind="stable")
+    ends = np.sort(np.stack([src, dst], axis=1)[order], axis=1)
+    distinct, pair = np.unique(ends, axis=0, return_inverse=True)
+    bounds = np.searchsorted(relation[order], np.arange(len(names) + 1))
+    return audit_pairs(pair.reshape(-1), (distinct[:, 0], distinct[:, 1]), split[order], names, bounds.tolist())
 
 
 def audit_leakage(graph: TypedGraph) -> LeakageReport:

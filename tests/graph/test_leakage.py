@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.graph.leakage import audit_edges
 from graphmill.graph.splits import TEST, TRAIN, VALID
-from tests.graph.audit import audit_leakage, overlap
+from tests.graph.audit import audit_edges, audit_leakage, overlap
 from tests.graph.tables import edges_table, nodes_table, random_tables
 
 NAMES = ["r", "s", "t"]

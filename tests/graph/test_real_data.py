@@ -8,9 +8,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from graphmill.graph.leakage import audit_edges
 from graphmill.graph.splits import SPLIT_NAMES
-from tests.graph.audit import audit_leakage, overlap
+from tests.graph.audit import audit_edges, audit_leakage, overlap
 from tests.graph.tables import CATEGORY, nodes_table
 
 pytestmark = pytest.mark.real_data

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.systems.copies import own_copy
+from graphmill.systems.copies import writable_copy
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])
@@ -12,7 +12,7 @@ def test_copies_begin_with_a_cache_line_wherever_the_numbers_lay(dtype: type) ->
     base = np.arange(24_000).astype(dtype)
     for first in range(4):
         rows = base[first : first + 12_000].reshape(300, 40)[::2]
-        copy = own_copy(rows)
+        copy = writable_copy(rows)
         assert copy.numpy().dtype == dtype
         assert np.array_equal(copy.numpy(), rows)
         assert copy.is_contiguous()
@@ -22,4 +22,4 @@ def test_copies_begin_with_a_cache_line_wherever_the_numbers_lay(dtype: type) ->
 
 
 def test_an_array_without_rows() -> None:
-    assert own_copy(np.zeros((0, 5), np.float32)).shape == torch.Size((0, 5))
+    assert writable_copy(np.zeros((0, 5), np.float32)).shape == torch.Size((0, 5))

@@ -20,27 +20,24 @@ def linux_with_16_gib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "available_memory", lambda: 16 * GIB)
 
 
-@pytest.mark.parametrize(
-    ("expected", "chosen"), [(0, KEEP_HEAP), (GIB, KEEP_HEAP), (8 * GIB, KEEP_HEAP), (9 * GIB, {})]
-)
-def test_the_heap_is_kept_where_there_is_room_for_it(expected: int, chosen: dict[str, str]) -> None:
-    assert allocator_environment(expected, {}) == chosen
+def test_the_heap_is_kept_where_there_is_room_for_it() -> None:
+    assert allocator_environment({}) == KEEP_HEAP
 
 
-def test_a_small_machine_without_an_estimate_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_machine_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(allocator, "available_memory", lambda: 7 * GIB)
-    assert allocator_environment(0, {}) == {}
+    assert allocator_environment({}) == {}
 
 
 @pytest.mark.parametrize("name", ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TOP_PAD_", "THP_MEM_ALLOC_ENABLE"])
 def test_whoever_has_chosen_is_left_alone(name: str) -> None:
-    assert allocator_environment(0, {name: "x"}) == {}
+    assert allocator_environment({name: "x"}) == {}
 
 
 @pytest.mark.parametrize("library", [("", ""), ("musl", "1.2")])
 def test_other_systems_need_nothing(monkeypatch: pytest.MonkeyPatch, library: tuple[str, str]) -> None:
     monkeypatch.setattr("platform.libc_ver", lambda: library)
-    assert allocator_environment(0, {}) == {}
+    assert allocator_environment({}) == {}
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's variables")

@@ -62,7 +62,6 @@ def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyP
 )
 def test_an_absent_device_is_refused(kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
-    assert choose_device(kind, or_cpu=True).device == torch.device("cpu"), "for estimates"
     with pytest.raises(ResourceError, match=f"device '{kind}' was asked for, but there is") as refused:
         choose_device(kind)
     assert why in str(refused.value)

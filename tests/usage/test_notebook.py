@@ -13,7 +13,7 @@ import pytest
 import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.predictions import top_tails
-from graphmill.runs.messages import Notebook, Terminal, progress_outlet
+from graphmill.runs.messages import Terminal
 from tests.usage.test_api import write_kg
 
 TINY: dict[str, Any] = {
@@ -194,12 +194,11 @@ def test_the_ranking_stands_beside_baselines(recommender: graphmill.Run) -> None
 
 
 def test_a_notebook_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert isinstance(progress_outlet(), Terminal)
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setitem(sys.modules, "IPython", type("IPython", (), {"get_ipython": staticmethod(lambda: shell)}))
-    outlet = progress_outlet()
-    assert isinstance(outlet, Notebook)
-    outlet.send({"kind": "started", "reused": False, "epochs": 4, "resumed_from_epoch": 1, "system": "hgt"})
+    outlet = Terminal()
+    where = {"run_dir": "runs/a", "device": "cpu", "device_reason": "auto"}
+    outlet.send({"kind": "started", "reused": False, "epochs": 4, "resumed_from_epoch": 1, "system": "hgt", **where})
     outlet.send({"kind": "progress", "epoch": 3, "epochs": 4, "losses": {"link": 0.5}})
     outlet.send({"kind": "note", "text": "nothing"})
     outlet.close()

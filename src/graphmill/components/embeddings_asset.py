@@ -16,10 +16,10 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
 from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration.automation import known_snapshots
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
 from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
-from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.parquet import ParquetTable
 from graphmill.reports.validation import types_without_vectors
 

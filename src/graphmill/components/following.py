@@ -87,10 +87,7 @@ def _changed(graph: TypedGraph, known: np.ndarray, before: GraphSummary, now: Gr
     """Node pairs that are new between ``known`` nodes (bool [nodes]), and those that are gone, per pair of ``before``."""
     hashes, came = NodeHashes(graph), [np.zeros(0, np.uint64)]
     for relation in graph.relations:
-        edges, ends = graph.edges(relation), (graph.node_type(relation.source), graph.node_type(relation.target))
-        src, dst = (
-            np.asarray(n).astype(np.int64) + e.offset for n, e in zip((edges.src, edges.dst), ends, strict=True)
-        )
+        src, dst = graph.ends(relation)
         both = known[src] & known[dst]
         pairs = hashes.pairs(src[both], dst[both])
         came.append(pairs[~in_sorted(pairs, before.pairs)])

@@ -8,8 +8,8 @@ from graphmill.components.plan import DatasetPlan
 from graphmill.errors import InputError
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.ingest.snapshots import checked_snapshot
+from graphmill.orchestration.automation import known_snapshots
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.orchestration.snapshots import known_snapshots
 from graphmill.promotion.versions import Versions
 
 PARTITION = "dagster/partition"

@@ -1,76 +1,49 @@
 """Reads CSV in which the vector of each row is a JSON list in one quoted field."""
 
-import csv
-import gzip
 import json
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import orjson
+import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError, listed
 
 REQUIRED = ("node_id", "node_type", "embedding")
+_TEXTS = dict.fromkeys((*REQUIRED, "node_name"), str)
 
 
 def read_csv(path: Path) -> pa.Table:
-    """The rows as a table, with ``embedding`` as a fixed-size list of float32. NaN, null and Infinity are valid.
+    """The rows as a table, with ``embedding`` as lists of float32. NaN, null and Infinity are valid; blanks are null.
 
     Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
     """
-    opened = gzip.open if path.name.lower().endswith(".gz") else open
-    columns: dict[str, list[Any]] = {}
-    row = 0
     try:
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            names = next(reader, [])
-            require_columns(path, names)
-            columns = {name: [] for name in ("node_index", "node_name", *REQUIRED) if name in names}
-            places = [names.index(name) for name in columns]
-            for row, cells in enumerate(reader, start=1):
-                if len(cells) != len(names):
-                    raise InputError(f"{path.name}: row {row} has {len(cells)} cells, the header has {len(names)}")
-                for (name, values), place in zip(columns.items(), places, strict=True):
-                    values.append(_value(f"{path.name}: {name}", cells[place], name, row))
-                if len(columns["embedding"][-1]) != len(columns["embedding"][0]) or not columns["embedding"][0].size:
-                    have, others = len(columns["embedding"][-1]), len(columns["embedding"][0])
-                    raise InputError(
-                        f"{path.name}: the embedding in row {row} has {have} numbers, others have {others}"
-                    )
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error, zlib.error) as error:
+        frame = pd.read_csv(path, dtype=_TEXTS, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path.name} holds no rows") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = str(error).strip().split("\n")[0][:200]
-        raise InputError(f"{path.name} is not a readable CSV file (after row {row}: {reason})") from None
-    if not row:
-        raise InputError(f"{path.name} holds no rows")
-    vectors = np.stack(columns["embedding"])
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
-    return pa.table({**columns, "embedding": lists})
+        raise InputError(f"{path.name} is not a readable CSV file ({reason})") from None
+    require_columns(path, list(frame.columns))
+    texts = frame.pop("embedding")
+    vectors = [
+        None if pd.isna(text) else _vector(f"{path.name}: embedding in row {row}", text)
+        for row, text in enumerate(texts, 1)
+    ]
+    kept = [name for name in ("node_index", "node_id", "node_name", "node_type") if name in frame.columns]
+    table = pa.Table.from_pandas(frame[kept], preserve_index=False)
+    return table.append_column("embedding", pa.array(vectors, pa.list_(pa.float32())))
 
 
 def require_columns(path: Path, names: Sequence[str]) -> None:
     """Raises :class:`InputError` if a required column is not among ``names``."""
     if missing := [name for name in REQUIRED if name not in names]:
         raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
-
-
-def _value(where: str, text: str, name: str, row: int) -> Any:
-    """A cell: a vector (float32), a whole number, or a text that is not blank where it is required."""
-    if name == "embedding":
-        return _vector(f"{where} in row {row}", text)
-    if name == "node_index":
-        try:
-            return int(text)
-        except ValueError:
-            raise InputError(f"{where} in row {row} must be a whole number, it is {text[:60]!r}") from None
-    if name in REQUIRED and not text:
-        raise InputError(f"{where} is blank in row {row}")
-    return text
 
 
 def _vector(where: str, text: str) -> NDArray[np.float32]:

@@ -212,9 +212,8 @@ def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
     """int32 [pairs] each: the two nodes of every undirected pair, in the direction of the first relation that joins them."""
     first, second = np.zeros(graph.num_pairs, np.int32), np.zeros(graph.num_pairs, np.int32)
     for relation in reversed(graph.relations):
-        edges = graph.edges(relation)
-        first[edges.pair] = edges.src + graph.node_type(relation.source).offset
-        second[edges.pair] = edges.dst + graph.node_type(relation.target).offset
+        pair = graph.edges(relation).pair
+        first[pair], second[pair] = graph.ends(relation)
     return first, second
 
 
@@ -241,8 +240,7 @@ def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[t
     for relation in graph.relations:
         edges = graph.edges(relation)
         columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
-        src = np.asarray(edges.src, np.int64) + graph.node_type(relation.source).offset
-        dst = np.asarray(edges.dst, np.int64) + graph.node_type(relation.target).offset
+        src, dst = graph.ends(relation)
         keys = np.minimum(src, dst) * graph.num_nodes + np.maximum(src, dst)
         training = np.flatnonzero(in_sorted(keys, wanted) & (np.asarray(edges.split) == 0))
         for name, values in columns.items():

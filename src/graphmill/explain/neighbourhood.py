@@ -86,9 +86,9 @@ def neighbourhood(
             source = np.asarray(edges.src[result], dtype=np.int64)
             parts[number].append((source, at + before[t], np.asarray(edges.pair[result], dtype=np.int64)))
             reached[edges.source_type].append(source)
-        for t, found_rows in enumerate(reached):
-            if found_rows:
-                rows = np.concatenate(found_rows)
+        for t, rows_of_type in enumerate(reached):
+            if rows_of_type:
+                rows = np.concatenate(rows_of_type)
                 add(t, sorted_unique(rows[place[t][rows] < 0]))
         counts.append([len(rows) for rows in nodes])
     joined = [

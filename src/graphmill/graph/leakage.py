@@ -1,4 +1,4 @@
-"""Audits whether training sees held-out links. It compares node pairs across splits, from the edges alone.
+"""Audits whether training sees held-out links. It compares node pairs across splits.
 
 A held-out edge leaks if any edge of the other split joins its two nodes, in either direction and under any relation:
 the answer can then be looked up instead of predicted. This finds repeated triples, reversed triples, and triples whose
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
+from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import NO_TIME
 
 COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
@@ -118,8 +120,8 @@ def links_of_held_out(
     """For each of :data:`COMPARISONS`, the number of seen edges of ``group_relations`` at nodes that have held-out ones.
 
     It counts only relations between ``group_type`` and another type, because in a relation within the type either end
-    may be the held-out one. ``keys``: (source type, name, target type) of each relation; other arguments as of
-    :func:`audit_edges`.
+    may be the held-out one. ``keys``: (source type, name, target type) of each relation; other arguments, by
+    edge: global numbers of its ends, its relation and its split.
     """
     node = np.full(len(src), -1, np.int64)
     for number, (source, name, target) in enumerate(keys):
@@ -133,37 +135,39 @@ def links_of_held_out(
     return tuple(numbers)
 
 
-def audit_edges(
-    src: npt.NDArray[np.integer],
-    dst: npt.NDArray[np.integer],
-    relation: npt.NDArray[np.integer],
+def audit_pairs(
+    pair: npt.NDArray[np.integer],
+    ends: tuple[npt.NDArray[np.integer], npt.NDArray[np.integer]],
     split: npt.NDArray[np.integer],
-    relation_names: Sequence[str],
+    names: Sequence[str],
+    bounds: Sequence[int],
 ) -> LeakageReport:
-    """Audit edges ``src`` → ``dst`` (E,), global node numbers, with each one's relation number and split (0, 1, 2).
+    """Audit edges by their node pairs ``pair`` (E,), whose ``ends`` are global node numbers (P,) each, and splits (E,).
 
-    Sorts pair numbers and looks them up: O(E log E), no loop over edges.
+    ``bounds``: relation r, of the name ``names[r]``, has the edges ``bounds[r]`` to ``bounds[r + 1]``. Memory holds a few
+    bytes for each pair.
     """
-    num_nodes = 1 + int(max(src.max(initial=0), dst.max(initial=0)))
-    pair = np.minimum(src, dst) * np.int64(num_nodes) + np.maximum(src, dst)
+    within = np.zeros((len(SPLIT_NAMES), len(ends[0])), bool)
+    for part in pieces(len(pair), pair, split):
+        within[split[part], pair[part]] = True
     overlaps = []
     for held_out, seen in COMPARISONS:
-        held = np.flatnonzero(split == held_out)
-        seen_pairs = np.sort(pair[split == seen])
-        leaked = held[in_sorted(pair[held], seen_pairs)]
-        leaked_pairs = sorted_unique(pair[leaked])
-        edges_of = np.bincount(relation[held], minlength=len(relation_names))
-        leaked_of = np.bincount(relation[leaked], minlength=len(relation_names))
+        counts = {name: [0, 0] for name in names}
+        for name, (first, last) in zip(names, pairwise(bounds), strict=True):
+            for part in pieces(last - first, pair, split):
+                place = slice(first + part.start, first + part.stop)
+                held = pair[place][split[place] == held_out]
+                counts[name][0] += len(held)
+                counts[name][1] += int(within[seen][held].sum())
+        leaked = np.flatnonzero(within[held_out] & within[seen])
         overlaps.append(
             Overlap(
                 SPLIT_NAMES[held_out],
                 SPLIT_NAMES[seen],
-                len(held),
-                len(leaked),
-                pairs=np.stack((leaked_pairs // num_nodes, leaked_pairs % num_nodes), axis=1).astype(np.int32),
-                relations=tuple(
-                    (name, int(n), int(k)) for name, n, k in zip(relation_names, edges_of, leaked_of, strict=True) if n
-                ),
+                sum(n for n, _ in counts.values()),
+                sum(k for _, k in counts.values()),
+                pairs=np.stack([end[leaked] for end in ends], axis=1).astype(np.int32),
+                relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
             )
         )
     return LeakageReport(tuple(overlaps))

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.graph.buckets import Buckets, Ranges
-from graphmill.graph.leakage import LeakageReport, Overlap, audit_edges
+from graphmill.graph.leakage import LeakageReport, audit_pairs
 from graphmill.graph.relations import RelationFacts
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.ingest import disk
@@ -50,17 +50,17 @@ class Pairs:
 
     def __init__(self, edges: EndsOfEdges, num_nodes: int) -> None:
         self.edges, self.num_nodes, total = edges, num_nodes, len(edges.src)
-        self._ranges = Ranges(num_nodes)
+        ranges = Ranges(num_nodes)
         for _, _, a, b in edges.pieces():
-            self._ranges.count(np.minimum(a, b))
-        self._ranges.cut(disk.BUCKET)
-        self._by_low = Buckets(self._ranges.sizes, {"src": np.int32, "dst": np.int32, "edge": np.int64})
+            ranges.count(np.minimum(a, b))
+        ranges.cut(disk.BUCKET)
+        by_low = Buckets(ranges.sizes, {"src": np.int32, "dst": np.int32, "edge": np.int64})
         for _, place, a, b in edges.pieces():
             rows = {"src": a, "dst": b, "edge": np.arange(place.start, place.stop)}
-            self._by_low.put(self._ranges.of(np.minimum(a, b)), rows)
+            by_low.put(ranges.of(np.minimum(a, b)), rows)
         self.of_edge, low, high = zeros(total, np.int32), ColumnWriter(np.int32), ColumnWriter(np.int32)
-        for number in range(len(self._ranges)):
-            rows = self._by_low.get(number)
+        for number in range(len(ranges)):
+            rows = by_low.get(number)
             key = np.minimum(rows["src"], rows["dst"]) * np.int64(num_nodes) + np.maximum(rows["src"], rows["dst"])
             distinct = sorted_unique(key)
             self.of_edge[rows["edge"]] = len(low) + np.searchsorted(distinct, key)
@@ -73,15 +73,9 @@ class Pairs:
         return len(self.low)
 
     def audit(self, split: npt.NDArray[np.uint8]) -> LeakageReport:
-        """:func:`graphmill.graph.leakage.audit_edges` for these edges with the splits ``split`` (E,)."""
+        """:func:`graphmill.graph.leakage.audit_pairs` of the edges with the splits ``split`` (E,)."""
         names = [facts.name for facts in self.edges.facts]
-        overlaps_of = []
-        for number in range(len(self._ranges)):
-            rows = self._by_low.get(number)
-            relation = (np.searchsorted(self.edges.bounds, rows["edge"], side="right") - 1).astype(np.int32)
-            overlaps_of.append(audit_edges(rows["src"], rows["dst"], relation, split[rows["edge"]], names).overlaps)
-            disk.let_go(split)
-        return LeakageReport(tuple(_joined(parts, names) for parts in zip(*overlaps_of, strict=True)))
+        return audit_pairs(self.of_edge, (self.low, self.high), split, names, self.edges.bounds.tolist())
 
     def of_relations(self, numbers: Sequence[int], usable: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
         """The distinct usable pairs of some relations: a mask (P,), or their ascending numbers if they are few."""
@@ -95,19 +89,3 @@ class Pairs:
                 mask[self.of_edge[first + part.start : first + part.stop]] = True
         mask &= usable
         return mask
-
-
-def _joined(parts: Sequence[Overlap], names: Sequence[str]) -> Overlap:
-    counts = {name: [0, 0] for name in names}
-    for part in parts:
-        for name, edges, leaked in part.relations:
-            counts[name][0] += edges
-            counts[name][1] += leaked
-    figures = {name: sum(int(getattr(part, name)) for part in parts) for name in ("edges", "leaked")}
-    return Overlap(
-        parts[0].held_out,
-        parts[0].seen,
-        **figures,
-        pairs=np.concatenate([part.pairs for part in parts]),
-        relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
-    )

@@ -21,9 +21,9 @@ def similar(
     """Scores of all targets, float32 [B, targets], by "source", by "target", or by both, as ``side`` says.
 
     "source": the sum of the similarities of the candidate's known sources to the head. "target": the sum of the
-    similarities of the head's known targets to the candidate. ``own`` and ``theirs``: the vectors of sources and
+    similarities of the head's known targets to the candidate. ``sources`` and ``theirs``: the vectors of sources and
     targets; their dot products are the similarities. ``links`` float32 [sources, targets]: 1 for a known link.
-    ``heads``: rows of ``own``.
+    ``heads``: rows of ``sources``.
     """
     scores: dict[Side, np.ndarray] = {}
     turned = {"source": sources.T.tocsr(), "target": theirs.T.tocsr()}

@@ -95,9 +95,7 @@ def summarise(graph: TypedGraph) -> GraphSummary:
     pairs_of: list[UInt64] = []
     in_train: list[UInt64] = []
     for relation in graph.relations:
-        edges = graph.edges(relation)
-        src = np.asarray(edges.src).astype(np.int64) + graph.node_type(relation.source).offset
-        dst = np.asarray(edges.dst).astype(np.int64) + graph.node_type(relation.target).offset
+        edges, (src, dst) = graph.edges(relation), graph.ends(relation)
         degrees += np.bincount(src, minlength=len(degrees)) + np.bincount(dst, minlength=len(degrees))
         keys = hashes.pairs(src, dst)
         pairs_of.append(sorted_unique(keys))

@@ -206,11 +206,14 @@ class TypedGraph:
         """Sources and targets of a relation's training edges, int32 [E] local numbers; ``everywhere``: int64 global ones."""
         edges = self.edges(relation)
         train = np.asarray(edges.split) == TRAIN
-        src, dst = np.asarray(edges.src)[train], np.asarray(edges.dst)[train]
-        if not everywhere:
-            return src, dst
+        src, dst = self.ends(relation) if everywhere else (np.asarray(edges.src), np.asarray(edges.dst))
+        return src[train], dst[train]
+
+    def ends(self, relation: Relation | int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Sources and targets of a relation's edges of all splits, int64 [E] global numbers."""
+        edges = self.edges(relation)
         first, second = (self.node_type(name).offset for name in (edges.relation.source, edges.relation.target))
-        return src + np.int64(first), dst + np.int64(second)
+        return np.asarray(edges.src) + np.int64(first), np.asarray(edges.dst) + np.int64(second)
 
     def node_table(self) -> pa.Table:
         """The nodes in global order: index int64, id, type, name, source; mapped into memory."""

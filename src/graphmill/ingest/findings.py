@@ -24,7 +24,7 @@ class IngestReport:
     """The findings about one path.
 
     ``columns``: name, part (the column's role; empty: skipped) and an example. ``problem``: why the path cannot be
-    used, empty if it can. ``node_types`` and ``relations``: numbers of nodes and edges of each. ``defs``: a
+    used, empty if it can. ``node_types`` and ``relations``: numbers of nodes and edges of each. ``documents``: of a
     ``defs.yaml``, empty if none can be written.
     """
 
@@ -38,12 +38,21 @@ class IngestReport:
     node_types: dict[str, int] = field(default_factory=dict)
     relations: dict[str, int] = field(default_factory=dict)
     rejects: list[dict[str, Any]] = field(default_factory=list)
-    defs: str = ""
+    documents: list[dict[str, Any]] = field(default_factory=list)
     coverage: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        values = asdict(self)
+        del values["documents"]
+        return {**values, "defs": self.defs}
+
+    @property
+    def defs(self) -> str:
+        """The ``defs.yaml``, or ""."""
+        if not self.documents:
+            return ""
+        return str(yaml.safe_dump_all(self.documents, sort_keys=False, allow_unicode=True, width=110))
 
     def text(self) -> str:
         """The report as text."""
@@ -100,8 +109,10 @@ def dataset_name(path: str) -> str:
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
-def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any], edges: int) -> str:
-    """A defs.yaml with a dataset of so many ``edges`` and a model on it. ``predicts``: the section of its predictions.
+def documents_of(
+    name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any], edges: int
+) -> list[dict[str, Any]]:
+    """A dataset of so many ``edges`` and a model on it, for a defs.yaml. ``predicts``: the section of its predictions.
 
     A small table has its first result within two minutes.
     """
@@ -114,11 +125,10 @@ def defs_yaml(name: str, source: Mapping[str, Any], predicts: str, graph: Mappin
         predicts: {},
     }
     model["checks"] = {"severity": "warn"}
-    documents = [
+    return [
         {"type": f"graphmill.components.{kind}", "attributes": attributes}
         for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))
     ]
-    return str(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=110))
 
 
 def _aligned(rows: list[list[str]]) -> str:

@@ -130,7 +130,7 @@ class Format:
     without an interaction). ``read``: function from location and settings to tables (None: features and attributes, which
     are added to the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
     location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
-    ``edges``). ``graph``: default graph settings. ``own_features``: whether it has
+    ``edges``). ``graph``: default graph settings. ``brings_features``: whether it has
     features itself. ``preview``: function from location, settings and role to the first rows.
     ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
     function from a candidate and the columns that are named (role → column) to the settings with which the path is read; it
@@ -146,7 +146,7 @@ class Format:
     files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
     data_roles: tuple[str, ...] = ("",)
     graph: tuple[tuple[str, Any], ...] = ()
-    own_features: Callable[[Any], bool] = field(default=lambda settings: False)
+    brings_features: Callable[[Any], bool] = field(default=lambda settings: False)
     preview: Callable[[str, Any, str], Preview] = field(default=lambda *given: table_preview(*given))
     guess: Callable[[Candidate, Mapping[str, str]], Guess] = field(
         default=lambda candidate, columns: no_columns(columns)

@@ -122,8 +122,8 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
             chosen |= _reactions(file, chosen)
         result = read_interactions(file, chosen, settings, ordered="timestamp" in chosen)
     if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
-        shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
-        result.notes.append(f"columns that play no part were skipped: {shown_names}")
+        listed_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
+        result.notes.append(f"columns that play no part were skipped: {listed_names}")
     return result
 
 

@@ -54,7 +54,7 @@ def guess_columns(
     header, left_out = (tuple(names) for names in without_row_numbers(header, tuple(given.values())))
     plain = {plain_name(name): name for name in reversed(header)}
     remarks = [row_number_note(left_out)] if left_out else []
-    columns_of, why = _found_ends(header, plain, given, probe)
+    columns_of, why = _ends_of(header, plain, given, probe)
     if not columns_of:
         return None, [*remarks, f"no two columns could be told to be the ends of an edge among {listed(header)}"]
     remarks += [why] if why else []
@@ -106,7 +106,7 @@ def _are_numbers(probe: Probe, name: str) -> bool:
     return bool(cells) and all(as_number(cell) is not None for cell in cells)
 
 
-def _found_ends(
+def _ends_of(
     header: tuple[str, ...], plain: dict[str, str], given: Mapping[str, str], probe: Probe | None
 ) -> tuple[dict[str, str], str]:
     """The columns of both ends by part, and why, empty if their names say so; no columns if they cannot be found."""

@@ -198,6 +198,6 @@ FORMAT = Format(
     mmrec_files,
     data_roles=("interactions",),
     graph=ONE_WAY,
-    own_features=lambda settings: settings.features != ["none"],
+    brings_features=lambda settings: settings.features != ["none"],
     preview=lambda location, settings, role: table_preview(location, None, role),
 )

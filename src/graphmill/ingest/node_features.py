@@ -11,7 +11,6 @@ from typing import Any, Literal, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import yaml
 from pydantic import field_validator
 
 from graphmill.errors import InputError
@@ -211,8 +210,8 @@ def _examine(path: str) -> IngestReport:
     refused = len(rows.rejects)
     counts = {"rows": len(rows.key) + refused, "rejected_rows": refused, "width": rows.values.shape[1]}
     bad = [{"file": file, **r._asdict()} for r in sorted(rows.rejects)[:FIRST_REJECTS]]
-    listing = yaml.safe_dump({"sources": [source]}, sort_keys=False, allow_unicode=True)
-    return IngestReport(file, "node_features", listed, remarks, "", counts, list(rows.notes), rejects=bad, defs=listing)
+    notes, documents = list(rows.notes), [{"sources": [source]}]
+    return IngestReport(file, "node_features", listed, remarks, "", counts, notes, rejects=bad, documents=documents)
 
 
 def _recognises(candidate: Candidate) -> int:

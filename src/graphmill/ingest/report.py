@@ -12,7 +12,7 @@ from typing import Any
 
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.ingest.files import path_text
-from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, counted, dataset_name, defs_yaml, listed_columns
+from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, counted, dataset_name, documents_of, listed_columns
 from graphmill.ingest.format import Candidate, Guess
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.guard import guarded
@@ -143,5 +143,5 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
         node_types=counted(result.nodes["type"]),
         relations=counted(result.edges["relation"]),
         rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
-        defs=defs_yaml(dataset_name(path), source, predicts, each.suited(result), result.edges.num_rows),
+        documents=documents_of(dataset_name(path), source, predicts, each.suited(result), result.edges.num_rows),
     )

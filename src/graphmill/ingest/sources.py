@@ -180,7 +180,7 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
         names.append("nodes")
     if gives & {"edges", "knowledge", "interactions and facts"}:
         names.append("edges")
-    if "features" in gives or any(FORMATS[s.format].own_features(s.settings) for s in sources):
+    if "features" in gives or any(FORMATS[s.format].brings_features(s.settings) for s in sources):
         names.append("features")
     return (*names, "attributes") if "attributes" in added else tuple(names)
 

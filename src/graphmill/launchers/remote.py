@@ -14,7 +14,7 @@ class RemoteWorker:
 
     def __init__(self) -> None:
         self._code: int | None = None
-        self._asked_at, self._answered_at = 0.0, time.monotonic()
+        self._polled_at, self._answered_at = 0.0, time.monotonic()
         self._silent = False
 
     def _state(self) -> int | None:
@@ -27,13 +27,13 @@ class RemoteWorker:
 
     def poll(self) -> int | None:
         """The exit code, or None while it runs or waits to start."""
-        if self._code is None and time.monotonic() - self._asked_at >= ASK_EVERY_SECONDS:
-            self._asked_at = time.monotonic()
+        if self._code is None and time.monotonic() - self._polled_at >= ASK_EVERY_SECONDS:
+            self._polled_at = time.monotonic()
             try:
                 self._code = self._state()
-                self._answered_at = self._asked_at
+                self._answered_at = self._polled_at
             except Exception:  # the cluster's service may be unavailable only for a moment
-                if self._asked_at - self._answered_at > LOST_SECONDS:
+                if self._polled_at - self._answered_at > LOST_SECONDS:
                     self._code, self._silent = LOST, True
         return self._code
 

@@ -35,7 +35,7 @@ def retraining_schedule(
     def newest(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         if partitions is None:
             return dg.RunRequest()
-        known = sorted(context.instance.get_dynamic_partitions(str(partitions.name)), key=order)
+        known = known_snapshots(context.instance, partitions)
         return dg.RunRequest(partition_key=known[-1]) if known else dg.SkipReason("there is no snapshot yet")
 
     try:
@@ -53,6 +53,11 @@ def retraining_schedule(
         )
     except dg.DagsterInvalidDefinitionError as error:
         raise SettingsError(f"schedule: {' '.join(str(error).split())}") from None
+
+
+def known_snapshots(instance: dg.DagsterInstance, partitions: dg.DynamicPartitionsDefinition) -> list[str]:
+    """The names of the partitions, the oldest first."""
+    return sorted(instance.get_dynamic_partitions(str(partitions.name)), key=order)
 
 
 def freshness_policy(warn_hours: float, fail_hours: float) -> dg.FreshnessPolicy:

@@ -90,7 +90,7 @@ class WorkerClient(dg.ConfigurableResource[Any]):
     )
 
     def place(self, of_model: LauncherSettings | None) -> LauncherSettings:
-        """The launcher of a training: that of its model (``own``), else that of this resource, else the local one."""
+        """The launcher of a training: that of its model, else that of this resource, else the local one."""
         return of_model or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
 
     def run(

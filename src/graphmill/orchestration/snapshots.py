@@ -6,18 +6,12 @@ from collections.abc import Callable, Mapping
 import dagster as dg
 
 from graphmill.errors import InputError
-from graphmill.ingest.snapshots import order
 from graphmill.orchestration.automation import evaluate
 
 
 def snapshot_partitions(dataset: str) -> dg.DynamicPartitionsDefinition:
     """One partition for each snapshot of the dataset. The sensor adds them; so can a user, in the UI."""
     return dg.DynamicPartitionsDefinition(name=f"{dataset}_snapshots")
-
-
-def known_snapshots(instance: dg.DagsterInstance, partitions: dg.DynamicPartitionsDefinition) -> list[str]:
-    """The names of the partitions, the oldest first."""
-    return sorted(instance.get_dynamic_partitions(str(partitions.name)), key=order)
 
 
 def evaluate_snapshots(

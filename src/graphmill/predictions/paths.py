@@ -10,7 +10,7 @@ For a head with many neighbours, it leaves out paths of length 3 over the larges
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 
 Int64 = NDArray[np.int64]
@@ -82,19 +81,8 @@ class TrainingPaths:
     @classmethod
     def of_graph(cls, graph: TypedGraph) -> TrainingPaths:
         """The training edges of a graph, by global node numbers."""
-        offset = {t.name: t.offset for t in graph.node_types}
-
-        def edges() -> Iterator[tuple[int, Int64, Int64]]:
-            for relation in graph.relations:
-                links = graph.edges(relation.index)
-                train = np.asarray(links.split) == TRAIN
-                ends = (
-                    np.asarray(links.src)[train].astype(np.int64),
-                    np.asarray(links.dst)[train].astype(np.int64),
-                )
-                yield relation.index, ends[0] + offset[relation.source], ends[1] + offset[relation.target]
-
-        return cls(graph.num_nodes, edges())
+        edges = ((each.index, *graph.training_edges(each, everywhere=True)) for each in graph.relations)
+        return cls(graph.num_nodes, edges)
 
     def of(self, node: int) -> NDArray[np.int32]:
         """A node's neighbours, ascending."""

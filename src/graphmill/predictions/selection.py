@@ -60,6 +60,10 @@ class Nodes:
         """The global numbers of the nodes of ``types`` with this id, else name (:class:`NodeNames`)."""
         return self._known.find(text, lambda row: self.type_of(row) in types)
 
+    def did_you_mean(self, text: str) -> str:
+        """A hint at nodes with similar ids or names, or ""."""
+        return self._known.did_you_mean(text)
+
     def _of(self, types: Sequence[str]) -> str:
         """The id of a node of these types."""
         return next((self.ids[t.offset] for t in self.graph.node_types if t.name in types and t.count), self.ids[0])
@@ -81,8 +85,7 @@ class Nodes:
                 f"the relation needs {end} of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
             )
         hint = (
-            self._known.did_you_mean(text)
-            or f"; give its id or name as the graph has it: ids are such as {self._of(types)!r}"
+            self.did_you_mean(text) or f"; give its id or name as the graph has it: ids are such as {self._of(types)!r}"
         )
         raise InputError(f"{self.graph.path} has no node '{text}'{hint}")
 
@@ -113,26 +116,22 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
     Raises :class:`InputError` if one of them does not exist or is ambiguous.
     """
     named = relations_of(graph, [relation])
-    nodes = graph.node_table()
-    known = NodeNames(nodes.column("id").to_pylist(), nodes.column("name").to_pylist())
-
-    def rows_of(kind: str, word: str) -> list[int]:
-        node_type = graph.node_type(kind)
-        return known.find(word, lambda row: node_type.offset <= row < node_type.offset + node_type.count)
-
-    fitting = [(each, h, t) for each in named for h in rows_of(each.source, head) for t in rows_of(each.target, tail)]
+    nodes = Nodes(graph)
+    fitting = [
+        (each, h, t) for each in named for h in nodes.rows(head, [each.source]) for t in nodes.rows(tail, [each.target])
+    ]
     if len(fitting) == 1:
         return fitting[0]
     for what, word, kinds in (("head", head, [r.source for r in named]), ("tail", tail, [r.target for r in named])):
-        rows = sorted({row for kind in kinds for row in rows_of(kind, word)})
+        rows = nodes.rows(word, kinds)
         joins = " or ".join(dict.fromkeys(kinds))
         if not rows:
             raise InputError(
                 f"there is no {joins} '{word}' in {graph.path}, which '{relation}' has as its {what}"
-                + known.did_you_mean(word)
+                + nodes.did_you_mean(word)
             )
         if len(rows) > 1 and fitting:
-            listed = ", ".join(known.ids[row] for row in rows[:5])
+            listed = ", ".join(nodes.ids[row] for row in rows[:5])
             raise InputError(f"{len(rows)} nodes are called '{word}' ({listed}); use an id of a {joins}")
     keys = ", ".join("|".join(each.key) for each in named)
     raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")

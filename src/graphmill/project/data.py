@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -37,11 +38,13 @@ Ask = Callable[[str, Sequence[str]], str]
 
 @dataclass
 class Dataset:
-    """A dataset to write: its name, its ``defs.yaml``, and the findings as lines for people."""
+    """A dataset to write: its name, its ``defs.yaml``, the findings as lines for people, and the attributes of its first
+    document."""
 
     name: str
     defs: str
     notes: list[str] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
 
 
 def recognised(
@@ -208,7 +211,7 @@ def dataset_of(
         )
     (main_path, report), features = main[0], [each for each in reports if each[1].format == "node_features"]
     kinds = [_node_type(path, report, ask) for path, _ in features]
-    dataset, *models = yaml.safe_load_all(report.defs)
+    dataset, *models = deepcopy(report.documents)
     attributes = dataset["attributes"]
     attributes["name"] = name or attributes["name"]
     notes = [_reading(path, each) for path, each in reports]
@@ -221,7 +224,7 @@ def dataset_of(
     else:
         attributes["sources"][0]["path"] = place(main_path, report.format)
     for number, ((path, each), kind) in enumerate(zip(features, kinds, strict=True)):
-        source = yaml.safe_load(each.defs)["sources"][0]
+        source = each.documents[0]["sources"][0]
         label = "features" if len(features) == 1 else f"features_{number + 1}"
         attributes["sources"].append({**source, "name": label, "path": place(path, each.format), "node_type": kind})
     for model in models:
@@ -232,7 +235,7 @@ def dataset_of(
     text = yaml.dump_all(
         [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
-    return Dataset(attributes["name"], head + text, notes)
+    return Dataset(attributes["name"], head + text, notes, attributes)
 
 
 def _descriptions(paths: Sequence[str]) -> dict[str, str]:
@@ -246,7 +249,7 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
 
 def _source(path: str, report: IngestReport) -> dict[str, Any]:
     """The source that a report proposes for its file."""
-    return {**next(yaml.safe_load_all(report.defs))["attributes"]["sources"][0], "path": path}
+    return {**report.documents[0]["attributes"]["sources"][0], "path": path}
 
 
 def _described(
@@ -325,9 +328,8 @@ def guessed(
     if format and settings and len(paths) == 1:
         return Guess([{"format": format, "path": paths[0], **settings}])
     dataset = dataset_of(paths, lambda path, _: path, format=format, columns=columns, ask=ask, force=force)
-    attributes = next(yaml.safe_load_all(dataset.defs))["attributes"]
-    main, *features = attributes["sources"]
-    return Guess([merge(main, settings or {}), *features], attributes.get("graph", {}), dataset.notes)
+    main, *features = dataset.attributes["sources"]
+    return Guess([merge(main, settings or {}), *features], dataset.attributes.get("graph", {}), dataset.notes)
 
 
 def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
@@ -355,7 +357,7 @@ def _reading(path: str, report: IngestReport) -> str:
     figures = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in counts.items())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
     lines = [f"{on_one_line(path)}: read as {report.format}; {figures}" + (f"; nodes: {kinds}" if kinds else "")]
-    if report.defs and report.format != "node_features":
+    if report.documents and report.format != "node_features":
         lines.append(f"{SPLIT}{_split(report)}")
     guesses = list(report.remarks)
     if len(guesses) > _GUESSES:
@@ -368,7 +370,7 @@ _COUNTED = ("rows", "edges", "interactions", "facts", "rejected_rows", "negated_
 
 def _split(report: IngestReport) -> str:
     """How the graph of a report is split by default, in words."""
-    graph = next(yaml.safe_load_all(report.defs))["attributes"].get("graph", {}).get("split", {})
+    graph = report.documents[0]["attributes"].get("graph", {}).get("split", {})
     if graph.get("method") == "random":
         return "held-out interactions are drawn at random, because there are no times to hold out the newest"
     if "interactions" not in report.counts and "valid" not in report.counts:

@@ -52,9 +52,7 @@ def _edges(version: Version, summary: GraphSummary) -> list[str]:
         return []
     hashes, ids, sample = NodeHashes(graph), graph.node_table()["id"], list[str]()
     for relation in graph.relations:
-        edges = graph.edges(relation)
-        src = np.asarray(edges.src).astype(np.int64) + graph.node_type(relation.source).offset
-        dst = np.asarray(edges.dst).astype(np.int64) + graph.node_type(relation.target).offset
+        src, dst = graph.ends(relation)
         rows = np.flatnonzero(~in_sorted(hashes.pairs(src, dst), summary.pairs))[: SAMPLE - len(sample)]
         sample += [f"{ids[int(src[row])]} {relation.name} {ids[int(dst[row])]}" for row in rows]
     return sample

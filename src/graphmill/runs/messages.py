@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from typing import Any, Protocol, TextIO
 
 from graphmill.runs.standard_streams import Spared
@@ -42,12 +43,12 @@ class Throttle:
 
 
 class Terminal:
-    """A progress bar on a terminal, plain lines elsewhere. Both go to stderr, so that stdout has only results."""
+    """A progress bar on a terminal or in a notebook, plain lines elsewhere. They go to stderr, so that stdout has only
+    results."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream: Any = Spared(stream or sys.stderr)
         self.bar: Any = None
-        self.task: Any = None
 
     def send(self, message: Message) -> None:
         """Show one message."""
@@ -60,9 +61,9 @@ class Terminal:
             self._line(f"note: {message['text']}")
 
     def close(self) -> None:
-        """Remove the bar."""
+        """End the bar."""
         if self.bar is not None:
-            self.bar.stop()
+            self.bar.close()
             self.bar = None
 
     def _started(self, message: Message) -> None:
@@ -70,62 +71,31 @@ class Terminal:
         if message["resumed_from_epoch"] and not message["reused"]:
             doing = f"going on from epoch {message['resumed_from_epoch']} of"
         self._line(f"{doing} {message['run_dir']} on {message['device']} ({message['device_reason']})")
-        if self.stream.isatty() and not message["reused"]:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
+        if not message["reused"] and (self.stream.isatty() or _in_a_notebook()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # without ipywidgets, a notebook has a text bar
+                from tqdm.auto import tqdm
 
-            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-            self.bar = Progress(*columns, console=Console(file=self.stream))
-            self.bar.start()
-            self.task = self.bar.add_task(f"Training {message['system']}", total=message["epochs"], text="")
+            counted = {"total": message["epochs"], "initial": message["resumed_from_epoch"], "unit": "epoch"}
+            self.bar = tqdm(desc=f"Training {message['system']}", file=self.stream, **counted)
 
     def _progress(self, message: Message) -> None:
         text = progress_line(message)
         if self.bar is not None:
-            self.bar.update(self.task, completed=message["epoch"], text=text)
+            self.bar.set_postfix_str(text, refresh=False)
+            self.bar.update(message["epoch"] - self.bar.n)
         else:
             self._line(f"epoch {message['epoch']}/{message['epochs']}  {text}")
 
     def _line(self, text: str) -> None:
         if self.bar is not None:
-            self.bar.console.print(text)
-        else:
-            print(text, file=self.stream, flush=True)
+            self.bar.clear()
+        print(text, file=self.stream, flush=True)
 
 
-class Notebook:
-    """A progress bar in a notebook, with the figures of the last message beside it."""
-
-    def __init__(self) -> None:
-        self.bar: Any = None
-
-    def send(self, message: Message) -> None:
-        """Show one message."""
-        if message["kind"] == "started" and not message["reused"]:
-            import warnings
-
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # without ipywidgets, use a text bar
-                from tqdm.auto import tqdm
-
-            self.bar = tqdm(
-                total=message["epochs"], initial=message["resumed_from_epoch"], desc=message["system"], unit="epoch"
-            )
-        elif message["kind"] == "progress" and self.bar is not None:
-            self.bar.set_postfix_str(progress_line(message), refresh=False)
-            self.bar.update(message["epoch"] - self.bar.n)
-
-    def close(self) -> None:
-        """Leave the bar as it is."""
-        if self.bar is not None:
-            self.bar.close()
-            self.bar = None
-
-
-def progress_outlet() -> Outlet:
-    """Return a notebook's progress bar in a notebook, else the terminal's."""
+def _in_a_notebook() -> bool:
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    return Notebook() if type(shell).__name__ == "ZMQInteractiveShell" else Terminal()
+    return type(shell).__name__ == "ZMQInteractiveShell"
 
 
 def progress_line(message: Message) -> str:

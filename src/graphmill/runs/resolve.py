@@ -69,7 +69,7 @@ def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     preset = str(values.get("preset", "auto"))
     filled: Mapping[str, Any] = values
     if preset != "auto":
-        known = registry.presets(name, values)
+        known = registry.presets(name)
         if preset not in known:
             raise SettingsError(f"{where}: preset {abbreviated(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], filled)
@@ -124,7 +124,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
         # By total memory, not by free memory: the same command must always give the same training.
         memory = device_memory(choice.device).total or memory_limit()
         preset, why = registry.choose_preset(name, choice.device.type, memory, _training_edges(settings.data))
-        if registry.presets(name, values)[preset]:
+        if registry.presets(name)[preset]:
             settings = parse_settings(merge(values, {"preset": preset}), where)
             acceleration = settings.acceleration
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]

@@ -19,22 +19,13 @@ from graphmill.errors import GraphmillError
 from graphmill.serving.answers import json_answer, problem_answer
 from graphmill.serving.catalogue import Catalogue
 from graphmill.serving.endpoints import ENDPOINTS, Endpoint
-from graphmill.serving.guard import Guard
+from graphmill.serving.guard import PAGE, Guard
 from graphmill.serving.openapi import description
 from graphmill.serving.parameters import read_query
 from graphmill.serving.problem import RequestError
 from graphmill.serving.runs import finished_runs, report_page
 
 log = logging.getLogger("graphmill.serving")
-PAGE = {
-    "/": ("index.html", "text/html"),
-    "/explorer.js": ("explorer.js", "text/javascript"),
-    "/map.js": ("map.js", "text/javascript"),
-    "/lists.js": ("lists.js", "text/javascript"),
-    "/around.js": ("around.js", "text/javascript"),
-    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
-    "/explorer.css": ("explorer.css", "text/css"),
-}
 
 
 def application(promoted: Path, token: str = "", local: bool = True) -> Starlette:

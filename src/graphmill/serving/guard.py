@@ -15,8 +15,17 @@ from graphmill.serving.answers import problem_answer
 
 MOST_ADDRESS = 4096
 MOST_AT_ONCE = 200
-PAGE_PATHS = ("/", "/explorer.js", "/map.js", "/lists.js", "/around.js", "/cytoscape.js", "/explorer.css")
-OPEN_PATHS = frozenset({*PAGE_PATHS, "/healthz", "/openapi.json"})
+PAGE = {
+    "/": ("index.html", "text/html"),
+    "/explorer.js": ("explorer.js", "text/javascript"),
+    "/map.js": ("map.js", "text/javascript"),
+    "/lists.js": ("lists.js", "text/javascript"),
+    "/around.js": ("around.js", "text/javascript"),
+    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
+    "/explorer.css": ("explorer.css", "text/css"),
+}
+"""Path → file of the explorer's page and its media type."""
+OPEN_PATHS = frozenset({*PAGE, "/healthz", "/openapi.json"})
 """Addresses that need no token: they contain no data, and a browser cannot send a token for them."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 STYLE_HASH = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -21,6 +21,7 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.parquet import ParquetTable
 from graphmill.predictions.table import schema
 from graphmill.serving.version_run import RunScorer
+from graphmill.systems.link_export import best_targets
 from graphmill.usage.links import TABLE as LINKS
 
 if TYPE_CHECKING:
@@ -152,33 +153,21 @@ class PredictedLinks:
         )
 
     def _scored(self, relation: int, row: int, count: int, *, known: bool, least: float = np.inf) -> list[Link]:
-        scorer = self._scorer
-        assert scorer is not None
-        first, second = scorer.links.offsets[relation]
-        head = np.array([row - first], np.int64)
+        assert self._scorer is not None
         with self._scoring:  # a scorer caches data of the last relation
-            scores = scorer.score_targets(relation, head)[0].numpy().copy()
-        trained = np.zeros(len(scores), bool)
-        trained[scorer.links.known(relation, head)[1]] = True
-        if not known:
-            scores[trained] = -np.inf
-        if 0 <= row - second < len(scores):  # a node's link to itself is not informative
-            scores[row - second] = -np.inf
-        scores[scores > least] = -np.inf
-        best = np.argsort(-scores, kind="stable")[:count]
+            best = best_targets(self._scorer, relation, row, count, known=known, least=least)
         return [
             {
                 "relation": relation,
-                "target": int(target) + second,
+                "target": target,
                 "from": "scores",
-                "score": float(scores[target]),
+                "score": score,
                 "rank": rank,
-                "known": bool(trained[target]),
+                "known": trained,
                 **dict.fromkeys(_FROM_TABLE),
                 "because": [],
             }
-            for rank, target in enumerate(best, 1)
-            if np.isfinite(scores[target])
+            for rank, (target, score, trained) in enumerate(zip(*(part.tolist() for part in best), strict=True), 1)
         ]
 
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.health.neighbours import Vectors
 from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
-from graphmill.export.nearest import Vectors
 from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
@@ -189,10 +189,8 @@ class OpenVersion:
     def neighbors(self, row: int, k: int, among: str = "") -> list[dict[str, Any]]:
         """The ``k`` nearest nodes by cosine. ``among``: only nodes of this type."""
         self._require_type(among)
-        if not self.vectors.usable[row]:
-            return []
         of_type = self.nodes.types == self.nodes.type_names.index(among) if among else None
-        rows, cosines = self.vectors.nearest(row, k, of_type)
+        rows, cosines = self.vectors.around(row, k, of_type)
         return [{**self.node(int(r)), "cosine": round(float(c), 6)} for r, c in zip(rows, cosines, strict=True)]
 
     def links(self, row: int, relation: str, k: int, known: bool) -> list[dict[str, Any]]:

@@ -32,7 +32,7 @@ def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[st
             _maps[opened] = _pca(opened)
     place, explained = _maps[opened]
     if around >= 0:
-        near, _ = opened.vectors.nearest(around, k)
+        near, _ = opened.vectors.around(around, k)
         rows = np.concatenate([[around], near])
     else:
         rows = drawn(opened.nodes.types, opened.vectors.usable, points)

@@ -16,6 +16,8 @@ from graphmill.training.settings import (
 )
 
 PRESET = "Fills the fields that are not written"
+SMALL_GRAPH = 20_000
+"""Up to so many training links ``preset: auto`` is ``small_graph``, where a system has it."""
 
 
 class SteadyTraining(TrainingSettings):
@@ -79,7 +81,7 @@ class SystemSettings(Settings):
         return self.acceleration.batch_size or self.base_batch
 
 
-class LinkSettings(SystemSettings):
+class LinkSystemSettings(SystemSettings):
     """Settings of systems whose held-out metrics rank links or triples."""
 
     evaluation: LinkEvaluationSettings = setting(
@@ -118,11 +120,3 @@ class ClosedFormSettings(SystemSettings):
             self.acceleration, sorted(set(AccelerationSettings.model_fields) - set(read)), "acceleration", why
         )
         return self
-
-
-def low_memory_below_2_gib(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` chooses for this device, and the reason. ``memory_bytes``: what the device may use."""
-    gib = memory_bytes / 2**30
-    if gib < 2:
-        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
-    return "none", f"{gib:.0f} GiB of memory for {device} is enough"

@@ -27,7 +27,7 @@ def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tens
     return [copied[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
 
 
-def own_copy(array: np.ndarray) -> Tensor:
+def writable_copy(array: np.ndarray) -> Tensor:
     """A copy with the same dtype in torch's own memory, which is aligned to a cache line.
 
     Memory from numpy or a part of a mapped file is not always aligned. Then a library's product may sum in another

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -40,6 +41,37 @@ class ExportedScorer(ABC):
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
         """One score per link, local numbers int64 [B] → fp32 [B]."""
         return scores_of_links(self.score_targets, relation, heads, tails)
+
+
+class TargetScorer(Protocol):
+    """Scores links by local numbers, and knows the training links."""
+
+    @property
+    def links(self) -> TrainingLinks:
+        """The training links."""
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → scores [B, candidates]."""
+
+
+def best_targets(
+    scorer: TargetScorer, relation: int, row: int, count: int, *, known: bool, least: float = np.inf
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows int64 [n] of the ``count`` likeliest targets of a row, best first, their scores, and whether they are training
+    links (bool). ``known``: these are among them. ``least``: no score is above it."""
+    first, second = scorer.links.offsets[relation]
+    head = np.array([row - first], np.int64)
+    scores = scorer.score_targets(relation, head)[0].numpy().copy()
+    trained = np.zeros(len(scores), bool)
+    trained[scorer.links.known(relation, head)[1]] = True
+    if not known:
+        scores[trained] = -np.inf
+    if 0 <= row - second < len(scores):  # a node's link to itself is not informative
+        scores[row - second] = -np.inf
+    scores[scores > least] = -np.inf
+    best = np.argsort(-scores, kind="stable")[:count]
+    best = best[np.isfinite(scores[best])]
+    return best + second, scores[best], trained[best]
 
 
 def scores_of_links(

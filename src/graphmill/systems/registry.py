@@ -12,6 +12,7 @@ from graphmill import systems
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, abbreviated
 from graphmill.systems.auto import AUTO
+from graphmill.systems.base import SMALL_GRAPH
 from graphmill.systems.entry import Entry
 
 if TYPE_CHECKING:
@@ -79,13 +80,9 @@ def settings_model(name: str) -> type[SystemSettings]:
     return getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
 
 
-def presets(name: str, values: Mapping[str, Any] | None = None) -> dict[str, dict[str, Any]]:
-    """The system's presets: name → the fields that it fills; ``values``: the written settings, on which presets may
-    depend."""
-    module = import_module(f"{entry(name).module}.settings")
-    if hasattr(module, "presets_of"):
-        return dict(module.presets_of(values or {}))
-    return dict(getattr(module, "PRESETS", {"none": {}}))
+def presets(name: str) -> dict[str, dict[str, Any]]:
+    """The system's presets: name → the fields that it fills."""
+    return dict(getattr(import_module(f"{entry(name).module}.settings"), "PRESETS", {"none": {}}))
 
 
 def tries(name: str) -> tuple[dict[str, Any], ...]:
@@ -99,13 +96,12 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
     Little device memory takes precedence over the size of the graph.
     """
-    module = import_module(f"{entry(name).module}.settings")
-    chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} is enough")
-    if hasattr(module, "choose_preset"):
-        chosen = module.choose_preset(device, memory_bytes)
-    if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):
-        chosen = module.preset_of_graph(links) or chosen
-    return chosen
+    known, gib = presets(name), memory_bytes / 2**30
+    if gib < 2 and "low_memory" in known:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    if 0 < links <= SMALL_GRAPH and "small_graph" in known:
+        return "small_graph", f"{links:,} training links, at most {SMALL_GRAPH:,}"
+    return "none", f"{gib:.0f} GiB of memory for {device} is enough"
 
 
 def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | BlendScorer:

@@ -39,8 +39,8 @@ _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
 _RETURNED = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, 8 << 20), (_TOP_PAD, 1 << 20))
 _returned = False
 
-ROOM = 2.0  # keep_heap only where this many times the expected peak is available
-ENOUGH = 8 << 30  # ... or, without an estimate, this many bytes
+ENOUGH = 8 << 30
+"""The heap is kept only where so many bytes are available."""
 
 MOST_GROWTH = 1.6
 """Ratio of resident memory to that after the first step; above it, unused memory of the heap is returned."""
@@ -54,16 +54,14 @@ VARIABLES = (
 )  # fmt: skip
 
 
-def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def allocator_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Variables to add to the environment of a worker before it starts; empty if none are needed.
 
-    ``expected_bytes`` is the planner's estimate of the worker's peak, 0 if there is none. Nothing is added if the user
-    has set one of ``VARIABLES``, or on a system other than Linux with glibc.
+    Nothing is added if the user has set one of ``VARIABLES``, or on a system other than Linux with glibc.
     """
     if platform.libc_ver()[0] != "glibc" or any(name in environment for name in VARIABLES):
         return {}
-    needed = ROOM * expected_bytes if expected_bytes else ENOUGH
-    return dict(KEEP_HEAP) if available_memory() >= needed else {}
+    return dict(KEEP_HEAP) if available_memory() >= ENOUGH else {}
 
 
 def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:

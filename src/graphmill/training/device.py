@@ -45,9 +45,8 @@ def available_devices() -> dict[str, str]:
     return out
 
 
-def choose_device(requested: str, *, or_cpu: bool = False, local_rank: int = 0) -> DeviceChoice:
-    """Choose the device. ``auto`` tries cuda, then mps, then cpu. ``or_cpu``: take the CPU for
-    an absent device, for estimates.
+def choose_device(requested: str, *, local_rank: int = 0) -> DeviceChoice:
+    """Choose the device. ``auto`` tries cuda, then mps, then cpu.
 
     Raises:
         ResourceError: the device asked for is absent.
@@ -59,8 +58,6 @@ def choose_device(requested: str, *, or_cpu: bool = False, local_rank: int = 0) 
         reason = f"auto took {kind}" + (f" ({'; '.join(skipped)})" if skipped and kind == "cpu" else "")
     elif not state[requested]:
         kind, reason = requested, f"{requested} as asked for"
-    elif or_cpu:
-        kind, reason = "cpu", f"{requested} asked for, but {state[requested]}"
     else:
         raise ResourceError(
             f"device '{requested}' was asked for, but there is {state[requested]}; set acceleration.device: auto "

@@ -194,7 +194,7 @@ class Engine(Trainee):
     def _solve(self, phase: Phase) -> None:
         """The step of a phase in closed form. It has no loss and no learning rate."""
         try:
-            cast(SolvedSystem, self.system).solve(self.model, self._abandon_if_asked)
+            cast(SolvedSystem, self.system).solve(self.model, self._abandon_on_stop)
         except _AbandonedError:
             self._stopped()
         self.state.steps += 1
@@ -258,19 +258,19 @@ class Engine(Trainee):
             precision=self.mixed,
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
-            poll=self._abandon_if_asked,
+            poll=self._abandon_on_stop,
         )
 
-    def _abandon_if_asked(self) -> None:
+    def _abandon_on_stop(self) -> None:
         # Several ranks agree between steps instead: if one abandoned a step, the others would wait forever.
-        if self.ranks.world == 1 and self._asked_to_stop():
+        if self.ranks.world == 1 and self._stop_is_requested():
             raise _AbandonedError
 
     def _between_steps(self) -> None:
         if self.saver is not None:
             self.saver.raise_failure()
         is_time = self.ranks.main and time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS
-        stop, due = self.ranks.any(self._asked_to_stop(), is_time)
+        stop, due = self.ranks.any(self._stop_is_requested(), is_time)
         if stop or due:
             self.save()
         if stop:
@@ -287,7 +287,7 @@ class Engine(Trainee):
             self._stopped()
 
         def poll() -> None:
-            if self.ranks.world == 1 and self._asked_to_stop():
+            if self.ranks.world == 1 and self._stop_is_requested():
                 stop()
 
         metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)

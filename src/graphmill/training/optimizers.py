@@ -85,9 +85,9 @@ class PhaseOptimizer:
             self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
-            own_state = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+            saved_state = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
             state: dict[str, Any] = {}
-            for key, value in own_state.items():
+            for key, value in saved_state.items():
                 if "." not in key:
                     # The step counter goes to the device where the optimizer keeps it; moments go to their parameter's
                     # device.

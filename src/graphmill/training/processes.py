@@ -212,12 +212,12 @@ def join(device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
                 f"acceleration.processes is {ranks.local_world}, but there are {existing} CUDA devices here and nccl "
                 "needs one for each; lower it, or set acceleration.device: cpu"
             )
-        own_device: torch.device | None = None
+        rank_device: torch.device | None = None
         if on_cuda:
             # Also with gloo: otherwise every process would allocate memory on the first device.
             torch.cuda.set_device(ranks.local_rank % torch.cuda.device_count())
-            own_device = torch.device("cuda", ranks.local_rank) if chosen == "nccl" else None
+            rank_device = torch.device("cuda", ranks.local_rank) if chosen == "nccl" else None
         with _peers_may_be_lost():
             # With device_id, nccl connects at once and to the right device.
-            dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds), device_id=own_device)
+            dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds), device_id=rank_device)
     return ranks

@@ -88,7 +88,7 @@ class AccelerationSettings(Settings):
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     compile: Literal["none", "default", "reduce-overhead"] = setting(
         "none",
-        "Compile the hot functions with torch.compile in this mode, unless it turns out not to be faster",
+        "Compile the hot functions with torch.compile in this mode",
         identity=False,
     )
     memory_budget: str = setting("auto", 'Memory that the run may use: "auto" or a size such as "6GiB"', identity=False)

@@ -62,7 +62,7 @@ class Trainee:
 
     def __post_init__(self, precision: str) -> None:
         self.saver = None if self.store is None else Saver(self.store, self.device)
-        self.asked = self.step_sizes.sizes()
+        self.wanted_sizes = self.step_sizes.sizes()
         self.batches = Batches(self.system, int(self.device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
@@ -111,11 +111,11 @@ class Trainee:
             self.store.discard_after(loaded.step)
         result = None if loaded is None else (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
         state, path, notes = self.ranks.broadcast(result)
-        unpack(self._own_part(loaded, path), self.model, self.optimizers, path)
+        unpack(self._held_part(loaded, path), self.model, self.optimizers, path)
         self.resumed = True
         self.state = TrainState.from_json(state)
         # Keep the sizes that the ladder reached, unless the user has asked for other sizes since.
-        if self.state.step_sizes.get("asked") == self.asked:
+        if self.state.step_sizes.get("asked") == self.wanted_sizes:
             for key, value in self.state.step_sizes["reached"].items():
                 setattr(self.step_sizes, key, value)
         self._use_precision(self.state.precision)
@@ -130,7 +130,7 @@ class Trainee:
         shards = self.system.shards
         return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
 
-    def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
+    def _held_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
         """Return the tensors that rank 0 has loaded, on every rank: replicated tensors whole, divided ones as this
         rank's rows."""
         held = Snapshot({}) if loaded is None else loaded.snapshot
@@ -145,7 +145,7 @@ class Trainee:
         Returns the loaded checkpoint on rank 0, and None on the others."""
         loaded = self._load(which)
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
-        load_model(self._own_part(loaded, path, "model."), self.model, path)
+        load_model(self._held_part(loaded, path, "model."), self.model, path)
         return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
@@ -163,7 +163,7 @@ class Trainee:
         if self.saver is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
-            self.state.step_sizes = {"asked": self.asked, "reached": self.step_sizes.sizes()}
+            self.state.step_sizes = {"asked": self.wanted_sizes, "reached": self.step_sizes.sizes()}
             self.saver.save(
                 Snapshot(tensors, asdict(self.state), streams),
                 epoch=self.state.epoch,
@@ -219,7 +219,7 @@ class Trainee:
 
         def evaluate(parts: int) -> dict[str, float]:
             ranks, on_device = self.ranks, self.device.type != "cpu"
-            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
+            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._stop_is_requested, stop, 0, on_device, parts)
             with torch.no_grad(), shared(mine):
                 return self.system.evaluate(self.model, split, final=final, poll=poll)
 
@@ -233,7 +233,7 @@ class Trainee:
         )
         return metrics
 
-    def _asked_to_stop(self) -> bool:
+    def _stop_is_requested(self) -> bool:
         return self.stop is not None and self.stop.requested
 
     def _clear_cache(self) -> None:

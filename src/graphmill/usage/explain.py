@@ -174,12 +174,7 @@ def _training(graph: TypedGraph) -> Iterator[tuple[np.ndarray, np.ndarray, np.nd
     for relation in graph.relations:
         edges = graph.edges(relation)
         kept = np.asarray(edges.split) == 0
-        source, target = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
-        yield (
-            np.asarray(edges.src, np.int64)[kept] + source,
-            np.asarray(edges.dst, np.int64)[kept] + target,
-            np.asarray(edges.pair, np.int64)[kept],
-        )
+        yield *graph.training_edges(relation, everywhere=True), np.asarray(edges.pair, np.int64)[kept]
 
 
 def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings) -> ExplainedLink:

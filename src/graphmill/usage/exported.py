@@ -117,10 +117,10 @@ class Run:
         """The ``k`` nearest nodes by cosine: columns node_id, node_name, node_type, cosine."""
         import pandas as pd
 
-        from graphmill.evaluation.health.neighbours import nearest
+        from graphmill.evaluation.health.neighbours import Vectors
 
         row = self.row(node, node_type)
-        nearby = nearest(self.embeddings.vectors, np.array([row]), k)
+        nearby = Vectors(self.embeddings.vectors).nearest(np.array([row]), k)
         return pd.DataFrame({**self._about(nearby.rows[0], "node_"), "cosine": nearby.similarities[0]})
 
     def score(self, heads: Sequence[str], relation: str, tails: Sequence[str]) -> np.ndarray:

@@ -17,6 +17,7 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.predictions.paths import PathEvidence
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import schema
+from graphmill.systems.link_export import best_targets
 from graphmill.systems.registry import exported_scorer
 from graphmill.verified_files import REMEDIES, verified_file
 
@@ -122,24 +123,15 @@ def links_of_export(run: Run, settings: LinkSettings) -> pd.DataFrame:
     head = settings.heads[0]
     scorer, number = run.scorer, relation_of_export(run, settings.relations[0], [head], head_type=settings.head_type)
     source = run.manifest["relations"][number][0]
-    first, second = scorer.links.offsets[number]
     row = run.row(head, source)
-    heads = np.array([row - first], np.int64)
-    scores = scorer.score_targets(number, heads)[0].numpy().copy()
-    trained = scorer.links.known(number, heads)[1]
-    if settings.known != "flag":
-        scores[trained] = -np.inf
-    if 0 <= row - second < len(scores):  # a node's link to itself is not informative
-        scores[row - second] = -np.inf
-    best = np.argsort(-scores, kind="stable")[: settings.k]
-    best = best[np.isfinite(scores[best])]
+    best, scores, trained = best_targets(scorer, number, row, settings.k, known=settings.known == "flag")
     values = {
         **run._about(np.full(len(best), row), "head_"),
         "relation": str(run.manifest["relations"][number][1]),
-        **run._about(best + second, "tail_"),
-        "score": scores[best],
+        **run._about(best, "tail_"),
+        "score": scores,
         "rank": np.arange(1, len(best) + 1, dtype=np.int32),
-        "known": np.where(np.isin(best, trained), "train", ""),
+        "known": np.where(trained, "train", ""),
     }
     columns = schema(PathEvidence.schema).names
     return pd.DataFrame({name: values.get(name) for name in columns}, index=range(len(best)))

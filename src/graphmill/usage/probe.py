@@ -17,7 +17,6 @@ from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.graph.spectral_vectors import SpectralVectors
-from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.validation import PROBE, of_export
 from graphmill.systems.neighbours.settings import SpectralModel
@@ -89,11 +88,9 @@ def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.
     rows = np.array([place[node] for node in ids])
     degrees = []
     for relation in graph.relations:
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == TRAIN
-        for end, nodes in ((relation.source, edges.src), (relation.target, edges.dst)):
+        for end, nodes in zip((relation.source, relation.target), graph.training_edges(relation), strict=True):
             if end == kind:
-                degrees.append(np.log1p(np.bincount(np.asarray(nodes)[train], minlength=of_type.count)))
+                degrees.append(np.log1p(np.bincount(nodes, minlength=of_type.count)))
     spectral = SpectralVectors.of(neighbourhoods(graph), SpectralModel().embedding_dim, seed=0).all()
     spaces = {"degree": np.stack(degrees, axis=1).astype(np.float32)} if degrees else {}
     spaces["spectral"] = spectral[of_type.offset : of_type.offset + of_type.count]

@@ -83,7 +83,7 @@ def as_table(
 ) -> pa.Table:
     """Build the table of :func:`recommend_run`.
 
-    ``users``: ids and names [U]; ``items``: ids and names of all items; ``found`` [U, k]: rows of ``items``, best
+    ``users``: ids and names [U]; ``items``: ids and names of all items; ``best`` [U, k]: rows of ``items``, best
     first, −1 for none.
     """
     row, place = np.nonzero(best >= 0)

@@ -8,6 +8,7 @@ docs/reference/exit_codes.md.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -81,14 +82,30 @@ def _under_dagster(main_rank: bool) -> Outcome:
     from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
     if main_rank:
-        from graphmill.runs.pipes import PipesOutlet
-
         with open_dagster_pipes() as context:
             return _run(dict(context.extras), [PipesOutlet(context)])
     # Only rank 0 talks to Dagster, but every rank needs the job.
     params = PipesEnvVarParamsLoader().load_context_params()
     with PipesDefaultContextLoader().load_context(params) as data:
         return _run(dict(data.get("extras") or {}), [])
+
+
+class PipesOutlet:
+    """Sends every message as a Pipes custom message, which the reader throttles, and writes notes for the user to
+    Dagster's event log."""
+
+    def __init__(self, context: Any) -> None:
+        self.context = context
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Send one custom message. If it cannot be written (a full /tmp), the work continues without it."""
+        with contextlib.suppress(OSError):
+            if message["kind"] == "note":
+                self.context.log.info(message["text"])
+            self.context.report_custom_message(message)
+
+    def close(self) -> None:
+        """Do nothing: the caller who opened the context closes it."""
 
 
 def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:

@@ -8,7 +8,7 @@ from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.evaluation.health.neighbours import nearest
+from graphmill.evaluation.health.neighbours import Vectors
 from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
@@ -57,7 +57,7 @@ def test_overlap_is_the_share_of_the_nearest_that_stayed() -> None:
     A, B = rng.normal(size=(2, 200, 6))
     B = A + 0.5 * B
     rows = np.arange(200)
-    before, after = (nearest(X.astype(np.float32), rows, 10).rows for X in (A, B))
+    before, after = (Vectors(X.astype(np.float32)).nearest(rows, 10).rows for X in (A, B))
     stayed = [len(set(x) & set(y)) / 10 for x, y in zip(before.tolist(), after.tolist(), strict=True)]
     assert drift_figures(embedding(A), embedding(B)).overall.overlap_10 == pytest.approx(np.mean(stayed))
 

@@ -5,7 +5,8 @@ import pytest
 from graphmill.errors import SettingsError
 from graphmill.runs.resolve import parse_settings, resolve
 from graphmill.settings import parse
-from graphmill.systems.conve.settings import PRESETS, SMALL_GRAPH, ConveSettings
+from graphmill.systems.base import SMALL_GRAPH
+from graphmill.systems.conve.settings import PRESETS, ConveSettings
 from graphmill.systems.registry import choose_preset
 from tests.systems.conve.graphs import system_on
 
@@ -87,7 +88,7 @@ class TestSmallGraphs:
         device = {"acceleration": {"device": "cpu"}}
         job = resolve({"system": "conve", "data": str(small.path), **device, "training": {"epochs": 7}}, "test")
         assert job.preset == "small_graph"
-        assert "training triples, at most 20,000" in job.preset_reason
+        assert "training links, at most 20,000" in job.preset_reason
         assert job.settings.acceleration.batch_size == PRESETS["small_graph"]["acceleration"]["batch_size"]
         assert job.settings.training.epochs == 7
         assert resolve({"system": "conve", "data": str(tmp_path / "none"), **device}, "test").preset == "none"

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.evaluation.drift.procrustes import ROWS, fit_rotation, in_blocks
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.evaluation.health.neighbours import nearest
+from graphmill.evaluation.health.neighbours import Vectors
 from graphmill.evaluation.json_values import plain
 from graphmill.sampling.keyed import generator
 
@@ -122,7 +122,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
     same_width = a.vectors.shape[1] == b.vectors.shape[1]
     types = both.by_type(new, vanished)
     moved = np.argsort(both.cosine_aligned, kind="stable")[:MOVED]
-    stayed = _overlap(nearest(both.A, moved, K).rows, nearest(both.B, moved, K).rows)
+    stayed = _overlap(both.before.nearest(moved, K).rows, both.after.nearest(moved, K).rows)
     nodes = tuple(
         MovedNode(
             b.type_names[both.types[row]],
@@ -155,7 +155,8 @@ class _Matched:
     ) -> None:
         self.A, self.B, self.types, self.type_names, self.seed = A, B, types, type_names, seed
         self.queries = _queries(types, seed)
-        self.overlaps = _overlap(*(nearest(X, self.queries, K).rows for X in (A, B)))
+        self.before, self.after = Vectors(A), Vectors(B)
+        self.overlaps = _overlap(*(each.nearest(self.queries, K).rows for each in (self.before, self.after)))
         self.rotation = fit_rotation(in_blocks(A, B), A.shape[1])
         self.aligned = np.concatenate([self.rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
         self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)

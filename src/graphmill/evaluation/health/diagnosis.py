@@ -86,10 +86,10 @@ def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float)
 
     ``link_signal``: mean |AMRI| of the link ranking, nan without one.
     """
-    return next(_found(figures, thresholds, link_signal), ("", ""))
+    return next(_failures(figures, thresholds, link_signal), ("", ""))
 
 
-def _found(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[tuple[str, str]]:
+def _failures(figures: Figures, thresholds: HealthThresholds, link_signal: float) -> Iterator[tuple[str, str]]:
     """All failures that the figures show, the most specific first."""
     cosine, rogue = figures.cosines.overall, figures.rogue
     if count := figures.non_finite:

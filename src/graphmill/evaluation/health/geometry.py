@@ -131,15 +131,15 @@ def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64,
     covariance = np.zeros((d, d))
     result: list[TypeMoments] = []
     for t, rows in enumerate(groups):
-        own_mean = sums[t] / max(len(rows), 1)
+        type_mean = sums[t] / max(len(rows), 1)
         gram = np.zeros((d, d))
         for _, block in _blocks(X, rows, scale, block_rows):
-            block -= own_mean
+            block -= type_mean
             gram += block.T @ block
         within = gram / max(len(rows), 1)
         variances, spectrum = np.maximum(np.diag(within), 0.0), spectrum_of(within)[: max(len(rows) - 1, 0)]
-        result.append(TypeMoments(len(rows), own_mean, unit_sums[t], variances, spectrum))
-        gap = own_mean - mean
+        result.append(TypeMoments(len(rows), type_mean, unit_sums[t], variances, spectrum))
+        gap = type_mean - mean
         covariance += gram + len(rows) * np.outer(gap, gap)
     covariance /= max(n, 1)
     second = covariance + np.outer(mean, mean)

@@ -134,8 +134,8 @@ def _counts_of_block(
         raise TrainingError(DIVERGED)
     row, item = known.of(users)
     keys = sorted_unique(row * num_items + item)
-    own_row, is_target = keys // num_items, keys % num_items == targets[keys // num_items]
-    repeated = np.bincount(own_row[is_target], minlength=len(users))
+    row_of_key, is_target = keys // num_items, keys % num_items == targets[keys // num_items]
+    repeated = np.bincount(row_of_key[is_target], minlength=len(users))
     keys = keys[~is_target]
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]

@@ -54,10 +54,10 @@ class RelationQueries:
         known += self.known_tails
         held_out = self.heads * self.candidates + self.tails
         if np.any(np.diff(known) <= 0) or np.any(np.diff(held_out) <= 0):
-            raise ValueError(f"{self.name}: known and asked links must be distinct and sorted by (head, tail)")
+            raise ValueError(f"{self.name}: known and held-out links must be distinct and sorted by (head, tail)")
         place = np.searchsorted(known, held_out)
         if len(held_out) and (place[-1] == len(known) or np.any(known[place] != held_out)):
-            raise ValueError(f"{self.name}: the asked links must be among the known ones")
+            raise ValueError(f"{self.name}: the held-out links must be among the known ones")
 
 
 @dataclass(frozen=True)
@@ -87,10 +87,12 @@ def relation_queries(
     ``known``: further links to filter, in addition to ``held_out`` and ``train``. ``heads``, ``candidates``: sizes of the
     two types.
     """
-    asked_keys = _keys(*held_out, candidates)
+    held_out_keys = _keys(*held_out, candidates)
     train_keys = _keys(*train, candidates)
-    known_keys = sorted_unique(np.concatenate([asked_keys, train_keys, *(_keys(*pair, candidates) for pair in known)]))
-    return _from_keys(relation, name, asked_keys, train_keys, known_keys, heads, candidates)
+    known_keys = sorted_unique(
+        np.concatenate([held_out_keys, train_keys, *(_keys(*pair, candidates) for pair in known)])
+    )
+    return _from_keys(relation, name, held_out_keys, train_keys, known_keys, heads, candidates)
 
 
 def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:

@@ -77,20 +77,20 @@ def _step(
     if last:
         stays = (node >= queries.first[query]) & (node < queries.last[query])
         stays &= queries.reads[node] | (node == queries.tail[query])
-    own_rows = np.flatnonzero(stays)
+    held_rows = np.flatnonzero(stays)
     # Rows: a query's old nodes in their order, then new nodes in the order in which edges reach them.
-    both = np.concatenate([query[own_rows] * nodes + node[own_rows], asking * nodes + v])
+    both = np.concatenate([query[held_rows] * nodes + node[held_rows], asking * nodes + v])
     keys, first = np.unique(both, return_index=True)
     order = np.lexsort((first, keys // nodes))
     row = np.empty(len(keys), np.int64)
     row[order] = np.arange(len(keys))
     place = row[np.searchsorted(keys, both)]
-    target = place[len(own_rows) :]
-    amount = np.concatenate([mass[own_rows], mass[source] * weight])
+    target = place[len(held_rows) :]
+    amount = np.concatenate([mass[held_rows], mass[source] * weight])
     masses = np.bincount(place, amount, len(keys))
     of_row = (keys // nodes)[order]
     before = np.full(len(keys), -1, np.int32)
-    before[place[: len(own_rows)]] = own_rows
+    before[place[: len(held_rows)]] = held_rows
     keep = np.ones(len(keys), bool)
     for number in range(0 if last else count):
         rows = np.flatnonzero(of_row == number)

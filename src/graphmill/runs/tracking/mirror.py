@@ -96,7 +96,9 @@ def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
     with contextlib.suppress(InputError, ValueError):
         settings = tracker_of(run)
         if settings.writer != "none":
-            return _within(seconds, lambda: send(run, settings))
+            mirror = _Mirror(run, settings)
+            mirror.start()
+            return mirror.end(seconds)
     return ""
 
 
@@ -120,35 +122,14 @@ class _Mirror(threading.Thread):
                 send(self._run, self._settings, tracker)
                 pause, self._problem = EVERY_SECONDS, ""
             except Exception as error:  # an error of the tracker must not stop the training
-                pause, self._problem = min(2 * pause, LONGEST_PAUSE), _sentence(error)
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self._problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
     def end(self, seconds: float) -> str:
         """Send the rest within ``seconds``. Returns an error message or ""."""
         self._over.set()
         self.join(seconds)
         return f"no answer within {seconds:g} s" if self.is_alive() else self._problem
-
-
-def _within(seconds: float, work: Callable[[], Any]) -> str:
-    """Do ``work`` in a thread. Returns an error message or ""."""
-    problem: list[str] = []
-
-    def run() -> None:
-        try:
-            work()
-        except Exception as error:  # as above
-            problem.append(_sentence(error))
-
-    thread = threading.Thread(target=run, name="graphmill-tracker", daemon=True)
-    thread.start()
-    thread.join(seconds)
-    if thread.is_alive():
-        return f"no answer within {seconds:g} s"
-    return problem[0] if problem else ""
-
-
-def _sentence(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:

@@ -71,11 +71,9 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
     """
     parts = [np.zeros((0, 3), dtype=np.int64)]
     for relation in graph.relations:
-        edges = graph.edges(relation.index)
-        keep = np.asarray(edges.split) == SPLIT_NAMES.index(split)
-        src = np.asarray(edges.src)[keep].astype(np.int64) + graph.node_type(relation.source).offset
-        dst = np.asarray(edges.dst)[keep].astype(np.int64) + graph.node_type(relation.target).offset
-        keys = sorted_unique(src * graph.num_nodes + dst)
+        keep = np.asarray(graph.edges(relation).split) == SPLIT_NAMES.index(split)
+        src, dst = graph.ends(relation)
+        keys = sorted_unique((src * graph.num_nodes + dst)[keep])
         src, dst = keys // graph.num_nodes, keys % graph.num_nodes
         parts.append(np.stack([src, np.full_like(src, relation.index), dst], axis=1))
     return np.concatenate(parts)

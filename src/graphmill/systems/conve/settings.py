@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
-from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining, low_memory_below_2_gib
+from graphmill.systems.base import PRESET, LinkSystemSettings, SteadyTraining
 from graphmill.training.settings import AccelerationSettings
 
 
@@ -98,7 +98,7 @@ class ConveAcceleration(AccelerationSettings):
     )
 
 
-class ConveSettings(LinkSettings):
+class ConveSettings(LinkSystemSettings):
     """One ConvE run: the shape of ``settings.yaml``."""
 
     base_batch: ClassVar[int] = 256
@@ -122,18 +122,3 @@ PRESETS: dict[str, dict[str, Any]] = {
         "evaluation": {"eval_every": 10},
     },
 }
-
-
-SMALL_GRAPH = 20_000
-"""Up to so many training triples ``preset: auto`` is ``small_graph``."""
-
-
-def preset_of_graph(links: int) -> tuple[str, str] | None:
-    """The preset that ``auto`` chooses for a graph with this number of training triples, and the reason; None: any
-    preset."""
-    if links > SMALL_GRAPH:
-        return None
-    return "small_graph", f"{links:,} training triples, at most {SMALL_GRAPH:,}: small batches and many steps"
-
-
-choose_preset = low_memory_below_2_gib

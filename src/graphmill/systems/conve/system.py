@@ -13,12 +13,13 @@ from graphmill.kernels.devices import wide
 from graphmill.kernels.full_softmax import Ragged, full_logistic_sum, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.base import SMALL_GRAPH
 from graphmill.systems.base_system import TableSystem
 from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, smoothed_targets, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.ranking import ConveScorer
-from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
+from graphmill.systems.conve.settings import ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, StepSizes, Term
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphmill.errors import SettingsError
-from graphmill.evaluation.health.neighbours import nearest
+from graphmill.evaluation.health.neighbours import Vectors
 from graphmill.graph.co_occurrence import top_co_occurrence
 from graphmill.graph.interactions import Interactions
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
@@ -68,6 +68,6 @@ def _nearest_pairs(modality: Modality, k: int) -> tuple[np.ndarray, np.ndarray]:
     wanted = min(k - 1, len(has) - 1)
     if wanted < 1:
         return every, every
-    neighbours = nearest(modality.features[has], np.arange(len(has)), wanted)
+    neighbours = Vectors(modality.features[has]).nearest(np.arange(len(has)), wanted)
     row = np.repeat(has, wanted)
     return np.concatenate((every, row)), np.concatenate((every, has[neighbours.rows.reshape(-1)]))

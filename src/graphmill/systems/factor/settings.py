@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
-from graphmill.systems.base import PRESET, LinkSettings, SteadyTraining
+from graphmill.systems.base import PRESET, LinkSystemSettings, SteadyTraining
 from graphmill.training.settings import EPOCHS, OptimizerName
 
 
@@ -46,7 +46,7 @@ class FactorTraining(SteadyTraining):
     learning_rate: float = setting(0.1, "Peak learning rate at the system's base batch", gt=0.0)
 
 
-class FactorSettings(LinkSettings):
+class FactorSettings(LinkSystemSettings):
     """One run of ComplEx, DistMult, RotatE or TransE: the shape of ``settings.yaml``."""
 
     base_batch: ClassVar[int] = 1024

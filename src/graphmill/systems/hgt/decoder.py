@@ -67,7 +67,7 @@ class LinkDecoder(nn.Module):
         # Products of half-precision vectors are summed in fp32.
         return turned(wide(heads) * self.weights()[relation]) @ wide(targets).T + self._rest(which, log_degree)
 
-    def own_and_others(
+    def right_and_others(
         self, heads: Tensor, targets: Tensor, relation: Tensor, log_degree: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Scores of R relations: [R, B] of each head with the target of its row, and [R, B, C] with the other targets.

@@ -66,7 +66,7 @@ def _softmax_of(
         rows,
     )
     vectors = table_rows(z, place).to(decoder.relation.dtype)
-    right, scores = decoder.own_and_others(vectors[:, :links], vectors[:, links:], relation, degree)
+    right, scores = decoder.right_and_others(vectors[:, :links], vectors[:, links:], relation, degree)
     # Known targets of a head are no wrong answers; the link's own target is scored separately.
     scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
     if absent.any():

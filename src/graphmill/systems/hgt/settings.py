@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import LinkSettings
+from graphmill.systems.base import LinkSystemSettings
 from graphmill.training.settings import (
     EPOCHS,
     MICRO_BATCHES,
@@ -142,7 +142,7 @@ class HgtAcceleration(AccelerationSettings):
     clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
 
 
-class HgtSettings(LinkSettings):
+class HgtSettings(LinkSystemSettings):
     """One HGT run: the shape of ``settings.yaml``."""
 
     system: Literal["hgt"] = setting("hgt", "The system to train")

@@ -18,7 +18,7 @@ from graphmill.graph.spectral_vectors import shortened as shortened_rows
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.base_system import BaseSystem
-from graphmill.systems.copies import own_copy
+from graphmill.systems.copies import writable_copy
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
@@ -61,7 +61,9 @@ class HgtSystem(BaseSystem[HgtModule]):
         self.mine: RankMessages | None = None
         self.width = settings.model.spectral_width
         given = {number: graph.all_features(t.name) for number, t in enumerate(graph.node_types)}
-        self.features = {n: own_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None}
+        self.features = {
+            n: writable_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None
+        }
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self.links = TrainingLinks.of_graph(graph)
         self._vectors: tuple[Tensor, int, StepVectors] | None = None
@@ -103,7 +105,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             self.messages = self.messages.on(device)
         if self.shards is not None and self.mine is None:
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
-            self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
+            self.features = {number: rows[self.held_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
         self.log_degree = [rows.to(device) for rows in self.log_degree]
         self._vectors = None
@@ -112,7 +114,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         """Divide the nodes of all types into one range per rank."""
         self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, not self.width, ranks)
 
-    def own_rows(self, number: int) -> slice:
+    def held_rows(self, number: int) -> slice:
         """The rows of a type that this process holds."""
         return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.rank_rows[number]
 
@@ -224,7 +226,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             return self.features
         out = {}
         for number, t in enumerate(self.graph.node_types):
-            rows = spectral[t.offset : t.offset + t.count][self.own_rows(number)]
+            rows = spectral[t.offset : t.offset + t.count][self.held_rows(number)]
             features = self.features.get(number)
             out[number] = rows if features is None else torch.cat([features.to(rows.dtype), rows], 1)
         return out

@@ -159,12 +159,12 @@ class Layer(nn.Module):
         """``means``: the means over neighbours of ``items`` and of ``users``, if already computed."""
         some_users, some_items = (None, None) if wanted is None else (wanted.users, wanted.items)
         graph = graph if wanted is None else wanted.graph
-        own_users, own_items = _some(users, some_users), _some(items, some_items)
-        to_users = _messages(graph.to_users, items, self.message, means[0], some_users, len(own_users))
-        to_items = _messages(graph.to_items, users, self.message, means[1], some_items, len(own_items))
+        user_inputs, item_inputs = _some(users, some_users), _some(items, some_items)
+        to_users = _messages(graph.to_users, items, self.message, means[0], some_users, len(user_inputs))
+        to_items = _messages(graph.to_items, users, self.message, means[1], some_items, len(item_inputs))
         return (
-            self.join(to_users, own_users, _some(identity[0], some_users)),
-            self.join(to_items, own_items, _some(identity[1], some_items)),
+            self.join(to_users, user_inputs, _some(identity[0], some_users)),
+            self.join(to_items, item_inputs, _some(identity[1], some_items)),
         )
 
     def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.nbfnet.settings import NbfnetModel, NbfnetSettings
 from graphmill.training.planning import Part, Setup, ranking_part
@@ -37,8 +36,8 @@ def degrees_of(graph: TypedGraph) -> Degrees:
     if graph not in _DEGREES:
         count = np.zeros(graph.num_nodes, np.int64)
         for relation in graph.relations:
-            edges, target = graph.edges(relation), graph.node_type(relation.target)
-            into = np.bincount(np.asarray(edges.dst)[np.asarray(edges.split) == TRAIN], minlength=target.count)
+            target = graph.node_type(relation.target)
+            into = np.bincount(graph.training_edges(relation)[1], minlength=target.count)
             count[target.offset : target.offset + target.count] += into
         both = count if any(relation.added_edges for relation in graph.relations) else 2 * count
         total = max(int(both.sum()), 1)

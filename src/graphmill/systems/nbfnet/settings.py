@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, LinkSettings
+from graphmill.systems.base import PRESET, LinkSystemSettings
 from graphmill.training.settings import EPOCHS, TrainingSettings
 
 
@@ -46,7 +46,7 @@ class NbfnetTraining(TrainingSettings):
     )
 
 
-class NbfnetSettings(LinkSettings):
+class NbfnetSettings(LinkSystemSettings):
     """One NBFNet run: the shape of ``settings.yaml``."""
 
     base_batch: ClassVar[int] = 32
@@ -68,14 +68,3 @@ PRESETS: dict[str, dict[str, Any]] = {
         "training": {"epochs": 14, "weight_decay": 0.3},
     },
 }
-
-SMALL_GRAPH = 20_000
-"""Up to so many training links ``preset: auto`` is ``small_graph``."""
-
-
-def preset_of_graph(links: int) -> tuple[str, str] | None:
-    """The preset that ``auto`` chooses for a graph with this number of training links, and the reason; None: any
-    preset."""
-    if links > SMALL_GRAPH:
-        return None
-    return "small_graph", f"{links:,} training links, at most {SMALL_GRAPH:,}: longer paths, more left out, 1,400 steps"

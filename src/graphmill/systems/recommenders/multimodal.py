@@ -15,7 +15,7 @@ from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import wide
 from graphmill.systems.base_system import M
-from graphmill.systems.copies import own_copy
+from graphmill.systems.copies import writable_copy
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.system import RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
@@ -144,7 +144,7 @@ class MultimodalSystem(RecommenderSystem[M]):
 
     def features(self) -> list[Tensor]:
         """fp32 [I, f] per modality, copies."""
-        return [own_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
+        return [writable_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
 
 
 def squares(x: Tensor) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
-from graphmill.systems.base import PRESET, SteadyTraining, SystemSettings, low_memory_below_2_gib
+from graphmill.systems.base import PRESET, SteadyTraining, SystemSettings
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("ndcg", "hr", "mrr")
@@ -152,6 +152,3 @@ PRESETS: dict[str, dict[str, Any]] = {
         "acceleration": {"clip_norm": 0.0},
     },
 }
-
-
-choose_preset = low_memory_below_2_gib
