@@ -251,6 +251,19 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
 
 
+@pytest.mark.parametrize("name", ["item_knn", "ease", "mf"])
+def test_on_test_all_systems_know_the_validation_item(tmp_path: Path, name: str) -> None:
+    """Items come in pairs, and the held-out items are one: only who reads the first knows the second."""
+    rng, rows = np.random.default_rng(0), list[Triple]()
+    for user in range(120):
+        *pairs, last = rng.permutation(20)[:4].tolist()
+        rows += [(user, 2 * pair + side, 0) for pair in pairs for side in (0, 1)]
+        rows += [(user, 2 * last, 1), (user, 2 * last + 1, 2)]
+    graph = built(tmp_path / "graph", rows, 120, 40, times=[60 * step for step in range(len(rows))])
+    found = choose(graph.path, overrides=CPU, systems=[name])
+    assert found.test["ndcg@10"] > 0.8
+
+
 def test_items_that_a_list_never_has_do_not_count(tmp_path: Path) -> None:
     """Most users take two items in turn, which lists of EASE and item-kNN, of new items alone, never have."""
     takes = {user: [f"a{user}", f"b{user}"] * 3 for user in range(50)}

@@ -289,8 +289,8 @@ def _tried(
 
 
 def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
-    """The test metrics of the chosen run, which is exported, and the figure of the choice, if its own evaluation lacks it;
-    a later call reads them from its report."""
+    """The test metrics of the chosen run, which is exported, and the figure of the choice; a later call reads them from its
+    report."""
     report = RunDirectory(Path(choice.run)).read_json("report.json")
     if not any(name.startswith("test_") for name in report["metrics"]):
         restored = restore(choice.run)
@@ -298,7 +298,7 @@ def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
         measured = evaluate_run(restored, poll=limit.poll)
         kept = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
         metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in measured[split].items()}
-        if measured["test"] and choice.metric not in measured["test"]:
+        if measured["test"]:
             queries = shared_queries(graph, "test")
             figure = queries.values(restored.system, restored.model, all_of_them, limit.poll).mean
             metrics[f"test_{choice.metric}"] = figure

@@ -7,21 +7,26 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import torch
 
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.next_item import NextItemSplit
 from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values, list_values, next_item_values
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
+from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view, require_items
 from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.splits import VALID
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.sampling.sequences import ranges
 from graphmill.systems.recommenders.evaluate import known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 
 Poll = Callable[[], None]
 LIST = 20
 """Length of the lists of a recall."""
+NEXT = 10
+"""Length of the lists of next items."""
 RELATION_QUERIES = 2_000
 """Largest number of validation links of each relation that are asked, a seeded sample."""
 
@@ -97,15 +102,18 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
     queries = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
     seen = queries.known(sequences.items)
     queried = users, queries.targets, sequences.num_items, seen
-    offsets, metric = (sequences.user_offset, sequences.item_offset), "ndcg@10"
+    offsets, metric = (sequences.user_offset, sequences.item_offset), f"ndcg@{NEXT}"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after, repeats = _scores(system, model, poll), sequences.repeats
-        lists_new = repeats and not isinstance(system.evaluator, SequenceEvaluator)
+        of_items = not isinstance(system.evaluator, SequenceEvaluator)
+        listed = _folded_in(system, model, sequences, users, at) if of_items and split == "test" else None
 
         def score(rows: np.ndarray) -> Any:
+            if listed is not None:
+                return listed(rows)
             scores = after(users[rows], at[rows])
-            if lists_new:  # lists of systems of users and items never have what the user has taken
+            if of_items and repeats:  # lists of systems of users and items never have what the user has taken
                 scores = scores.clone()
                 scores[seen.of(rows)] = -np.inf
             return scores
@@ -113,6 +121,25 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
     return SharedQueries(metric, True, values, _cut(sequences.num_items))
+
+
+def _folded_in(
+    system: Any, model: Any, sequences: Sequences, users: np.ndarray, ends: np.ndarray
+) -> Callable[[np.ndarray], Any]:
+    """Scores of the items that a system of users and items lists after each user's history up to ``ends``, as it does for
+    later interactions: the validation item is known by then. Scores are places from the end of the list; others have 0."""
+    starts = sequences.indptr[users]
+    indptr = np.concatenate(([0], np.cumsum(ends - starts)))
+    histories = Histories(indptr, sequences.items[ranges(starts, ends)], users)
+    items = system.fold_in(model, histories, NEXT)[0]
+
+    def score(rows: np.ndarray) -> Any:
+        every = torch.zeros(len(rows), sequences.num_items)
+        row, place = np.nonzero(items[rows] >= 0)
+        every[row, items[rows][row, place]] = torch.from_numpy((NEXT - place).astype(np.float32))
+        return every
+
+    return score
 
 
 def _scores(system: Any, model: Any, poll: Poll) -> Callable[[np.ndarray, np.ndarray], Any]:
