@@ -14,7 +14,7 @@ from graphmill.ingest.sequence import read_sequence
 from graphmill.runs.resolve import parse_settings
 from graphmill.settings import parse
 from graphmill.systems import registry
-from graphmill.systems.sequences.settings import PRESETS, choose_preset
+from graphmill.systems.sequences.settings import PRESETS
 from graphmill.training.contract import StepSizes
 
 from .conftest import system_on
@@ -206,8 +206,8 @@ def test_settings_that_cannot_be_honoured_are_refused_with_the_remedy(sections, 
 def test_presets_are_settings_and_small_machines_get_the_small_one():
     for name in PRESETS:
         parse_settings({"system": "tisasrec", "preset": name}, "test")
-    assert choose_preset("cuda", 1 << 30)[0] == "low_memory"
-    assert choose_preset("cpu", 8 << 30)[0] == "none"
+    assert registry.choose_preset("sasrec", "cuda", 1 << 30)[0] == "low_memory"
+    assert registry.choose_preset("sasrec", "cpu", 8 << 30)[0] == "none"
 
 
 # ---- whole runs
