@@ -139,6 +139,26 @@ def test_csv_with_missing_columns_or_keys(tmp_path: Path) -> None:
         read_embeddings(tmp_path / "g.csv")
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "sentence"),
+    [
+        ("node_id,node_type,embedding", 'x,a,t,"[1,2]"', "its rows have more cells than its header"),
+        ("node_id,node_type,embedding", 'a,t,"[1,2]",', "its rows have more cells than its header"),
+        (
+            "node_index,node_id,node_type,embedding",
+            '99999999999999999999,a,t,"[1,2]"',
+            "whole numbers of at most 64 bits",
+        ),
+    ],
+)
+def test_csv_that_pandas_would_read_as_something_else_is_refused(
+    tmp_path: Path, header: str, row: str, sentence: str
+) -> None:
+    (tmp_path / "vectors.csv").write_text(f"{header}\n{row}\n")
+    with pytest.raises(InputError, match=sentence):
+        read_embeddings(tmp_path / "vectors.csv")
+
+
 @pytest.mark.parametrize("text", ["", "node_id,node_type,embedding\n"])
 def test_csv_without_rows(tmp_path: Path, text: str) -> None:
     (tmp_path / "e.csv").write_text(text)

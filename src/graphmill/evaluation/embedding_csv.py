@@ -29,6 +29,8 @@ def read_csv(path: Path) -> pa.Table:
     except (OSError, EOFError, ValueError, zlib.error) as error:
         reason = str(error).strip().split("\n")[0][:200]
         raise InputError(f"{path.name} is not a readable CSV file ({reason})") from None
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas then takes the first column for names of rows
+        raise InputError(f"{path.name}: its rows have more cells than its header")
     require_columns(path, list(frame.columns))
     texts = frame.pop("embedding")
     vectors = [
@@ -36,7 +38,10 @@ def read_csv(path: Path) -> pa.Table:
         for row, text in enumerate(texts, 1)
     ]
     kept = [name for name in ("node_index", "node_id", "node_name", "node_type") if name in frame.columns]
-    table = pa.Table.from_pandas(frame[kept], preserve_index=False)
+    try:
+        table = pa.Table.from_pandas(frame[kept], preserve_index=False)
+    except (OverflowError, pa.ArrowException):
+        raise InputError(f"{path.name}: node_index must be whole numbers of at most 64 bits") from None
     return table.append_column("embedding", pa.array(vectors, pa.list_(pa.float32())))
 
 
