@@ -298,7 +298,8 @@ def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
         measured = evaluate_run(restored, poll=limit.poll)
         kept = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
         metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in measured[split].items()}
-        if measured["test"]:
+        # A system of items measures the next item by what it was trained on; the choice by the whole history.
+        if measured["test"] and (restored.entry.recommends or choice.metric not in measured["test"]):
             queries = shared_queries(graph, "test")
             figure = queries.values(restored.system, restored.model, all_of_them, limit.poll).mean
             metrics[f"test_{choice.metric}"] = figure

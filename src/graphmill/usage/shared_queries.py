@@ -105,18 +105,18 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
     offsets, metric = (sequences.user_offset, sequences.item_offset), f"ndcg@{NEXT}"
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
-        after, repeats = _scores(system, model, poll), sequences.repeats
-        of_items = not isinstance(system.evaluator, SequenceEvaluator)
-        listed = _folded_in(system, model, sequences, users, at) if of_items and split == "test" else None
+        repeats, of_items = sequences.repeats, not isinstance(system.evaluator, SequenceEvaluator)
+        if of_items and split == "test":
+            score = _folded_in(system, model, sequences, users, at)
+        else:
+            after = _scores(system, model, poll)
 
-        def score(rows: np.ndarray) -> Any:
-            if listed is not None:
-                return listed(rows)
-            scores = after(users[rows], at[rows])
-            if of_items and repeats:  # lists of systems of users and items never have what the user has taken
-                scores = scores.clone()
-                scores[seen.of(rows)] = -np.inf
-            return scores
+            def score(rows: np.ndarray) -> Any:
+                scores = after(users[rows], at[rows])
+                if of_items and repeats:  # lists of systems of users and items never have what the user has taken
+                    scores = scores.clone()
+                    scores[seen.of(rows)] = -np.inf
+                return scores
 
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
