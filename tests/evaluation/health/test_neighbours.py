@@ -75,3 +75,12 @@ def test_neighbours_of_some_rows_only(vectors: Vectors) -> None:
     rows, _ = vectors.around(3, 40, among)
     everything = vectors.around(3, 1500)[0]
     assert rows.tolist() == everything[everything % 2 == 0][:40].tolist()
+
+
+@pytest.mark.parametrize("scale", [1e-60, 1e-44, 1e30, 1e100])
+def test_lengths_do_not_count_however_large_or_small(scale: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((50, 8))
+    stretched = rows * np.where(np.arange(50) % 2, 1.0, scale)[:, None]
+    with np.errstate(all="raise", under="ignore"):
+        found = Vectors(stretched).nearest(np.arange(50), 3)
+    np.testing.assert_array_equal(found.rows, Vectors(rows).nearest(np.arange(50), 3).rows)

@@ -41,9 +41,14 @@ class Vectors:
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
         parts = [values[start : start + BLOCK_ROWS] for start in range(0, len(values), BLOCK_ROWS)]
-        norms = np.concatenate([np.zeros(0), *(np.linalg.norm(np.asarray(part, np.float64), axis=1) for part in parts)])
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = [np.linalg.norm(np.asarray(part, np.float64), axis=1) for part in parts]
+        norms = np.concatenate([np.zeros(0), *lengths])
         self.usable: Mask = np.isfinite(norms) & (norms > 0)
         self._norms = np.where(self.usable, norms, 1.0)
+        usual = np.abs(np.log10(self._norms)).max(initial=0.0) <= 30
+        self._safe_in_fp32 = bool(usual and self.usable.all() and values.dtype != np.float64)
+        """Whether float32 products of the values neither overflow nor vanish, so that no block is brought to length 1."""
 
     def unit(self, rows: Int64, dtype: type[np.floating] = np.float32) -> NDArray[Any]:
         """The rows at length 1 (rows × d); zeros for one without a direction."""
@@ -87,8 +92,11 @@ class Vectors:
         rows = np.zeros((len(queries), 0), dtype=np.int64)
         for start in range(0, len(self.values), rows_at_a_time):
             part = slice(start, min(start + rows_at_a_time, len(self.values)))
-            result = left @ np.asarray(self.values[part], np.float32).T
-            result /= self._norms[part].astype(np.float32)
+            if self._safe_in_fp32:
+                result = left @ np.asarray(self.values[part], np.float32).T
+                result /= self._norms[part].astype(np.float32)
+            else:
+                result = left @ self.unit(np.arange(part.start, part.stop)).T
             result[:, ~allowed[part]] = LEAST
             inside = np.flatnonzero((queries >= start) & (queries < part.stop))
             result[inside, queries[inside] - start] = -np.inf  # the row itself comes last
