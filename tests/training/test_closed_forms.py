@@ -74,6 +74,25 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     assert 0 < estimate.seconds_per_step < 60
 
 
+@pytest.mark.parametrize("name", ["ease", "knn"])
+def test_each_split_is_evaluated_once(
+    name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = type(ALL[name].build(graphs[name])[1])
+    evaluate, splits = system.evaluate, []
+
+    def counted(self: Any, model: Any, split: str, **options: Any) -> dict[str, float]:
+        splits.append(split)
+        return dict(evaluate(self, model, split, **options))
+
+    monkeypatch.setattr(system, "evaluate", counted)
+    report = trained(name, graphs[name], tmp_path)
+    assert splits == ["valid", "test"]
+    (epoch,) = restore(report["run_dir"]).run.metrics.read("epoch")
+    assert len(epoch["valid"]) == 1
+    assert report["metrics"].items() >= {(f"valid_{metric}", value) for metric, value in epoch["valid"].items()}
+
+
 def test_it_is_exported_ranked_and_recommends(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
     exported = export_run(found)

@@ -354,7 +354,7 @@ def _final_figures(
     """The metrics of the best epoch (or of the last, if none was chosen) on each split, over all ranks; and that epoch."""
     state, epoch = engine.state, 0
     loaded = None
-    if any(phase.closed_form for phase in engine.system.phases):
+    if engine.closed_form:
         epoch = state.epoch  # the only one, and in memory
     else:
         loaded = engine.load_weights("last" if state.best_metric is None else "best")
@@ -367,7 +367,7 @@ def _final_figures(
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in splits:
-        result = engine.evaluated(split, final=True, poll=lambda: None)
+        result = engine.final_metrics.get(split) or engine.evaluated(split, final=True, poll=lambda: None)
         metrics |= {f"{split}_{name}": value for name, value in result.items()}
     return metrics, epoch
 

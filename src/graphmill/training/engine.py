@@ -87,7 +87,7 @@ class Engine(Trainee):
     def seconds_per_step(self, steps: int = 3) -> float:
         """Seconds of an optimizer step, the mean over an epoch. It trains ``steps`` steps of each phase, after a first one
         that is not timed."""
-        if any(phase.closed_form for phase in self.system.phases):
+        if self.closed_form:
             return cast(SolvedSystem, self.system).seconds_to_solve()
         self._heap, seconds = HeapWatch(), 0.0
         self.system.begin_epoch(self.model, 0)
@@ -290,14 +290,18 @@ class Engine(Trainee):
             if self.ranks.world == 1 and self._stop_is_requested():
                 stop()
 
-        metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
+        split, chosen_by = self.evaluation.selected_on, self.evaluation.selection_metric
+        metrics = self.evaluated(split, final=self.closed_form, poll=poll, stop=stop)
         with torch.no_grad():
             # With divided tables, all ranks take part in computing the vectors.
             health = self.system.health(self.model) if self.ranks.main or self.system.shards else {}
         metrics, health = self.ranks.broadcast((metrics, health))
+        if self.closed_form:  # its only epoch: these are the final figures, too
+            self.final_metrics[split] = metrics
+            metrics = {name: value for name, value in metrics.items() if name == chosen_by}
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
-        selection = metrics.get(self.evaluation.selection_metric)
+        selection = metrics.get(chosen_by)
         best = selection is not None and record_metric(state, selection)
         if best or self._epoch_save_is_due():
             self.save(metric=selection)

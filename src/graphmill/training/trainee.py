@@ -67,6 +67,8 @@ class Trainee:
         self.resumed = False
         self._evaluation_parts = 1
         self._deferred: list[DeferredStep] = []
+        self.closed_form = any(phase.closed_form for phase in self.system.phases)
+        self.final_metrics: dict[str, dict[str, float]] = {}
         if self.acceleration.sharding == "rows" and self.ranks.world > 1:
             self.system.shard(self.ranks)
         self.system.to(self.device)
