@@ -196,6 +196,13 @@ def test_a_text_that_differs_in_case_alone_is_constant(folder: Path) -> None:
         graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", id="disease", same="text")
 
 
+@pytest.mark.parametrize("columns", [{}, {"same": ["x"] * 10}, {"same": ["x"] * 9 + [""], "none": [""] * 10}])
+@pytest.mark.parametrize("how", ["csv", "parquet", "frame"])
+def test_a_table_whose_columns_are_all_constant_is_refused(folder: Path, how: str, columns: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="no column besides 'disease' has two different values"):
+        graphmill.read_attributes(tables(folder), written(folder, how, columns), "disease")
+
+
 def test_a_date_in_the_future_is_a_note(folder: Path) -> None:
     rewritten(folder, "1999-12-02", "2999-12-02")
     found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")

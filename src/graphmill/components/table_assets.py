@@ -373,7 +373,7 @@ def _version(plan: DatasetPlan, raw: Mapping[str, Reference]) -> str:
     content = {
         "version": TABLES_VERSION,
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},
-        "settings": {source.name: source.settings.model_dump(exclude={"engine"}) for source in plan.sources},
+        "settings": {source.name: source.settings.model_dump() for source in plan.sources},
         **({"aliases": digest(plan.aliases)} if plan.aliases else {}),
         **({"repair_ids": list(plan.repair_ids)} if plan.repair_ids else {}),
     }
