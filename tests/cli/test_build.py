@@ -150,3 +150,13 @@ def test_triples_are_not_said_to_be_split_by_user(tmp_path: Path) -> None:
     (tmp_path / "kg.tsv").write_text("".join(f"n{n}\tr\tn{n + 1}\n" for n in range(40)))
     told = CliRunner().invoke(app, ["build", str(tmp_path / "kg.tsv"), "-o", str(tmp_path / "graph")]).output
     assert "split: 5% and 5% of the edges, drawn at random" in told
+
+
+def test_a_split_of_the_files_is_said(tmp_path: Path) -> None:
+    for name, rows in (("train", range(30)), ("valid", range(30, 35)), ("test", range(35, 40))):
+        (tmp_path / f"{name}.txt").write_text("".join(f"n{n % 20}\tr\tn{(n * 7 + 1) % 20}\n" for n in rows))
+    output = CliRunner().invoke(app, ["build", str(tmp_path), "-o", str(tmp_path / "graph")]).output
+    assert "split: as the files have it" in output
+    assert "at random" not in output
+    counts = recognised(str(tmp_path)).counts
+    assert (counts["train"], counts["valid"], counts["test"]) == (30, 5, 5)

@@ -10,12 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, counted, dataset_name, documents_of, listed_columns
 from graphmill.ingest.format import Candidate, Guess
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.guard import guarded
+from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.interactions_csv import InteractionColumns
 from graphmill.ingest.kg_columns import KgColumns
 from graphmill.ingest.rejects import checked_share
@@ -115,6 +119,14 @@ def _examined(path: str, format: str, columns: Mapping[str, str], force: bool) -
         return IngestReport(path_text(path), format, problem=str(error))
 
 
+def _splits(edges: pa.Table) -> dict[str, int]:
+    """The number of edges in each split, if the files have one."""
+    if "split" not in edges.column_names:
+        return {}
+    counts = np.bincount(edges["split"].to_numpy(), minlength=len(SPLITS)).tolist()
+    return dict(zip(SPLITS, counts, strict=True))
+
+
 def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> IngestReport:
     """The report on ``path``, read as ``format`` with the guessed settings."""
     each, candidate = FORMATS[format], Candidate(path)
@@ -137,7 +149,7 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
     return replace(
         report,
         problem=problem,
-        counts=result.counts,
+        counts=_splits(result.edges) | result.counts,
         notes=result.notes,
         coverage=[each.to_dict() for each in result.coverage],
         node_types=counted(result.nodes["type"]),

@@ -381,7 +381,8 @@ def _split(report: IngestReport) -> str:
         more = "; there are times: split.method: by_time holds out the newest" if timed else ""
         return f"{graph['valid']:.0%} and {graph['test']:.0%} of the edges, drawn at random, are held out{more}"
     if "valid" in report.counts:
-        return "as the files have it"
+        drawn = graph.get("given") == "add_valid"
+        return "test as the files have it, validation drawn from the rest" if drawn else "as the files have it"
     return "each user's last two interactions are held out (by time, or by the order of the file)"
 
 
