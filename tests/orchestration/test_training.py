@@ -80,7 +80,7 @@ def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
     assert killed
     assert result.success
     (retry,) = [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
-    assert "the worker was killed (SIGKILL; most often the machine was out of memory)" in str(retry.event_specific_data)
+    assert "SIGKILL" in str(retry.event_specific_data)
     first, second = [each for each in observed(project, "model") if "resumed_from_epoch" in each]
     assert first["resumed_from_epoch"] == 0
     assert second["resumed_from_epoch"] >= 1, "it goes on from the checkpoint, not from the start"
