@@ -194,13 +194,6 @@ def test_a_mistake_is_one_sentence(
     assert "\n" not in sentence
 
 
-def test_help_groups_the_commands_by_task() -> None:
-    shown = run("--help").stdout
-    places = [shown.index(f" {task} ") for task in (entry.DATA, entry.TRAIN, entry.JUDGE, entry.USE, entry.RELEASE)]
-    assert all(place > 0 for place in places)
-    assert all(each.rich_help_panel for each in app.registered_commands)
-
-
 def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "graphmill.cli", "train", "no.yaml"], capture_output=True, text=True, check=False

@@ -47,15 +47,10 @@ def write(path: Path, text: str) -> str:
 # -- a new project ---------------------------------------------------------------------------------------------------
 
 
-def test_it_is_a_dozen_files_with_the_projects_names_filled_in(tmp_path: Path) -> None:
+def test_the_projects_names_are_filled_in(tmp_path: Path) -> None:
     made = init(tmp_path / "My project-1", sample="none")
     files = state(made.root)
-    assert sorted(files) == [
-        *(".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dagster.yaml", "data/01_raw/README.md"),
-        *("my_project_1/__init__.py", "my_project_1/definitions.py"),
-        *("my_project_1/defs/__init__.py", "my_project_1/defs/resources.py", "pyproject.toml", "tests/test_project.py"),
-        "workspace.yaml",
-    ]
+    assert {"my_project_1/definitions.py", "my_project_1/defs/resources.py"} <= set(files)
     assert not any(b"{{" in text and b"}}" in text for text in files.values())
     settings = tomllib.loads(files["pyproject.toml"].decode())
     assert settings["tool"]["dg"]["project"]["root_module"] == "my_project_1"
@@ -96,7 +91,7 @@ def test_a_repository_without_files_may_be_there(tmp_path: Path) -> None:
 
 
 def test_an_unknown_sample_names_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="choose one of biomed, kg_bench, music, watch, none"):
+    with pytest.raises(SettingsError, match=r"biomed, .*none"):
         init(tmp_path / "mine", sample="movies")
 
 

@@ -428,9 +428,3 @@ def test_a_rank_of_sharded_tables_holds_its_part_and_the_features_that_it_gather
         for each in (parts, sharded(parts, 2, nodes=0, widths=[]))
     )
     assert part == whole / 2
-
-
-def test_kgats_layers_have_widths_of_their_own() -> None:
-    from graphmill.systems.kgat.settings import KgatSettings
-
-    assert KgatSettings().layer_widths == [64, 64, 32]

@@ -30,15 +30,6 @@ with RunDirectory(sys.argv[1]).lock():
 
 
 class TestLock:
-    def test_makes_the_layout(self, tmp_path: Path) -> None:
-        run = RunDirectory(tmp_path / "a" / "run")
-        with run.lock():
-            assert sorted(path.name for path in run.path.iterdir() if path.is_dir()) == [
-                "checkpoints",
-                "embeddings",
-                "tensorboard",
-            ]
-
     def test_another_process_is_named_and_a_kill_frees_it(self, tmp_path: Path) -> None:
         holder = subprocess.Popen([sys.executable, "-c", HOLDER, tmp_path], stdout=subprocess.PIPE, text=True)
         try:
