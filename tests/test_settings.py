@@ -59,9 +59,7 @@ def test_off_turns_a_switch_off() -> None:
 
 @pytest.mark.parametrize("text", ["acceleration: {compile: }", "acceleration: {csv: }", "acceleration:"])
 def test_a_setting_without_a_value_is_one_sentence(text: str) -> None:
-    with pytest.raises(
-        SettingsError, match=r"^x\.yaml: acceleration[.a-z]*: it has no value; write one, or remove the line$"
-    ):
+    with pytest.raises(SettingsError, match=r"^x\.yaml: acceleration[.a-z]*: [^\n]*no value"):
         parse(Outer, yaml.safe_load(text), "x.yaml")
 
 

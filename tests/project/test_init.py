@@ -233,13 +233,13 @@ def test_edge_files_are_named_from_their_folder_wherever_they_stay(tmp_path: Pat
 
 def test_a_pair_without_names_is_not_taken_for_edges_beside_others(tmp_path: Path) -> None:
     log, edges = write(tmp_path / "log.csv", "1,7\n1,8\n2,7\n"), write(tmp_path / "binds.csv", BINDS)
-    with pytest.raises(InputError, match=r"these files have 2 \(.*log.csv as sequence; .*binds.csv as kg_csv\)"):
+    with pytest.raises(InputError, match=r"log.csv as sequence; .*binds.csv as kg_csv"):
         init(tmp_path / "mine", data=[log, edges])
 
 
 def test_two_sources_of_interactions_are_two_datasets(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{name}.csv", RATINGS) for name in "ab"]
-    with pytest.raises(InputError, match="make a dataset of each with a separate call"):
+    with pytest.raises(InputError, match="a dataset of each"):
         init(tmp_path / "mine", data=files)
     init(tmp_path / "mine", data=files[:1])
     added = init(tmp_path / "mine", data=files[1:])

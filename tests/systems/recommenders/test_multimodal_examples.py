@@ -58,7 +58,7 @@ def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_pat
     graph, outlet = recommender_graph(tmp_path / "graph"), Kept()
     values = {"system": "mf", "data": str(graph.path), "training": {"epochs": 1}}
     train(values | {"acceleration": {"gradient_checkpointing": True}}, "test", root=str(tmp_path), outlets=[outlet])
-    assert "acceleration.gradient_checkpointing changes nothing: this mf has no layers to recompute" in outlet.notes
+    assert "gradient_checkpointing changes nothing" in " ".join(outlet.notes)
 
 
 @pytest.mark.slow
