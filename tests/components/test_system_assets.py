@@ -44,23 +44,10 @@ class System:
         (project.root / f"data/06_models/toy/{system}_embeddings.json").write_text(json.dumps(value))
 
     def run(self, part: str, config: dict[str, Any] | None = None, **replies: Any) -> dg.ExecuteInProcessResult:
-        from graphmill.orchestration.io_managers import ArtifactStore
-        from graphmill.orchestration.resources import AcceleratorResource
-
         worker = FakeWorker(replies={mode: {"result": {"kind": "result", **found}} for mode, found in replies.items()})
-        step = f"toy__{self.system}_{part}"
-        return dg.materialize(
-            [asset for each in (self.dataset, self.model) for asset in each.assets],
-            selection=[dg.AssetKey(["toy", f"{self.system}_{part}"])],
-            instance=self.project.instance,
-            raise_on_error=False,
-            run_config={"ops": {step: {"config": config}}} if config else None,
-            resources={
-                "graphmill_store": ArtifactStore(base_path=str(self.project.root / "data" / "06_models")),
-                "accelerator": AcceleratorResource(device="cpu"),
-                "worker": worker,
-            },
-        )
+        typed = {f"toy__{self.system}_{part}": config} if config else {}
+        only = f'key:"toy/{self.system}_{part}"'
+        return self.project.materialize(self.dataset, self.model, only=only, worker=worker, **typed)
 
     def write(self, name: str, content: Any) -> None:
         path = self.project.root / RUN / name
