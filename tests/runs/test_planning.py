@@ -257,7 +257,7 @@ def test_auto_tries_what_the_system_has(graph: TypedGraph) -> None:
     ("sections", "words"),
     [
         ({"acceleration": {"memory_budget": "300MiB"}},
-         r"nothing fits .*the least is .* at .*, of which .*libraries .*; .*libraries take .*, or raise the budget"),
+         r"nothing fits .*libraries .*raise the budget"),
         ({"model": {"hidden_dim": 100_000, "num_heads": 1}}, "lower model.hidden_dim"),
         ({"acceleration": {"batching": "edge_sampled"}, "model": {"embedding_dim": 16, "hidden_dim": 8, "num_heads": 1},
           "sampling": {"edge_sample_size": 10**6}}, "lower sampling.edge_sample_size|libraries"),
