@@ -19,7 +19,7 @@ BASELINES = {
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """Measurements are given; which were asked for is kept."""
+    """Measurements are given, since real ones take hours; which were asked for is kept."""
     kept: list[Sequence[str]] = []
 
     def of_seeds(arguments: Sequence[str], seeds: Sequence[int]) -> list[dict[str, Any]]:

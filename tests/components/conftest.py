@@ -67,7 +67,11 @@ def write_kg(path: Path, edges: int = 400, seed: int = 0) -> None:
 
 
 class FakeWorker(WorkerClient):
-    """Answers as the worker would, from what a test put into ``replies`` (by mode); starts no process."""
+    """Answers as the worker would, from what a test put into ``replies`` (by mode); starts no process.
+
+    For what an asset makes of figures that no small training would give. Assets with the real worker: :class:`WorkerHere`,
+    and ``tests/orchestration``.
+    """
 
     replies: dict[str, Any]
 
