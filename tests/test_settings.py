@@ -59,9 +59,7 @@ def test_off_turns_a_switch_off() -> None:
 
 @pytest.mark.parametrize("text", ["acceleration: {compile: }", "acceleration: {csv: }", "acceleration:"])
 def test_a_setting_without_a_value_is_one_sentence(text: str) -> None:
-    with pytest.raises(
-        SettingsError, match=r"^x\.yaml: acceleration[.a-z]*: it has no value; write one, or remove the line$"
-    ):
+    with pytest.raises(SettingsError, match=r"^x\.yaml: acceleration[.a-z]*: [^\n]*no value"):
         parse(Outer, yaml.safe_load(text), "x.yaml")
 
 
@@ -127,9 +125,7 @@ def test_an_unknown_choice_is_refused() -> None:
 def test_an_unknown_name_in_a_list_of_mappings_says_what_is_known_there() -> None:
     from graphmill.ingest.kg_files import KgFilesSettings
 
-    with pytest.raises(
-        SettingsError, match=r"unknown setting 'edges\.0\.relations' \(did you mean 'relation'\? known here: file"
-    ):
+    with pytest.raises(SettingsError, match=r"unknown setting 'edges\.0\.relations' .*'relation'"):
         parse(KgFilesSettings, {"edges": [{"file": "a.csv", "relations": "r"}]}, "defs.yaml")
 
 

@@ -141,11 +141,6 @@ def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
         recognised(str(tmp_path / "x.csv"))
 
 
-def test_a_system_is_known_in_any_case() -> None:
-    assert read_settings(Path("HGT")) == {"system": "hgt"}
-    assert read_settings(Path("item-knn")) == {"system": "item_knn"}
-
-
 def test_triples_are_not_said_to_be_split_by_user(tmp_path: Path) -> None:
     (tmp_path / "kg.tsv").write_text("".join(f"n{n}\tr\tn{n + 1}\n" for n in range(40)))
     told = CliRunner().invoke(app, ["build", str(tmp_path / "kg.tsv"), "-o", str(tmp_path / "graph")]).output

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 import numpy as np
@@ -67,7 +67,11 @@ def write_kg(path: Path, edges: int = 400, seed: int = 0) -> None:
 
 
 class FakeWorker(WorkerClient):
-    """Answers as the worker would, from what a test put into ``replies`` (by mode); starts no process."""
+    """Answers as the worker would, from what a test put into ``replies`` (by mode); starts no process.
+
+    For what an asset makes of figures that no small training would give. Assets with the real worker: :class:`WorkerHere`,
+    and ``tests/orchestration``.
+    """
 
     replies: dict[str, Any]
 
@@ -90,9 +94,13 @@ def write_interactions(path: Path, users: int = 40, items: int = 30) -> None:
 class WorkerHere(WorkerClient):
     """Does the worker's job in this process."""
 
+    asked: ClassVar[list[str]] = []
+    """The modes that were asked for; of the class, since Dagster copies a resource."""
+
     def run(
         self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **how: Any
     ) -> WorkerReport:
+        self.asked.append(str(extras.get("mode", "train")))
         with contextlib.chdir(cwd), StopRequest() as stop:
             try:
                 return WorkerReport(result=run_mode(extras, [], stop))
@@ -118,15 +126,21 @@ class Project:
         return EmbeddingModel(**{"dataset": "toy", "system": "hgt", **attributes}).build_defs(self.context)
 
     def materialize(
-        self, *definitions: dg.Definitions, only: str = "", worker: WorkerClient | None = None
+        self,
+        *definitions: dg.Definitions,
+        only: str | dg.AssetSelection = "",
+        worker: WorkerClient | None = None,
+        **config: dict[str, Any],
     ) -> dg.ExecuteInProcessResult:
+        """``config``: by step, what was typed into the Launchpad."""
         assets = [asset for each in definitions for asset in each.assets or ()]
-        selection = dg.AssetSelection.from_string(only) if only else None
+        selection = dg.AssetSelection.from_string(only) if isinstance(only, str) and only else only or None
         return dg.materialize(
             assets,
             selection=selection,
             instance=self.instance,
             raise_on_error=False,
+            run_config={"ops": {step: {"config": values} for step, values in config.items()}},
             resources={
                 "graphmill_store": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
                 "accelerator": AcceleratorResource(device="cpu"),

@@ -11,8 +11,6 @@ import pytest
 from graphmill.components import EmbeddingModel
 from graphmill.components.promoted_asset import gating_checks
 from graphmill.errors import SettingsError
-from graphmill.orchestration.io_managers import ArtifactStore
-from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.versions import Versions
 from graphmill.serving.runs import finished_runs
 from graphmill.systems import registry
@@ -25,17 +23,8 @@ def run(
     project: Project, dataset: dg.Definitions, *systems: str, without: Sequence[str] = (), **attributes: Any
 ) -> dg.ExecuteInProcessResult:
     own = project.model(system="auto", settings={"budget": "1h", "systems": list(systems)}, **attributes)
-    return dg.materialize(
-        [asset for each in (dataset, own) for asset in each.assets or ()],
-        selection=dg.AssetSelection.all() - dg.AssetSelection.assets(*without),
-        instance=project.instance,
-        raise_on_error=False,
-        resources={
-            "graphmill_store": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
-            "accelerator": AcceleratorResource(device="cpu"),
-            "worker": WorkerHere(),
-        },
-    )
+    chosen = dg.AssetSelection.all() - dg.AssetSelection.assets(*without)
+    return project.materialize(dataset, own, only=chosen, worker=WorkerHere())
 
 
 def passing(project: Project, predicts: str) -> dict[str, Any]:

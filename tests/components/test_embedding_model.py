@@ -201,14 +201,14 @@ def test_two_models_live_beside_each_other(project: Project) -> None:
         ({"system": "gcn"}, r"system 'gcn' is unknown \(known: .*hgt"),
         (
             {"settings": {"training": {"epoch": 3}}},
-            r"settings: unknown setting 'training\.epoch' \(did you mean 'epochs'\? known here: epochs",
+            r"settings: unknown setting 'training\.epoch' .*'epochs'",
         ),
         ({"settings": {"training": {"epochs": -1}}}, r"settings: training\.epochs = -1"),
         ({"settings": {"preset": "m1_64gb"}}, r"settings: preset 'm1_64gb' is unknown"),
         ({"settings": {"data": "elsewhere"}}, r"settings\.data is set by the component"),
         (
             {"checks": {"mean_cosine": 0.5}},
-            r"checks: unknown setting 'mean_cosine' \(did you mean 'mean_cosine_max'\? known here: .*mean_cosine_max",
+            r"checks: unknown setting 'mean_cosine' .*'mean_cosine_max'",
         ),
         ({"checks": {"severity": "fatal"}}, "checks: severity = 'fatal'"),
         ({"name": "hgt-2"}, "name 'hgt-2' must be letters, digits and underscores"),
@@ -272,22 +272,12 @@ def test_too_few_messages_are_told(built: Project) -> None:
 
 
 def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Project) -> None:
-    definitions = built.model(settings={})
-    assets = [asset for each in (built.dataset(), definitions) for asset in each.assets]
-    from graphmill.orchestration.io_managers import ArtifactStore
-    from graphmill.orchestration.resources import AcceleratorResource
-
-    result = dg.materialize(
-        assets,
-        selection=[dg.AssetKey(["toy", "hgt_model"])],
-        instance=built.instance,
-        raise_on_error=False,
-        run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": -1}}}}},
-        resources={
-            "graphmill_store": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
-            "accelerator": AcceleratorResource(),
-            "worker": FakeWorker(replies={}),
-        },
+    result = built.materialize(
+        built.dataset(),
+        built.model(settings={}),
+        only='key:"toy/hgt_model"',
+        worker=FakeWorker(replies={}),
+        toy__hgt_model={"training": {"epochs": -1}},
     )
     assert failure(result).startswith("the Launchpad: training.epochs = -1: ")
     assert not [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
@@ -448,7 +438,7 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     shown = built.metadata("toy/hgt_ranking")
     assert shown["mrr"] == mrr
     word = "Worse" if failing else "Better"
-    assert shown["summary"].startswith(f"**{word}.** Its macro MRR is {mrr:g}, against 0.2 of kNN")
+    assert re.match(rf"\*\*{word}\.\*\* .*MRR is {mrr:g}.* 0\.2 of kNN", shown["summary"])
     instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None

@@ -76,7 +76,7 @@ def test_a_training_is_started_where_the_model_says_else_where_the_resource_says
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ("launcher: rey", r"launcher: kind = 'rey': input should be 'local', 'ray', 'k8s' or 'slurm'"),
+        ("launcher: rey", "launcher: kind = 'rey': .*'slurm'"),
         ("launcher: k8s", r"launcher\.image is missing: Kubernetes needs an image"),
         ("launcher: {kind: ray, srun: srun}", r"launcher\.srun is of slurm, but launcher\.kind is ray"),
         ("launcher: {kind: ray, gpu: 1}", r"launcher: unknown setting 'gpu'"),
@@ -91,6 +91,6 @@ def test_a_mistake_in_the_yaml_is_one_sentence_when_the_project_loads(
 
 def test_a_mistake_in_the_resource_is_one_sentence_and_starts_nothing(built: Project) -> None:
     started, result = train(built, "", {"kind": "rey"})
-    assert "the resource worker, launcher: kind = 'rey': input should be 'local', " in failure(result)
+    assert "the resource worker, launcher: kind = 'rey'" in failure(result)
     assert "\n" not in failure(result)
     assert not started

@@ -1,7 +1,5 @@
 """Promotion through Dagster, with real runs: the asset decides, commands and asset see the same versions."""
 
-import contextlib
-from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +8,12 @@ import dagster as dg
 import pytest
 
 from graphmill.components.promoted_asset import failed_checks, gating_checks
-from graphmill.errors import GraphmillError, ResourceError, SettingsError
+from graphmill.errors import ResourceError, SettingsError
 from graphmill.orchestration import promotion
-from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Versions
-from graphmill.training.signals import StopRequest
-from graphmill.worker.modes import run_mode
-from tests.components.conftest import Project, checks
+from tests.components.conftest import Project, WorkerHere, checks
 
 SMALL: dict[str, Any] = {
     "preset": "none",
@@ -27,25 +22,12 @@ SMALL: dict[str, Any] = {
 }
 
 
-class WorkerHere(WorkerClient):
-    """Does the worker's job in this process, and remembers the modes that it was asked for."""
-
-    asked: list[str] = []  # noqa: RUF012
-
-    def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **_: Any) -> WorkerReport:
-        self.asked.append(str(extras.get("mode", "train")))
-        with contextlib.chdir(cwd), StopRequest() as stop:
-            try:
-                return WorkerReport(result=run_mode(extras, [], stop))
-            except GraphmillError as error:
-                raise dg.Failure(str(error), allow_retries=False) from None
-
-
 class Chain:
     """A project with a dataset and a small HGT, and the policy as it is changed from run to run."""
 
     def __init__(self, project: Project) -> None:
         self.project, self.worker = project, WorkerHere()
+        self.worker.asked.clear()
         self.versions = Versions(project.root / "data" / "07_promoted" / "toy" / "hgt")
         assert project.materialize(project.dataset()).success
 
@@ -78,6 +60,7 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
     assert chain.project.metadata("toy/hgt_drift")["finding"] == "there is no live version to compare with"
     assert "promote" not in chain.worker.asked
+    assert "rank" in chain.worker.asked
     for part in ("validation", "ranking"):
         page = chain.project.metadata(f"toy/hgt_{part}")
         assert (str(page["card"])[-8:], "report_page" in page) == ("/card.md", True), "a person finds the whole run"

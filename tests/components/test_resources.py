@@ -88,7 +88,7 @@ def test_a_resource_of_another_kind_is_refused_by_name() -> None:
     told = ""
     while error is not None:
         told, error = f"{told} {error}", error.__cause__
-    assert "resources.py has a resource 'worker' that is no WorkerClient" in told
+    assert "resource 'worker' that is no WorkerClient" in told
 
 
 def test_a_file_that_only_speaks_of_a_key_is_left_alone() -> None:

@@ -13,8 +13,6 @@ from graphmill.cli import app
 from graphmill.components import EmbeddingModel
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import InputError, SettingsError
-from graphmill.orchestration.io_managers import ArtifactStore
-from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.promotion.promote import promote_run, roll_back
 from graphmill.promotion.versions import Versions
 from graphmill.serving.application import application
@@ -56,17 +54,7 @@ class Chain:
             (self.project.root / "judged.csv").write_text("\n".join(["head,relation,tail,judgement", *rows]) + "\n")
             attributes["links"] = {"k": 3, "csv": False, "judgements": "judged.csv"}
             attributes["ranking"] = {"truth": "judged.csv"}
-        own = self.project.model(**attributes)
-        return dg.materialize(
-            [asset for each in (self.dataset, own) for asset in each.assets or ()],
-            instance=self.project.instance,
-            raise_on_error=False,
-            resources={
-                "graphmill_store": ArtifactStore(base_path=str(self.project.root / "data" / "06_models")),
-                "accelerator": AcceleratorResource(device="cpu"),
-                "worker": WorkerHere(),
-            },
-        )
+        return self.project.materialize(self.dataset, self.project.model(**attributes), worker=WorkerHere())
 
     def page(self, part: str) -> dict[str, Any]:
         return self.project.metadata(f"toy/{self.system}_{part}")

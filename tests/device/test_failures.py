@@ -68,11 +68,11 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
         doctor = found["doctor"]
-        assert doctor["a training uses"] == "mps, the Mac's GPU, by itself (acceleration.device: auto)"
-        assert doctor["device mps"].startswith("usable; ")
-        assert doctor["device cuda"] == "no CUDA device, as on any Mac"
-        assert doctor["memory"].endswith("GiB available, as long as other programs leave it")
-        assert (doctor["bf16 on mps"], doctor["fp16 on mps"]) == ("matrix products work", "matrix products work")
+        assert doctor["a training uses"].startswith("mps")
+        assert doctor["device mps"].startswith("usable")
+        assert "no CUDA device" in doctor["device cuda"]
+        assert "GiB available" in doctor["memory"]
+        assert all("work" in doctor[f"{kind} on mps"] for kind in ("bf16", "fp16"))
         assert "bf16 on cpu" not in doctor
         found = found["copies"]
         assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
@@ -85,12 +85,8 @@ def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:
     require_fallback(job, 1, "why")
     with pytest.raises(ResourceError) as refused:
         require_fallback(job, 2, "why")
-    assert str(refused.value) == (
-        "cuda failed (why), and several processes cannot fall back to the CPU; the same command continues from the last "
-        "checkpoint on the same device, or set acceleration.device: cpu"
-    )
+    assert str(refused.value).startswith("cuda failed (why)")
+    assert "acceleration.device: cpu" in str(refused.value)
     job.precision = "tf32"
-    with pytest.raises(
-        ResourceError, match=r"a training in tf32 cannot .* and acceleration\.precision: fp32 to train on"
-    ):
+    with pytest.raises(ResourceError, match=r"tf32 cannot .*acceleration\.precision: fp32"):
         require_fallback(job, 1, "why")

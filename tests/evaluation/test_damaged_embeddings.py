@@ -93,7 +93,7 @@ def test_what_is_wrong_is_said_by_name(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^e\.ids\.txt is not text in UTF-8"):
         read_embeddings(tmp_path / "e.npy")
     (tmp_path / "e.npy").write_bytes(packed("npy") + b"\0\0\0")
-    with pytest.raises(InputError, match=r"^e\.npy is damaged: it has 3 bytes more than its header says"):
+    with pytest.raises(InputError, match=r"^e\.npy is damaged: .*3 bytes more"):
         read_embeddings(tmp_path / "e.npy")
     (tmp_path / "e.npy").write_bytes(packed("npy").replace(b"}", b"("))
     with pytest.raises(InputError, match=r"^e\.npy is not a readable \.npy file \(.*\); export it again$"):

@@ -117,7 +117,7 @@ def test_a_build_that_fails_leaves_nothing_behind_and_the_old_graph_in_place(tab
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(storage, "write_array", full)
-    with pytest.raises(ResourceError, match="cannot be written: No space left on device; free some space"):
+    with pytest.raises(ResourceError, match="No space left on device"):
         build_graph(tables[0], tables[1].slice(5), GraphSettings(), out)
     assert contents(out) == old
     assert sorted(path.name for path in tmp_path.iterdir()) == [".graph.lock", ".graph.verified.json", "graph"]

@@ -62,7 +62,7 @@ def test_features_in_several_chunks_are_one_matrix(build):
 @pytest.mark.parametrize(
     ("node_type", "rows", "values", "message"),
     [
-        ("protein", [0], [[1.0]], "features are given for node type 'protein'; the nodes table has 'drug', 'gene'"),
+        ("protein", [0], [[1.0]], "node type 'protein'; .*'drug', 'gene'"),
         ("gene", [0, 1], [[1.0], [2.0]], "features of 'gene', row 1: node 1 has type 'drug'"),
         ("gene", [0, 5], [[1.0], [2.0]], "features of 'gene', row 1: node 5 is not a row of the nodes table"),
         ("gene", [0, 2, 0], [[1.0], [2.0], [3.0]], "features of 'gene': node 0 has more than one row"),

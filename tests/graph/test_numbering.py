@@ -39,14 +39,12 @@ def test_include_node_types_gives_the_order_and_drops_edges_with_an_end_outside(
 
 
 def test_an_unknown_node_type_is_refused_with_the_known_ones(build):
-    with pytest.raises(
-        SettingsError, match=r"unknown node type 'gene/protein'; the data has 'disease', 'drug', 'gene'"
-    ):
+    with pytest.raises(SettingsError, match=r"'gene/protein'; .*'disease', 'drug', 'gene'"):
         build(nodes_table(TYPES), edges_table([("r", 0, 1)]), include_node_types=["gene/protein", "drug"])
 
 
 def test_a_choice_of_types_without_any_edge_is_refused(build):
-    with pytest.raises(InputError, match="no edge has both ends in the node types 'disease'"):
+    with pytest.raises(InputError, match=r"no edge .*'disease'"):
         build(nodes_table(TYPES), edges_table([("r", 0, 1)]), include_node_types=["disease"])
 
 

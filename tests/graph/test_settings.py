@@ -5,18 +5,6 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.settings import identity_of, parse
 
 
-def test_the_defaults_take_every_type_add_missing_reverses_and_hold_out_a_tenth():
-    settings = GraphSettings()
-    assert settings.include_node_types == []
-    assert (settings.add_reverse, settings.isolated_nodes) == ("missing", "keep")
-    assert (settings.split.valid, settings.split.test, settings.split.seed, settings.split.given) == (
-        0.05,
-        0.05,
-        0,
-        "keep",
-    )
-
-
 def test_every_field_is_part_of_the_fingerprint():
     settings = GraphSettings()
     assert identity_of(settings) == settings.model_dump()

@@ -136,15 +136,11 @@ def test_on_any_multigraph_pairs_never_straddle_and_the_past_never_knows_the_fut
 def test_without_times_it_is_refused_in_one_sentence(build):
     triples, times = dated()
     method = {"method": "by_time"}
-    with pytest.raises(
-        SettingsError, match="by_time needs the time of each edge, and the edges have no column 'timestamp'"
-    ):
+    with pytest.raises(SettingsError, match=r"by_time .*'timestamp'"):
         build(NODES, edges_table(triples), split=method)
     with pytest.raises(InputError, match="no edge has a time"):
         build(NODES, edges_table(triples, timestamp=[NO_TIME] * len(times)), split=method)
-    with pytest.raises(
-        InputError, match=r"nothing to train on: links have 2 different times, the first of them 7, and"
-    ):
+    with pytest.raises(InputError, match=r"nothing to train on: links have 2 different times, the first of them 7"):
         build(NODES, edges_table(triples, timestamp=[7, 8] * 16), split=method)
 
 

@@ -51,7 +51,7 @@ def test_weights_are_read_as_they_were_written_and_must_be_numbers_of_0_or_more(
         np.testing.assert_array_equal(read, np.ones(matrix.nnz) if given is None else given)
     for wrong in (np.nan, -1.0, np.inf):
         arrays["edges.weights"][2] = wrong
-        with pytest.raises(InputError, match="a weight of its links is not a number of 0 or more"):
+        with pytest.raises(InputError, match="weight of its links"):
             TrainingLinks.read(arrays, 12)
     with pytest.raises(InputError):
         TrainingLinks.read(arrays | {"edges.weights": arrays["edges.weights"][1:]}, 12)

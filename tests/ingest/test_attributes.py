@@ -213,9 +213,7 @@ def test_attributes_of_a_type_that_is_left_out_are_refused(folder: Path) -> None
     with (folder / "edges.csv").open("a") as file:
         file.write("\nDB0,drug,resembles,DB1,drug\n")
     found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", area="category")
-    with pytest.raises(
-        InputError, match=r"attributes of 'disease': the graph has no nodes of this type \(it has drug\)"
-    ):
+    with pytest.raises(InputError, match=r"attributes of 'disease': .*it has drug"):
         graphmill.build_graph(found, folder / "graph", include_node_types=["drug"])
     assert not (folder / "graph").exists()
 

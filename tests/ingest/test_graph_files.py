@@ -121,7 +121,7 @@ class TestKgx:
 
     def test_nodes_alone_are_refused_with_the_way_out(self, tmp_path: Path) -> None:
         files(tmp_path, my_nodes_tsv=self.NODES)
-        with pytest.raises(InputError, match="there are only nodes: name the folder, or the file of edges"):
+        with pytest.raises(InputError, match=r"only nodes: .*file of edges"):
             read_kg_files(tmp_path / "my_nodes.tsv")
 
 
@@ -145,11 +145,11 @@ class TestNeo4j:
 
     def test_headers_in_files_of_their_own_are_refused_with_the_way_out(self, tmp_path: Path) -> None:
         files(tmp_path, header_csv=":START_ID,:END_ID,:TYPE\n", data_csv="1,2,T\n")
-        with pytest.raises(InputError, match=r"data\.csv have no header with an id .*cat header\.csv data\.csv"):
+        with pytest.raises(InputError, match=r"data\.csv .*no header .*cat header\.csv data\.csv"):
             read_kg_files(tmp_path)
 
     def test_a_folder_without_such_files_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="no file has columns for the two ends of an edge"):
+        with pytest.raises(InputError, match="two ends of an edge"):
             read_kg_files(files(tmp_path, a_csv="p,q\n1,2\n"))
 
 

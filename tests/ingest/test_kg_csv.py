@@ -349,7 +349,7 @@ class TestRejects:
         assert (result.counts["rejected_rows"], result.counts["rows"]) == (5, len(CLEAN) + 5)
         assert [line for line, *_ in rejects(result)] == [8, 9]
         monkeypatch.setattr("graphmill.ingest.rejects.MOST_REFUSED", 5)
-        with pytest.raises(InputError, match="5 rows or more cannot be used; the first on line 8"):
+        with pytest.raises(InputError, match=r"5 rows .*line 8"):
             read_kg_csv(tmp_path / "kg.csv")
 
     def test_an_index_that_contradicts_itself_in_a_later_block_is_rejected(
@@ -408,7 +408,7 @@ class TestLimitNodes:
         assert read_kg_csv(path, KgCsvSettings(limit_nodes=99)).edges == read_kg_csv(path).edges
 
     def test_too_few_for_an_edge_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="no edge is left among the first 1 nodes; raise limit_nodes"):
+        with pytest.raises(InputError, match="raise limit_nodes"):
             read_kg_csv(write(tmp_path, text(*CLEAN)), KgCsvSettings(limit_nodes=1))
 
 

@@ -175,7 +175,7 @@ def test_facts_that_their_own_files_hold_out_stay_in_train(tmp_path: Path) -> No
 def test_numbers_of_entities_that_no_line_has_are_told(tmp_path: Path) -> None:
     result = read_kgat(folder(tmp_path / "d", kg_final=FACTS.replace("2 1 4", "2 1 9")))
     assert result.counts["unnamed_entities"] == 4
-    assert "4 numbers below the largest entity's are in no line; they are entities without an edge" in result.notes
+    assert "4 numbers below the largest entity's" in " ".join(result.notes)
     assert read_kgat(folder(lists(tmp_path / "listed"), kg_final="0 0 3\n")).counts["unnamed_entities"] == 0
 
 
@@ -186,7 +186,7 @@ def test_items_that_only_the_knowledge_has_are_counted(tmp_path: Path) -> None:
         read_mmrec(inter), read_kgat(lists(folder(tmp_path / "d")), KgatFilesSettings(part="knowledge"))
     )
     assert joined.counts["knowledge: new_items"] == 2
-    assert "knowledge: 2 items have no interaction; they are there to be recommended as well" in joined.notes
+    assert "knowledge: 2 items have no interaction" in " ".join(joined.notes)
 
 
 @pytest.mark.parametrize("timed", [True, False])

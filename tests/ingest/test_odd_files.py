@@ -213,13 +213,13 @@ class TestNothingSilent:
         lines = [f"<http://a/{n}> <http://{n % 2}/p> <http://a/{n + 1}> .\n" for n in range(4)]
         (tmp_path / "x.nt").write_text("".join(lines))
         result = read_ntriples(tmp_path / "x.nt")
-        assert any("2 relations or types end as another does and keep their whole IRI" in n for n in result.notes)
+        assert any("2 relations or types end as another does" in n for n in result.notes)
 
     def test_a_matrix_with_more_bytes_than_it_says_is_refused(self, tmp_path: Path) -> None:
         np.save(tmp_path / "f.npy", np.ones((3, 2), np.float32))
         data = (tmp_path / "f.npy").read_bytes()
         (tmp_path / "f.npy").write_bytes(data[:-6] + b"\0" + data[-6:])
-        with pytest.raises(InputError, match=r"f\.npy is damaged: it has 1 bytes more than its header says"):
+        with pytest.raises(InputError, match=r"f\.npy is damaged: .*1 bytes more"):
             load_matrix(tmp_path / "f.npy")
 
     def test_parquets_own_checksums_are_looked_at(self, tmp_path: Path) -> None:

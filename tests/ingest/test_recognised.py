@@ -63,7 +63,8 @@ def test_a_matrix_is_of_features(tmp_path: Path) -> None:
 def test_a_folder_of_nothing_known_says_what_it_has(tmp_path: Path) -> None:
     (tmp_path / "readme.md").write_text("hello", encoding="utf-8")
     problem = ingest_report(tmp_path).problem
-    assert problem == "no format is known by its files (readme.md); name a file in it, or say which with --format"
+    assert "readme.md" in problem
+    assert "--format" in problem
 
 
 def test_columns_of_parquet_are_listed(tmp_path: Path) -> None:

@@ -64,10 +64,9 @@ class TestOtherEdgeFiles:
         path = write(tmp_path, "Subject;Predicate;Object;Object Category\na;treats;b;disease\n", "edges.csv")
         found = ingest_report(path)
         assert [c["part"] for c in found.columns] == ["head_id", "relation", "tail_id", "tail_type"]
-        assert found.remarks == [
-            "the fields are separated by ';'",
-            "there seems to be no column for the type of heads: all are of type node; change it",
-        ]
+        separator, kind = found.remarks
+        assert "';'" in separator
+        assert "type of heads" in kind
         source = source_of(found.defs)
         assert (source.pop("name"), source.pop("format"), source.pop("path")) == ("edges", "kg_csv", str(path))
         result = read_kg_csv(path, parse(KgCsvSettings, source, "defs.yaml"))
@@ -152,7 +151,7 @@ class TestWhatCannotBeRead:
         assert "does not exist" in ingest_report(tmp_path / "no.csv").problem
 
     def test_an_unknown_format_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of auto, kg_csv, kg_files"):
+        with pytest.raises(SettingsError, match="format 'kg'; choose one of auto, "):
             ingest_report(tmp_path / "no.csv", "kg")
 
     def test_a_password_in_a_url_is_not_repeated(self) -> None:

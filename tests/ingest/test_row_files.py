@@ -75,7 +75,7 @@ def test_a_header_that_names_two_columns_alike_is_told_in_the_report(tmp_path: P
 
 def test_a_header_with_an_endless_name_is_none(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text(f"relation,x_id,{'y' * 5000}_id\nr,a,b\n")
-    with pytest.raises(InputError, match="the header has a name of 5,003 characters; is this a table, and whole"):
+    with pytest.raises(InputError, match="a name of 5,003 characters"):
         RowFile(tmp_path / "x.csv")
     assert "a name of 5,003 characters" in ingest_report(tmp_path / "x.csv").problem
 

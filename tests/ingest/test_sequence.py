@@ -80,9 +80,9 @@ def test_bytes_that_are_no_utf8_are_one_reject(tmp_path):
     path = write(tmp_path / "x.txt", ROWS, "\t")
     path.write_bytes(path.read_bytes() + b"\xe9\ta\t3\t5\n")
     result = read_sequence(path)
-    assert result.rejects["reason"].to_pylist() == [
-        "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
-    ]
+    (reason,) = result.rejects["reason"].to_pylist()
+    assert "UTF-8" in reason
+    assert "iconv" in reason
     assert sequences(result) == SORTED
 
 

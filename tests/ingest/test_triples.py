@@ -57,9 +57,7 @@ class TestWithoutDictionaries:
         assert result.edges["timestamp"].to_pylist() == [1388534400, 1388620800, 86400]
         reason = "neither a number nor a date such as 2024-01-31"
         assert rejects_of(result) == [("train.txt", 3, "time", reason, "soon")]
-        with pytest.raises(
-            InputError, match=r"expected 3 fields, found 4; with timed: true the fourth column is the time"
-        ):
+        with pytest.raises(InputError, match=r"expected 3 fields, found 4; .*timed: true"):
             read_triples(tmp_path)
 
     def test_without_a_valid_file_test_is_still_test(self, tmp_path: Path) -> None:

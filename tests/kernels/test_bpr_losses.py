@@ -1,4 +1,4 @@
-"""The ranking loss of the recommenders: golden values, and what its textbook form does in half precision."""
+"""The ranking loss of the recommenders: golden values, extreme scores and half precision."""
 
 from __future__ import annotations
 
@@ -16,22 +16,16 @@ def test_golden_values(gap: float, value: float) -> None:
     assert float(bpr_losses(positive, torch.ones(1, dtype=torch.float64))) == pytest.approx(value, abs=1e-9)
 
 
-def test_it_is_finite_with_a_gradient_of_minus_one_where_the_textbook_form_has_none() -> None:
+def test_it_is_finite_with_a_gradient_of_minus_one_at_extreme_scores() -> None:
     gap = torch.tensor([-1e4, -200.0, 200.0, 1e4], requires_grad=True)
     losses = bpr_losses(gap, torch.zeros(4))
     losses.sum().backward()
     assert torch.isfinite(losses).all()
     torch.testing.assert_close(gap.grad, torch.tensor([-1.0, -1.0, 0.0, 0.0]))
-    textbook = torch.tensor([-1e4], requires_grad=True)
-    torch.log(torch.sigmoid(textbook)).sum().backward()
-    assert not torch.isfinite(torch.log(torch.sigmoid(textbook))).all()
-    assert torch.isnan(textbook.grad).all()
 
 
-def test_the_textbook_form_is_infinite_in_half_precision_and_an_epsilon_does_not_help() -> None:
-    half = torch.tensor([-20.0], dtype=torch.float16)
-    assert torch.isinf(torch.log(torch.sigmoid(half))).all()
-    assert torch.isinf(torch.log(torch.sigmoid(half) + 1e-8)).all()  # 1e-8 is 0 in half precision
+def test_half_precision_is_computed_in_fp32() -> None:
+    half = torch.tensor([-20.0], dtype=torch.float16)  # where the sigmoid is 0, and its logarithm infinite
     assert bpr_losses(half, torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
     assert float(bpr_losses(half, torch.zeros(1, dtype=torch.float16))) == pytest.approx(20.0)
 

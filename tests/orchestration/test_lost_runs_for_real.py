@@ -22,7 +22,7 @@ import pytest
 import yaml
 from dagster import DagsterRunStatus
 
-from graphmill.orchestration.lost_runs import INTERVAL_SECONDS
+from graphmill.orchestration.lost_runs import INTERVAL_SECONDS, NAME
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.run_directory import RunDirectory
 from tests.components.conftest import write_kg
@@ -110,6 +110,11 @@ class Daemon:
     def runs(self) -> list[dg.DagsterRun]:
         """All runs, the newest first."""
         return list(self.instance.get_runs())
+
+    def looks(self) -> int:
+        """How often the sensor for lost runs has looked."""
+        states = [each for each in self.instance.all_instigator_state() if each.instigator_name == NAME]
+        return sum(len(self.instance.get_ticks(each.instigator_origin_id, each.selector_id)) for each in states)
 
     def trace(self) -> int:
         """Steps in the run's trace."""
@@ -242,7 +247,8 @@ def test_a_run_whose_daemon_was_killed_lives_on_and_is_left_alone(daemon: Daemon
     run, worker = daemon.training()
     daemon.process.kill()
     daemon.start_again()
-    time.sleep(3 * INTERVAL_SECONDS)  # looks of the sensor
+    looks = daemon.looks()
+    daemon.wait(lambda: daemon.looks() >= looks + 3, what="three looks of the sensor")
     before = daemon.trace()
     daemon.wait(lambda: daemon.trace() > before, what="the training, which nobody has stopped,")
     assert worker.is_running()

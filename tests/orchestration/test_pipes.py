@@ -1,6 +1,7 @@
 """The launcher against real child processes: figures while they work, a verdict on their end, nothing left behind."""
 
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -13,6 +14,7 @@ import dagster as dg
 import psutil
 import pytest
 
+from graphmill.launchers.child_tree import ChildTree
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain, worker_command
 
 KEY = dg.AssetKey(["toy", "model"])
@@ -21,6 +23,7 @@ import os, signal, subprocess, sys, time
 from dagster_pipes import open_dagster_pipes
 def save_when_asked():
     try:
+        open("ready", "w").close()
         time.sleep(600)
     except KeyboardInterrupt:
         open("checkpoint", "w").close()
@@ -95,11 +98,9 @@ def test_figures_become_observations(materialize: Materialize) -> None:
             pipes.report_custom_message({"kind": "result"})
     """).success
     started, *steps = observations(materialize)
-    assert started == {
-        "progress": "training on cpu (no GPU) · continuing after epoch 3 · about 60 s to go",
-        "resumed_from_epoch": 3,
-        "run_dir": "r/1",
-    }
+    line = str(started.pop("progress"))
+    assert all(part in line for part in ("cpu (no GPU)", "after epoch 3", "60 s"))
+    assert started == {"resumed_from_epoch": 3, "run_dir": "r/1"}
     assert str(steps[-1].pop("progress")).startswith("epoch 1/2, step 2 ")
     assert steps[-1] == {"epoch": 1, "loss": 0.75, "valid_hits@1": 0.5}
 
@@ -185,7 +186,7 @@ def test_a_crash_shows_the_last_words(materialize: Materialize) -> None:
         raise RuntimeError("a bug")
     """)
     assert not [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
-    assert "the worker ended with exit code 1: RuntimeError: a bug" in str(failure_of(result).user_failure_data)
+    assert "exit code 1: RuntimeError: a bug" in str(failure_of(result).user_failure_data)
     words = failure_of(result).user_failure_data.metadata["stderr"].value
     assert "RuntimeError: a bug" in words
     assert "line 10 " not in words
@@ -195,11 +196,8 @@ def test_a_crash_shows_the_last_words(materialize: Materialize) -> None:
 @pytest.mark.parametrize(
     ("ending", "cause"),
     [
-        ("sys.exit(75)", "the worker was told to stop and saved a checkpoint"),
-        (
-            "os.kill(os.getpid(), signal.SIGKILL)",
-            "the worker was killed (SIGKILL; most often the machine was out",
-        ),
+        ("sys.exit(75)", "told to stop"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "SIGKILL"),
         (
             "pipes.report_custom_message({'kind': 'error', 'type': 'OutOfMemoryError', 'message': 'x'}); sys.exit(2)",
             "OutOfMemoryError: x",
@@ -240,7 +238,7 @@ def test_retries_end(materialize: Materialize) -> None:
 
 def test_ending_well_without_a_result_is_a_failure(materialize: Materialize) -> None:
     result = materialize("with open_dagster_pipes() as pipes: pass")
-    assert failure_of(result).user_failure_data.description == "the worker ended without a result"
+    assert "without a result" in failure_of(result).user_failure_data.description
 
 
 STUBBORN_FAMILY = """
@@ -266,13 +264,12 @@ def alive(pids: list[int]) -> list[int]:
     return [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]
 
 
-def interrupt_when_ready(tmp_path: Path, after_seconds: float) -> None:
-    """Send ourselves what Dagster sends to a step that is cancelled, once the worker's family is complete."""
+def interrupt_when_ready(tmp_path: Path) -> None:
+    """Send ourselves what Dagster sends to a step that is cancelled, once the worker waits beside its family."""
 
     def interrupt() -> None:
-        while not (tmp_path / "pids").exists():
+        while not (tmp_path / "ready").exists():
             time.sleep(0.05)
-        time.sleep(after_seconds)
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
@@ -280,7 +277,7 @@ def interrupt_when_ready(tmp_path: Path, after_seconds: float) -> None:
 
 def test_cancelling_leaves_a_checkpoint_and_no_process(materialize: Materialize, tmp_path: Path) -> None:
     """The worker has one child in its group and one in a session of its own, both deaf to SIGINT; it saves and goes."""
-    interrupt_when_ready(tmp_path, after_seconds=0.3)
+    interrupt_when_ready(tmp_path)
     result = materialize(STUBBORN_FAMILY.format(then="save_when_asked()"))
     assert not result.success
     assert (tmp_path / "checkpoint").exists()
@@ -290,16 +287,27 @@ def test_cancelling_leaves_a_checkpoint_and_no_process(materialize: Materialize,
 
 
 def test_a_worker_that_will_not_stop_is_killed_after_its_grace(materialize: Materialize, tmp_path: Path) -> None:
-    interrupt_when_ready(tmp_path, after_seconds=0)
-    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
+    interrupt_when_ready(tmp_path)
+    deaf = "signal.signal(signal.SIGINT, signal.SIG_IGN); open('ready', 'w').close(); time.sleep(600)"
     assert not materialize(STUBBORN_FAMILY.format(then=deaf), grace_seconds=0.5).success
     assert alive(family(tmp_path)) == []
 
 
-def test_a_killed_worker_leaves_no_orphan_of_its_group(materialize: Materialize, tmp_path: Path) -> None:
-    result = materialize(
-        STUBBORN_FAMILY.format(then="time.sleep(1.5); os.kill(os.getpid(), signal.SIGKILL)"), max_retries=0
-    )
+def test_a_killed_worker_leaves_no_orphan_of_its_group(
+    materialize: Materialize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is killed once the launcher has looked at its family, as it does every second."""
+    look = ChildTree.note_descendants
+
+    def looked(tree: ChildTree) -> None:
+        complete = (tmp_path / "pids").exists()
+        look(tree)
+        if complete:
+            (tmp_path / "seen").touch()
+
+    monkeypatch.setattr(ChildTree, "note_descendants", looked)
+    killed = "while not os.path.exists('seen'): time.sleep(0.05)\n        os.kill(os.getpid(), signal.SIGKILL)"
+    result = materialize(STUBBORN_FAMILY.format(then=killed), max_retries=0)
     assert "SIGKILL" in failure_of(result).user_failure_data.description
     assert alive(family(tmp_path)) == []
 
@@ -312,13 +320,15 @@ def test_several_processes_are_the_workers_own_business() -> None:
 @pytest.mark.parametrize(
     ("code", "cause", "may_pass"),
     [
-        (-signal.SIGTERM, "the worker was killed (SIGTERM)", True),
-        (137, "the worker was killed (SIGKILL; most often the machine was out of memory)", True),
-        (3, "the worker ended with exit code 3: it wrote nothing to stderr", False),
+        (-signal.SIGTERM, "SIGTERM", True),
+        (137, "SIGKILL.*memory", True),
+        (3, "exit code 3: .*nothing to stderr", False),
     ],
 )
 def test_exit_codes_are_explained(code: int, cause: str, may_pass: bool) -> None:
-    assert explain(code, WorkerReport()) == (cause, may_pass)
+    found = explain(code, WorkerReport())
+    assert re.search(cause, found[0])
+    assert found[1] is may_pass
 
 
 @pytest.mark.parametrize("code", [75, 137])

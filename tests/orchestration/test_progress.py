@@ -1,6 +1,7 @@
 """The worker's messages as people read them."""
 
 import math
+import re
 
 import pytest
 
@@ -39,13 +40,13 @@ def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:
 @pytest.mark.parametrize(
     ("message", "line"),
     [
-        ({"device": "cuda", "device_reason": "auto took cuda"}, "training on cuda (auto took cuda)"),
-        ({"device": "cpu", "resumed_from_epoch": 4}, "training on cpu · continuing after epoch 4"),
-        ({"reused": True, "run_dir": "r"}, "a finished run with these settings and data exists and is reused: r"),
+        ({"device": "cuda", "device_reason": "auto took cuda"}, r"cuda \(auto took cuda\)"),
+        ({"device": "cpu", "resumed_from_epoch": 4}, "cpu .* after epoch 4"),
+        ({"reused": True, "run_dir": "r"}, "reused: r$"),
     ],
 )
 def test_the_start_says_on_what_and_from_where(message: dict, line: str) -> None:
-    assert started_line(message) == line
+    assert re.search(line, started_line(message))
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(45, "45 s"), (600, "10 min"), (11100, "3 h 5 min")])

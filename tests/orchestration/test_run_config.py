@@ -155,9 +155,8 @@ def test_what_the_schema_knows_is_refused_before_launch(typed: dict) -> None:
 def test_a_violated_bound_is_one_sentence() -> None:
     config_type = config_class(Run())
     config = config_type(model=config_type.model_fields["model"].annotation(embedding_dim=0))
-    with pytest.raises(SettingsError) as error:
+    with pytest.raises(SettingsError, match=r"^the Launchpad: model\.embedding_dim = 0: [^\n]*\b1$"):
         to_settings(config, Run())
-    assert str(error.value) == "the Launchpad: model.embedding_dim = 0: input should be greater than or equal to 1"
 
 
 READ_ALIKE = ("", "0", "017", "true", "null", "~", "1.5", "2026-01-01", "a: b", "#", "y", "none", '"', '"a"', "é")
@@ -196,9 +195,7 @@ def test_what_is_no_number_is_one_sentence(typed: dict) -> None:
 
 @pytest.mark.parametrize("name", ["text", "texts", "number", "count"])
 def test_a_value_that_was_deleted_in_the_editor_is_one_sentence(name: str) -> None:
-    with pytest.raises(
-        SettingsError, match=rf"^the Launchpad: {name}: it has no value; write one, or remove the line$"
-    ):
+    with pytest.raises(SettingsError, match=rf"^the Launchpad: {name}: [^\n]*no value"):
         to_settings(config_class(Odd())(**{name: None}), Odd())
 
 

@@ -16,9 +16,7 @@ import psutil
 import pytest
 
 from graphmill.orchestration import pipes
-from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.pipes import WorkerClient
-from graphmill.orchestration.resources import AcceleratorResource
 from tests.components.conftest import Project, failure
 from tests.ui.conftest import write_project
 
@@ -39,18 +37,9 @@ def train(project: Project, part: str = "model", config: dict[str, Any] | None =
     definitions = [project.dataset(), project.model(settings=SMALL, **attributes)]
     if not (project.root / "data/06_models/toy/graph.json").exists():
         assert project.materialize(definitions[0]).success
-    return dg.materialize(
-        [asset for each in definitions for asset in each.assets],
-        selection=[dg.AssetKey(["toy", f"hgt_{part}"])],
-        instance=project.instance,
-        raise_on_error=False,
-        run_config={"ops": {f"toy__hgt_{part}": {"config": config or {}}}},
-        resources={
-            "graphmill_store": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
-            "accelerator": AcceleratorResource(device="cpu"),
-            "worker": WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0),
-        },
-    )
+    worker = WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0)
+    typed = {f"toy__hgt_{part}": config or {}}
+    return project.materialize(*definitions, only=f'key:"toy/hgt_{part}"', worker=worker, **typed)
 
 
 def observed(project: Project, part: str) -> list[dict[str, Any]]:
@@ -80,7 +69,7 @@ def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
     assert killed
     assert result.success
     (retry,) = [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
-    assert "the worker was killed (SIGKILL; most often the machine was out of memory)" in str(retry.event_specific_data)
+    assert "SIGKILL" in str(retry.event_specific_data)
     first, second = [each for each in observed(project, "model") if "resumed_from_epoch" in each]
     assert first["resumed_from_epoch"] == 0
     assert second["resumed_from_epoch"] >= 1, "it goes on from the checkpoint, not from the start"

@@ -114,13 +114,11 @@ def test_it_is_compared_with_a_run_of_the_later_graph(
 
 def test_links_of_another_graph_are_no_weights(tmp_path: Path) -> None:
     _, candidate, version = live_and_later("knn", tmp_path)
-    with pytest.raises(
-        InputError, match=r"knn answers by the links of its own graph, .*: take promote.when: checks_pass"
-    ):
+    with pytest.raises(InputError, match=r"knn .*promote.when: checks_pass"):
         load_champion(version, candidate)
 
 
 def test_amounts_by_relation_are_not_those_of_other_relations(tmp_path: Path) -> None:
     _, candidate, version = live_and_later("blend", tmp_path, renamed="other")
-    with pytest.raises(InputError, match=r"a blend weighs its parts by relation, and .* has other relations"):
+    with pytest.raises(InputError, match=r"blend .* other relations"):
         load_champion(version, candidate)

@@ -58,7 +58,6 @@ def test_the_live_versions_own_run_has_not_moved(store: Versions, first: Path) -
 def test_another_seed_has_other_neighbours_on_the_same_graph(store: Versions, second: Path) -> None:
     found = drift_of_run(second, store)
     assert 0 < found["changed"] <= 1
-    assert found["changed"] == pytest.approx(1 - found["overall"]["overlap_10"])
     assert found["graph"]["lost"] == found["graph"]["added"] == 0
     bounds = DriftThresholds(changed_warn=1e-6, changed_fail=1e-6)
     names = [finding["name"] for finding in drift_of_run(second, store, bounds)["findings"]]

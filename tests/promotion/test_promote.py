@@ -80,7 +80,7 @@ def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, 
     assert up["test"]["candidate"]["mrr"] != up["test"]["champion"]["mrr"]
     down = promote_run(first, store, settings, **BY)
     assert (down["outcome"], down["version"]) == ("kept", up["version"])
-    assert "the lower end had to be above 0" in down["reason"]
+    assert "above 0" in down["reason"]
     again = promote_run(better, store, settings, **BY)
     assert (again["outcome"], again["version"]) == ("kept", up["version"])
     assert "is this run already" in again["reason"]
@@ -250,7 +250,7 @@ def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Pa
         roll_back(store, "1", **BY)
     with pytest.raises(InputError, match=f"has no version 'none'; there are: {name}"):
         roll_back(store, "none", **BY)
-    with pytest.raises(InputError, match="there is no older one to roll back to"):
+    with pytest.raises(InputError, match="no older one"):
         roll_back(store, **BY)
     assert len(store.history()) == 1
 

@@ -42,10 +42,11 @@ def test_the_word_follows_from_the_interval(ratio: tuple[float, Any, Any], word:
 
 def test_what_cannot_train_longer_is_not_told_to() -> None:
     for system in ("item_knn", "blend"):
-        assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system=system).sentence.endswith("Use either.")
+        assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system=system).sentence.endswith("either.")
         worse = model_verdict(links(0.8, 0.7, 0.9), {}, {}, system=system).sentence
-        assert worse.endswith("Use the better one (`graphmill train knn`).")
-    assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system="hgt").sentence.endswith("or train longer.")
+        assert "graphmill train knn" in worse
+        assert "longer" not in worse
+    assert model_verdict(links(1.0, 0.9, 1.1), {}, {}, system="hgt").sentence.endswith("train longer.")
 
 
 def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
@@ -62,14 +63,15 @@ def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
         "new_ease": {"ndcg@10": 9.0},
     }
     found = model_verdict({"figures": figures}, {}, {}, metric="ndcg@10")
-    assert (found.word, found.short) == ("worse", "worse than EASE by ndcg@10 (-50 %)")
-    assert "no interval was measured" in found.sentence
+    assert found.word == "worse"
+    assert all(part in found.short for part in ("EASE", "ndcg@10", "-50 %"))
+    assert "no interval" in found.sentence
 
 
 def test_without_a_ranking_nothing_is_claimed() -> None:
     found = model_verdict({}, {"verdicts": [{"name": "norm_spread", "status": "warn"}]}, {})
     assert (found.word, found.passed) == ("unranked", True)
-    assert "1 of 1 health figures is out of bounds (norm spread)" in found.sentence
+    assert "norm spread" in found.sentence
 
 
 def test_a_rival_with_nothing_right_is_beaten() -> None:

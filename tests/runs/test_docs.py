@@ -77,37 +77,6 @@ def test_every_exit_code_is_explained(repository: Path) -> None:
         assert f"| {int(code)} |" in text
 
 
-def test_what_a_training_can_say_is_explained(repository: Path) -> None:
-    """The words of the engine's messages, as they are in the code, have their place on the page."""
-    files = sorted((repository / "src" / "graphmill").rglob("*.py"))
-    # Literals that follow each other are one text.
-    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
-    page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
-    for words in (
-        "is not finite at",
-        "nothing was saved of it",
-        "out of memory",
-        "is locked: process",
-        "cannot write a checkpoint to",
-        "is damaged",
-        "is used in its place",
-        "does not fit this model",
-        "stopped as asked after",
-        "another process of this training has ended",
-        "a worker process was killed before it could say why",
-        "needs a C++ compiler",
-        "has no checkpoint; auto starts afresh",
-        "has nothing in common with this model",
-        "and this graphmill reads format",
-        "is no longer the graph that",
-        "CUDA devices here and nccl needs one for each",
-        "scores in a block are not finite",
-        "fell back to the CPU",
-    ):
-        assert words in page, words
-        assert words in source, words
-
-
 # Names that a system or the machine puts into a message; numbers and what "…" stands for need no entry.
 EXAMPLES = {"encoder", "No", "jsonl"}
 

@@ -97,7 +97,7 @@ def test_a_second_process_on_one_run_is_refused_and_harms_nothing(long: dict[str
     code, stderr = finish(start(long, tmp_path))
     assert code == 2
     assert f"process {first.pid} on" in stderr
-    assert "is writing it; wait for it, stop it, or choose another directory" in stderr
+    assert "is writing it" in stderr
     with pytest.raises(RunLockedError):
         run(long, tmp_path)
     steps = steps_done(tmp_path)
@@ -154,8 +154,8 @@ def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
     largest = sum(array.nbytes for array in step.step(step.phases[0], 0, 0).arrays().values())
     code, stderr = finish(start(plain, tmp_path / "shrunk", GRAPHMILL_ALLOCATION_LIMIT=str(int(largest * 0.6))))
     assert code == 0, stderr
-    assert "out of memory in the loss (DefaultCPUAllocator: can't allocate memory" in stderr
-    assert "going on with loss in 8 chunks; the gradient stays the same" in stderr
+    assert "out of memory in the loss (" in stderr
+    assert "going on with loss in 8 chunks" in stderr
     run_dir = run_directory(tmp_path / "shrunk")
     assert run_dir is not None
     report = RunDirectory(run_dir).read_json("report.json")

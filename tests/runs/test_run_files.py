@@ -257,9 +257,7 @@ def test_a_run_that_was_copied_without_its_graph_says_what_is_missing(
     run_dir = trained_in(project, values)
     export_run(restore(run_dir))
     alone = Path(shutil.copytree(run_dir, tmp_path / "server" / "deep" / "down" / "here" / run_dir.name))
-    with pytest.raises(
-        InputError, match=r"is not here: it was graph \(content hash [0-9a-f]{16}…\); copy it to that place"
-    ):
+    with pytest.raises(InputError, match=r"is not here: it was graph .*content hash [0-9a-f]{16}"):
         restore(alone)
     assert load(alone).neighbors("n3", k=2).shape == (2, 4), "what needs no graph works"
     shutil.copytree(project / "data/06_models/toy/graph", tmp_path / "server" / "deep" / "another_name")

@@ -21,7 +21,7 @@ CASE = CASES["mf"]
 
 
 class Remembered:
-    """MLflow's place in memory. ``lost``: its server is away."""
+    """MLflow's place in memory, since the real one takes seconds a run (below). ``lost``: its server is away."""
 
     lost: ClassVar[bool] = False
     runs: ClassVar[dict[str, About]] = {}

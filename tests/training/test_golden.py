@@ -79,5 +79,5 @@ def test_without_a_compiler_it_is_refused_in_one_sentence(
 ) -> None:
     monkeypatch.setattr(compiling.shutil, "which", lambda name: None)
     values = settings_of(CASES["hgt-full"], graphs["hgt-full"], {"acceleration": {"compile": "default"}})
-    with pytest.raises(SettingsError, match=r"needs a C\+\+ compiler on the CPU, and there is none here"):
+    with pytest.raises(SettingsError, match=r"C\+\+ compiler"):
         run(values, tmp_path)

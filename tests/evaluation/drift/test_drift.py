@@ -85,7 +85,7 @@ def test_another_dimension_can_be_compared_but_not_by_raw_cosine() -> None:
 
 def test_too_few_shared_nodes_are_a_sentence() -> None:
     A = np.random.default_rng(5).normal(size=(100, 4))
-    with pytest.raises(InputError, match="share 40 nodes by type and id; drift needs at least 52"):
+    with pytest.raises(InputError, match=r"share 40 nodes .*at least 52"):
         drift_figures(embedding(A), embedding(A, first=60))
 
 

@@ -44,7 +44,7 @@ def test_fewer_queries_are_drawn_by_seed_and_keep_the_whole_filter() -> None:
 
 def test_a_split_without_links_is_refused_with_the_remedy() -> None:
     graph = FakeGraph({"a": 2, "b": 4}, [("a", "r", "b", ROWS[ROWS[:, 2] == 0])])
-    with pytest.raises(InputError, match=r"no link in its valid split; build it with split\.valid above 0"):
+    with pytest.raises(InputError, match=r"no link in its valid split; .*split\.valid above 0"):
         link_queries(graph, "valid")
     with pytest.raises(InputError, match="no split 'dev'"):
         link_queries(graph, "dev")
@@ -81,14 +81,12 @@ def test_queries_of_a_graph_on_disk(tmp_path: Path) -> None:
 def test_a_graph_of_self_loops_says_that_they_are_never_held_out() -> None:
     loops = np.array([[i, i, 0] for i in range(4)])
     graph = FakeGraph({"a": 4}, [("a", "r", "a", loops)])
-    with pytest.raises(
-        InputError, match=r"each of its 4 edges joins a node with itself.* check which columns are read"
-    ):
+    with pytest.raises(InputError, match=r"4 edges joins a node with itself.*columns"):
         link_queries(graph, "valid")
 
 
 def test_a_graph_too_small_to_hold_an_edge_out_says_so_and_does_not_blame_the_setting(tmp_path: Path) -> None:
     tables = random_tables(0, {"drug": 3, "gene": 3}, {"binds": ("drug", "gene", 2)})
     graph = build_graph(*tables, GraphSettings(split=SplitSettings(valid=0.1, test=0.1)), tmp_path / "graph")
-    with pytest.raises(InputError, match=r"none could be held out .* the graph is too small to be judged: add edges"):
+    with pytest.raises(InputError, match=r"too small to be judged: add edges"):
         link_queries(graph, "valid")

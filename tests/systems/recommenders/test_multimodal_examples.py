@@ -58,7 +58,7 @@ def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_pat
     graph, outlet = recommender_graph(tmp_path / "graph"), Kept()
     values = {"system": "mf", "data": str(graph.path), "training": {"epochs": 1}}
     train(values | {"acceleration": {"gradient_checkpointing": True}}, "test", root=str(tmp_path), outlets=[outlet])
-    assert "acceleration.gradient_checkpointing changes nothing: this mf has no layers to recompute" in outlet.notes
+    assert "gradient_checkpointing changes nothing" in " ".join(outlet.notes)
 
 
 @pytest.mark.slow
@@ -87,32 +87,9 @@ def train_report(name: str, folder: Path, changes: dict[str, Any], epochs: int =
     return report
 
 
-def test_two_files_are_the_configurations_of_the_acceleration_study() -> None:
-    """2048, an evaluation every epoch, four metrics; and 4096, every third epoch, compiled, clipped, two metrics at 20."""
-    baseline, fast = (
-        parse_settings(read_settings(FOLDER / f"music_{name}.yaml"), name) for name in ("baseline", "fast")
-    )
-    shared = {"model": {"trainable_embeddings": False}, "training": {"learning_rate": 0.001, "epochs": 200}}
-    plain = {"precision": "fp32"}
-    expected = {
-        "baseline": {
-            "acceleration": {**plain, "batch_size": 2048},
-            "evaluation": {
-                "eval_every": 1, "metrics": ["recall", "ndcg", "precision", "map"], "top_k": [5, 10, 20, 50],
-            },
-            "training": {"patience_epochs": 20},
-        },
-        "fast": {
-            "acceleration": {
-                **plain, "batch_size": 4096, "lr_scaling": "sqrt", "compile": "reduce-overhead", "clip_norm": 5.0,
-            },
-            "evaluation": {"eval_every": 3, "metrics": ["recall", "ndcg"], "top_k": [20]},
-            "training": {"patience_epochs": 60},
-        },
-    }  # fmt: skip
-    for name, settings in (("baseline", baseline), ("fast", fast)):
-        values = merge({"system": "mmgcn", "data": settings.data, **shared}, expected[name])  # type: ignore[attr-defined]
-        assert settings.model_dump() == parse_settings(values, name).model_dump()
-        # MMRec's stopping_step of 20, which counts evaluations.
-        assert settings.training.patience_epochs == 20 * settings.evaluation.eval_every  # type: ignore[attr-defined]
-        assert settings.evaluation.selection_metric == "recall@20"  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", ["music_baseline", "music_fast"])
+def test_the_files_of_the_acceleration_study_end_as_mmrec_does(name: str) -> None:
+    """After 20 evaluations without a better one, however many epochs lie between them."""
+    settings: Any = parse_settings(read_settings(FOLDER / f"{name}.yaml"), name)
+    assert settings.training.patience_epochs == 20 * settings.evaluation.eval_every
+    assert settings.evaluation.selection_metric == "recall@20"

@@ -40,17 +40,6 @@ def trained(name: str, graph: TypedGraph, root: Path, **training: Any) -> dict[s
     return train(merge(merge(values, short), NOT_COMPILED), name, root=str(root))
 
 
-def test_the_sample_has_its_examples() -> None:
-    assert {"music_baseline", "music_fast", "music_ours", "music_mf", "music_kgat"} <= set(NAMES)
-
-
-def test_a_file_that_can_start_from_another_says_so_and_no_other_does() -> None:
-    said = {
-        name for name in NAMES if "training.init_from: the" in (FOLDER / f"{name}.yaml").read_text(encoding="utf-8")
-    }
-    assert said == set(STARTS)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains_and_is_measured_on_the_sample(name: str, graph: TypedGraph, tmp_path: Path) -> None:
