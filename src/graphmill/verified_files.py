@@ -35,6 +35,13 @@ REMEDIES = {
     "graphmill-run": "run the same training again, which goes on from its checkpoints and writes it anew",
 }
 """The format of a manifest → what to do about a damaged file of its folder."""
+_KINDS = {
+    "graphmill.graph": "a graph",
+    "graphmill-run": "a run",
+    "graphmill-embeddings": "an export",
+    "graphmill-scorer": "an export",
+    "graphmill-version": "a version",
+}
 _PLAIN = re.compile(r"[^/\\\0]+")
 _of_this_process: dict[str, list[Any]] = {}
 
@@ -73,12 +80,15 @@ def sealed(value: Mapping[str, Any]) -> dict[str, Any]:
     return {**value, CHECKSUM: _digest(value)}
 
 
-def read_sealed(path: Path, missing: str, remedy: str = REMEDIES["graphmill-run"]) -> dict[str, Any]:
+def read_sealed(path: Path, missing: str, remedy: str = REMEDIES["graphmill-run"], wanted: str = "") -> dict[str, Any]:
     """The content of a JSON file that was :func:`sealed`, without its checksum. Raises :class:`InputError` if it is
-    missing (``missing``) or damaged."""
+    missing (``missing``), damaged, or a manifest of another kind than ``wanted``, such as "a run"."""
     value = read_json_file(path, missing, remedy)
     if not isinstance(value, dict):
         raise damaged(path, "it is not a JSON object", remedy)
+    kind = _KINDS.get(str(value.get("format")), "")
+    if wanted and kind not in ("", wanted):
+        raise InputError(missing if kind == "a run" else f"{path.parent} is {kind}, not {wanted}; check the path")
     try:
         whole = value.pop(CHECKSUM, None) == _digest(value)
     except (ValueError, RecursionError):

@@ -323,3 +323,16 @@ def test_an_export_whose_bytes_have_changed_is_refused(copied: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"embeddings\.parquet is damaged: its SHA-256 .*; run `graphmill train` with"):
         load(copied)
+
+
+def test_a_folder_of_another_kind_is_called_what_it_is(trained: Path, values: dict[str, Any], tmp_path: Path) -> None:
+    graph = Path(values["data"])
+    with pytest.raises(InputError, match=f"{graph.name} is a graph, not a run"):
+        restore(graph)
+    with pytest.raises(InputError, match=f"{graph.name} is a graph, not an export"):
+        load(graph)
+    with pytest.raises(InputError, match="embeddings is an export, not a run"):
+        restore(trained / "embeddings")
+    shutil.copytree(trained, tmp_path / "run", ignore=shutil.ignore_patterns("embeddings"))
+    with pytest.raises(InputError, match="run holds no finished export"):
+        load(tmp_path / "run")

@@ -77,7 +77,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     """
     path = directory / MANIFEST
     remedy = REMEDIES[SCORER_FORMAT if directory.name == SCORER else EXPORT_FORMAT]
-    value = read_sealed(path, f"{directory} holds no finished export; {remedy}", remedy)
+    value = read_sealed(path, f"{directory} holds no finished export; {remedy}", remedy, "an export")
     require_number(path, value, "export")
     shaped(ExportManifest, value, path, remedy)
     return {name: field for name, field in value.items() if field is not None}
@@ -121,7 +121,7 @@ class VersionManifest(BaseModel):
 def read_version(folder: Path) -> dict[str, Any]:
     """``version.json`` of a version. Raises :class:`InputError` if it is missing or damaged."""
     path, remedy = folder / VERSION, REMEDIES[VERSION_FORMAT]
-    value = read_sealed(path, f"{folder} is not a version that graphmill promoted", remedy)
+    value = read_sealed(path, f"{folder} is not a version that graphmill promoted", remedy, "a version")
     require_number(path, value, "version")
     manifest: dict[str, Any] = shaped(VersionManifest, value, path, remedy)
     return manifest

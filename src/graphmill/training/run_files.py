@@ -128,7 +128,7 @@ def read_run_file(directory: Path, name: str) -> Any:
     missing = f"{directory} has no {name}: it is not a run directory, or its run never began"
     if name == "manifest.json":
         _require_format(path, read_json_file(path, missing))
-    value = read_sealed(path, missing) if name in SEALED else read_json_file(path, missing)
+    value = read_sealed(path, missing, wanted="a run") if name in SEALED else read_json_file(path, missing)
     if name in ("settings.json", "parameter_rows.json"):
         _require_listed(directory, name)
     if (shape := SHAPES.get(name)) is None:
