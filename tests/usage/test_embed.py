@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,9 +15,10 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.train import train
-from graphmill.usage.embed import NEW
+from graphmill.usage.embed import NEW, join
 from graphmill.usage.exported import Run
 from graphmill.usage.grown_graph import grown_link_model
+from graphmill.usage.joining_nodes import read_later_edges
 from graphmill.usage.links import link_model, write_links
 from tests.ingest.kg_text import COLUMNS
 from tests.training.cases import CASES, CLOSED_LINKS, recommender_graph, typed_graph
@@ -278,3 +280,24 @@ def test_attributes_for_a_model_without_any_are_refused(run: Run, tmp_path: Path
     (tmp_path / "new.csv").write_text("id,words\nx0,group0 thing\n")
     with pytest.raises(InputError, match="it has none; give edges"):
         run.embed(attributes=tmp_path / "new.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [("later.csv", "head,relation,tail\nnew,r,n3\nnew,s,n4\n"), ("later.tsv", "new\tr\tn3\nnew\ts\tn4\n")],
+)
+def test_later_edges_without_types_are_of_the_only_type(name: str, rows: str, tmp_path: Path) -> None:
+    edges = pd.DataFrame(
+        [
+            (f"n{i}", "gene", relation, f"n{i * k % 20}", "gene")
+            for i in range(20)
+            for relation, k in (("r", 3), ("s", 7))
+        ],
+        columns=["head", "head_type", "relation", "tail", "tail_type"],
+    )
+    graph = graphmill.build_graph(graphmill.read_edges(edges), tmp_path / "graph")
+    (tmp_path / name).write_text(rows)
+    tables = read_later_edges(graph, str(tmp_path / name))
+    assert set(tables.nodes["type"].to_pylist()) == {"gene"}
+    assert not any("type" in note for note in tables.notes)
+    assert join(graph, tables, name).later.counts == [1]

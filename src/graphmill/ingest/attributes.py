@@ -131,7 +131,9 @@ def with_attributes(
         lines[matched],
     )
     if not rows_of_nodes.kinds:
-        raise InputError(f"{file}: no column besides {column!r} has two different values, so nothing describes its nodes")
+        raise InputError(
+            f"{file}: no column besides {column!r} has two different values, so nothing describes its nodes"
+        )
     columns, rejects = parsed(rows_of_nodes, file, constant=True)
     node = pa.array(rows[place[matched]].astype(np.int32))
     counts = {"rows": len(key), "rejected_rows": len(rejects), "rows_of_no_node": len(key) - len(matched)}

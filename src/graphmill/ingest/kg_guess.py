@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 
 from graphmill.errors import listed
+from graphmill.ingest.catalogue import MISSING_TYPE
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
 from graphmill.ingest.names import (
     END_NAMES,
@@ -79,10 +80,10 @@ def guess_columns(
         remarks.append("there seems to be no column for the relation: all edges are called related_to")
     for end in ("head", "tail"):
         if not columns_of.get(f"{end}_type") and not columns_of.get(f"{end}_type_constant"):
-            columns_of[f"{end}_type_constant"] = "node"
-    if "node" in (kinds := [columns_of.get(f"{end}_type_constant") for end in ("head", "tail")]):
-        what = "nodes" if kinds == ["node", "node"] else "heads" if kinds[0] == "node" else "tails"
-        remarks.append(f"there seems to be no column for the type of {what}: all are of type node; change it")
+            columns_of[f"{end}_type_constant"] = MISSING_TYPE
+    if MISSING_TYPE in (kinds := [columns_of.get(f"{end}_type_constant") for end in ("head", "tail")]):
+        what = "nodes" if kinds == [MISSING_TYPE, MISSING_TYPE] else "heads" if kinds[0] == MISSING_TYPE else "tails"
+        remarks.append(f"there seems to be no column for the type of {what}: all are of type {MISSING_TYPE}; change it")
     for part in ("relation", "head_type", "tail_type"):
         if part in given or columns_of.get(part):
             columns_of.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)

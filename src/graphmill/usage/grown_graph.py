@@ -15,11 +15,11 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored, restore
 from graphmill.systems import registry
 from graphmill.usage.embed import EmbedsLater, Joined, by_type, join
+from graphmill.usage.joining_nodes import read_later_edges
 from graphmill.usage.links import LinkModel
 
 FOLDER = "grown_graph"
@@ -44,7 +44,7 @@ def grown_link_model(
             f"--edges: {name} cannot score links of nodes that it was not trained with; "
             f"{registry.names_with('scores_later')} can"
         )
-    return link_model_with(restored, read_edges(edges, format, **(settings or {})), edges)
+    return link_model_with(restored, read_later_edges(restored.graph, edges, format, settings), edges)
 
 
 def link_model_with(restored: Restored, tables: IngestResult, source: str) -> LinkModel:

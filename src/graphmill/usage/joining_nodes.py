@@ -15,7 +15,10 @@ from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.attributes import encode
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.attributes import parsed, read_attribute_rows
+from graphmill.ingest.catalogue import MISSING_TYPE
+from graphmill.ingest.interactions import ENTITY
 from graphmill.ingest.node_features import NodeFeatureSettings, load_rows
+from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, EDGES, NODES, REJECTS, IngestResult, split_feature_key
 
 RowsById = dict[str, np.ndarray]
@@ -123,14 +126,27 @@ def read_joining(
 ) -> tuple[IngestResult | None, FeatureFiles, str]:
     """Read the arguments of :func:`graphmill.usage.embed.embed_run`: tables of the file ``edges`` ("": none), features, also
     those from ``attributes``, and their names."""
-    from graphmill.ingest.public_readers import read_edges
-
     attributes = attributes or {}
     if not edges and not features and not attributes:
         raise InputError("nothing to embed: give a file of edges, of features or attributes, or several")
     given = with_attribute_files(read_feature_files(graph, features), graph, attributes)
-    tables = read_edges(edges, format, **(settings or {})) if edges else None
+    tables = read_later_edges(graph, edges, format, settings) if edges else None
     return tables, given, edges or ", ".join(map(str, [*features.values(), *attributes.values()]))
+
+
+def read_later_edges(
+    graph: TypedGraph, path: str, format: str = "", settings: Mapping[str, Any] | None = None
+) -> IngestResult:
+    """:func:`graphmill.read_edges` of edges that came after the training. Nodes of a file without types are of the graph's
+    type, if it has one."""
+    tables = read_edges(path, format, **(settings or {}))
+    if len(graph.node_types) > 1 or tables.nodes["type"].unique().to_pylist() not in ([MISSING_TYPE], [ENTITY]):
+        return tables
+    place = tables.nodes.schema.get_field_index("type")
+    kind = tables.nodes.schema.field(place)
+    types = pa.repeat(graph.node_types[0].name, tables.nodes.num_rows).dictionary_encode().cast(kind.type)
+    notes = [note for note in tables.notes if f"of type {MISSING_TYPE}" not in note]
+    return replace(tables, nodes=tables.nodes.set_column(place, kind, types), notes=notes)
 
 
 def _set_of(graph: TypedGraph, key: str, file: str | Path) -> tuple[str, str]:
