@@ -114,8 +114,8 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
             values = merge(merge(settings, large_settings(system, large) if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without baselines.
-            mf = mf_figures(rival_mf(restore(report["run_dir"])), "test")
-    found = {**report["metrics"], **{f"test_mf_{name}": value for name, value in mf.items()}}
+            mf, _ = mf_figures(rival_mf(restore(report["run_dir"])), "test", "recall@20")
+    found = {**report["metrics"], **{f"test_{name}": value for name, value in mf.items()}}
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
 
 

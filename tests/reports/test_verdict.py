@@ -57,15 +57,15 @@ def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
 
 
 def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
-    figures = {
-        "model": {"mrr": 0.3, "ndcg@10": 0.1},
-        "ease": {"mrr": 0.1, "ndcg@10": 0.2},
-        "new_ease": {"ndcg@10": 9.0},
-    }
-    found = model_verdict({"figures": figures}, {}, {}, metric="ndcg@10")
-    assert found.word == "worse"
-    assert all(part in found.short for part in ("EASE", "ndcg@10", "-50 %"))
-    assert "no interval" in found.sentence
+    against = {"best": "ease", "metric": "ndcg@10", "figures": {"model": 0.1, "ease": 0.2}, "queries": 40}
+    bad = model_verdict({"against": against | {"low": 0.3, "high": 0.8}}, {}, {})
+    assert bad.word == "worse"
+    assert all(part in bad.short for part in ("EASE", "ndcg@10", "-50 %"))
+    assert "-70 % to -20 %, 40 queries" in bad.sentence
+    assert "graphmill train ease" in bad.sentence
+    assert model_verdict({"against": against | {"low": 0.3, "high": 1.1}}, {}, {}).word == "level"
+    unmeasured = model_verdict({"against": against | {"low": None, "high": None}}, {}, {})
+    assert (unmeasured.word, "no interval" in unmeasured.sentence) == ("worse", True)
 
 
 def test_without_a_ranking_nothing_is_claimed() -> None:

@@ -83,3 +83,23 @@ def test_stored_attributes_are_read_back(run: Path) -> None:
     assert read_labels(LabelSettings(file="seen"), graph=graph)[1]["i4"] == ["2001"]
     with pytest.raises(InputError, match="area"):
         read_labels(LabelSettings(file="area"), graph=graph)
+
+
+def test_next_items_have_parts_and_an_interval(run: Path, tmp_path: Path) -> None:
+    rows = pd.read_csv(next(folder for folder in run.parents if (folder / "seen.csv").is_file()) / "seen.csv")
+    ordered = graphmill.build_graph(graphmill.read_interactions(rows), tmp_path / "graph", add_reverse="never")
+    markov = graphmill.train(ordered, "markov", progress=False, output=tmp_path / "runs")
+    about = {"id": [f"i{n}" for n in range(ITEMS)], "genre": ["ab"[n % 2] for n in range(ITEMS)]}
+    pd.DataFrame(about).to_csv(tmp_path / "genres.csv", index=False)
+    result = CliRunner().invoke(app, ["rank", str(markov.path), "--labels", str(tmp_path / "genres.csv"), "--json"])
+    assert result.exit_code == 0, result.output
+    parts = json.loads(result.stdout)["parts"]
+    kinds = ["training interactions of the user", "training interactions of the item", "genre of the item"]
+    assert list(dict.fromkeys(row["by"] for row in parts)) == kinds
+    report = json.loads((markov.path / "ranking.json").read_text())
+    against, queries = report["against"], [row["queries"] for row in parts if row["by"] == kinds[2]]
+    assert sum(queries) == against["queries"]
+    of_parts = sum(row["hits@20"]["model"] * row["queries"] for row in parts if row["by"] == kinds[2]) / sum(queries)
+    assert of_parts == pytest.approx(report["figures"]["model"]["hr@20"])
+    assert against["figures"]["model"] == pytest.approx(report["figures"]["model"]["ndcg@10"])
+    assert against["low"] < against["high"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,17 +71,16 @@ def model_verdict(
     health: Mapping[str, Any],
     drift: Mapping[str, Any],
     *,
-    metric: str = "",
     vectors: bool = True,
     system: str = "",
 ) -> ModelVerdict:
     """The verdict from the contents of ``ranking.json``, ``health.json`` and ``drift.json`` ({}: not there).
 
-    ``metric``: the metric that chose the epoch, by which recommenders are compared. ``vectors``: the system has some, so
-    that their health belongs to the verdict. ``system``: its name, since a closed form cannot train longer. A model with
-    an interval is better if the whole interval of its ratio to the best baseline is above 1, and worse if it is below 1.
+    ``vectors``: the system has some, so that their health belongs to the verdict. ``system``: its name, since a closed form
+    cannot train longer. A model with an interval is better if the whole interval of its ratio to the best baseline is above
+    1, and worse if it is below 1.
     """
-    compared = _compared(ranking, metric)
+    compared = _compared(ranking)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
     broken = bool(health.get("failure") or bad)
     word: Word = "broken" if broken else compared.word
@@ -114,10 +113,9 @@ def card_verdict(files: CardFiles) -> ModelVerdict:
     """:func:`model_verdict` of a card's files."""
     ranking = files.ranking if files.ranking.get("epoch") == files.export.get("epoch") else {}
     health = files.health if files.health_is_of_export else {}
-    metric = str(files.settings.get("evaluation", {}).get("selection_metric", ""))
     system = str(files.settings.get("system", ""))
     try:
-        return model_verdict(ranking, health, files.drift, metric=metric, vectors=files.vectors, system=system)
+        return model_verdict(ranking, health, files.drift, vectors=files.vectors, system=system)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise InputError(
             f"{files.folder}: ranking.json, health.json or drift.json has other fields than it should; rank and validate "
@@ -130,48 +128,54 @@ def comparison_sentence(against: Mapping[str, Any]) -> str:
     return _of_links(against).detail
 
 
-def _compared(ranking: Mapping[str, Any], metric: str) -> _Compared:
+def _compared(ranking: Mapping[str, Any]) -> _Compared:
     against = ranking.get("comparison", ranking).get("against")
-    if against:
-        return _of_links(against)
-    figures = ranking.get("figures", {})
-    model = figures.get("model", {})
-    name = metric if metric in model else next(iter(model), "")
-    rivals = {who: each[name] for who, each in figures.items() if who in SIMPLER and each.get(name) is not None}
-    if not rivals:
+    if not against:
         return _Compared("unranked", "not compared with simple ways", "It has not been compared with simple ways yet.")
-    best = max(rivals, key=lambda who: rivals[who])
-    ratio = model[name] / rivals[best] if rivals[best] else math.inf
-    level = abs(ratio - 1) <= LEVEL_WITHOUT_INTERVAL
-    word: Word = "level" if level else "better" if ratio > 1 else "worse"
-    rest = "no interval was measured"
-    return replace(_comparison(word, SIMPLER[best], name, model[name], rivals[best], ratio, rest), rival=best)
+    return _of_items(against) if "metric" in against else _of_links(against)
 
 
 def _of_links(against: Mapping[str, Any]) -> _Compared:
     best, mrr = against["best"], against["mrr"]
-    ratio = {name: math.nan if value is None else float(value) for name, value in against["ratios"][best].items()}
-    value, low, high = ratio["value"], ratio["low"], ratio["high"]
-    rest = f"{against['queries']:,} queries"
-    if math.isnan(value):
-        word: Word = "better" if mrr["model"] > 0 else "level"
-        value = math.inf if mrr["model"] > 0 else 1.0
-    elif math.isnan(low):
-        word = "level" if abs(value - 1) <= LEVEL_WITHOUT_INTERVAL else "better" if value > 1 else "worse"
-        rest += ", no interval was measured"
+    ratio, name = against["ratios"][best], f"{against['average']} MRR"
+    return _comparison(
+        best, title(best), name, mrr["model"], mrr[best], ratio["low"], ratio["high"], against["queries"]
+    )
+
+
+def _of_items(against: Mapping[str, Any]) -> _Compared:
+    best, value = against["best"], against["figures"]
+    interval = against["low"], against["high"]
+    return _comparison(
+        best, SIMPLER[best], against["metric"], value["model"], value[best], *interval, against["queries"]
+    )
+
+
+def _comparison(
+    rival: str,
+    called: str,
+    metric: str,
+    ours: float,
+    theirs: float,
+    low: float | None,
+    high: float | None,
+    queries: int,
+) -> _Compared:
+    """``low`` to ``high``: the interval of the ratio (None: not measured)."""
+    ratio = ours / theirs if theirs > 0 else math.inf if ours > 0 else 1.0
+    rest = f"{queries:,} queries"
+    if low is None or high is None or math.isnan(low):
+        level = abs(ratio - 1) <= LEVEL_WITHOUT_INTERVAL
+        word: Word = "level" if level else "better" if ratio > 1 else "worse"
+        rest += ", no interval was measured" if theirs > 0 else ""
     else:
         word = "better" if low > 1 else "worse" if high < 1 else "level"
         rest = f"95 % interval {_share(low)} to {_share(high)}, {rest}"
-    name = f"{against['average']} MRR"
-    return replace(_comparison(word, title(best), name, mrr["model"], mrr[best], value, rest), rival=best)
-
-
-def _comparison(word: Word, rival: str, metric: str, ours: float, theirs: float, ratio: float, rest: str) -> _Compared:
     by = f" ({_share(ratio)})" if math.isfinite(ratio) else ""
     preposition = "with" if word == "level" else "than"
-    detail = f"Its {metric} is {number(float(ours))}, against {number(float(theirs))} of {rival}, the best simple way"
+    detail = f"Its {metric} is {number(float(ours))}, against {number(float(theirs))} of {called}, the best simple way"
     detail += f": {_share(ratio)}" if by else ""
-    return _Compared(word, f"{word} {preposition} {rival} by {metric}{by}", f"{detail} ({rest}).")
+    return _Compared(word, f"{word} {preposition} {called} by {metric}{by}", f"{detail} ({rest}).", rival)
 
 
 def _share(ratio: float) -> str:

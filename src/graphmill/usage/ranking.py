@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
@@ -20,7 +21,7 @@ from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.against_baselines import Average
 from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.names import grouped
+from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of
@@ -36,11 +37,11 @@ from graphmill.runs.messages import Outlet
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.registry import entry
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.question import QuestionRanking, ranking_of_question
-from graphmill.usage.recommender_baseline import NAME as MF
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
@@ -123,26 +124,54 @@ def _rank_items(
     metrics = system.evaluate(restored.model, split, final=True, poll=poll)
     part_rows, more = _item_parts(restored, split, labels)
     metrics |= more
-    rival = rival_mf(restored, outlets=outlets)
-    metrics |= {f"{MF}_{name}": value for name, value in mf_figures(rival, split).items()}
+    metric = restored.job.settings.evaluation.selection_metric
+    of_mf, by_query = mf_figures(rival_mf(restored, outlets=outlets), split, metric)
+    metrics |= of_mf
+    beside = _beside_best(metric, system.evaluator.by_query(split, metric) | by_query) if system.held_out(split) else {}
     figures = grouped(metrics)
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = metrics.get("repeat_share", 0.0)
-    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, "parts": part_rows})
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, **beside, "parts": part_rows})
     matches = [dict(labels.coverage)] if labels else []
     return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows, "coverage": matches}
+
+
+def _beside_best(metric: str, values: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
+    """The entry ``against``: the model and the best of the simpler ways by the metric that chose the epoch, with the
+    interval of their ratio. ``values`` [Q] by scorer."""
+    rivals = {who: of_query.mean() for who, of_query in values.items() if who in SIMPLER and len(of_query)}
+    if not rivals:
+        return {}
+    best = max(rivals, key=lambda who: rivals[who])
+    pair = paired_bootstrap(values["model"], values[best])
+    low, high = pair.ratio_low, pair.ratio_high
+    if np.isnan(low) and pair.second:  # a draw has nothing right: by the difference
+        low, high = 1 + pair.low / pair.second, 1 + pair.high / pair.second
+    figures = {"model": pair.first, best: pair.second}
+    about = {"best": best, "metric": metric, "figures": figures, "low": low, "high": high, "queries": pair.queries}
+    return plain({"against": about})
 
 
 def _item_parts(
     restored: Restored, split: str, labels: NodeLabels | None
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Parts of the held-out items of an evaluated split, and, where all are newer than the training, figures of the
-    popularity of late. A model of sequences ranks by protocols of its own, and has none."""
-    evaluator = restored.system.evaluator
-    if not isinstance(evaluator, RecommenderEvaluator) or not len(evaluator.view.held_out(split)):
+    popularity of late."""
+    evaluator, graph = restored.system.evaluator, restored.graph
+    if not cast(Any, restored.system).held_out(split):
         return [], {}
-    view, graph = evaluator.view, restored.graph
-    ks, relation = [k for k in evaluator.settings.evaluation.top_k if k <= view.num_items], interaction_relation(graph)
+    relation = interaction_relation(graph)
+    if isinstance(evaluator, SequenceEvaluator):
+        of_split, last = evaluator.split(split), max(evaluator.settings.evaluation.top_k)
+        counts = (
+            np.bincount(evaluator.baselines.users, minlength=evaluator.sequences.num_users),
+            evaluator.baselines.popularity,
+        )
+        pairs, ends = (of_split.users, of_split.targets), first_nodes(graph)[relation.index]
+        return item_parts(pairs, evaluator.by_query(split, f"hr@{last}"), last, counts, ends, labels), {}
+    assert isinstance(evaluator, RecommenderEvaluator)
+    view = evaluator.view
+    ks = [k for k in evaluator.settings.evaluation.top_k if k <= view.num_items]
     windows, more = TimeWindows.of(graph, split), {}
     if windows:
         late = torch.from_numpy(windows.recent(relation.index, view.num_items).astype(np.float64))

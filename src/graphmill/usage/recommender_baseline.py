@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.train import train
@@ -62,10 +65,13 @@ def train_mf(settings: Any, pairs: int, folder: Path, *, outlets: Sequence[Outle
     return dict(train(values, "the baseline mf", root=str(folder / name), outlets=outlets))
 
 
-def mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
-    """Metrics of :func:`rival_mf` on ``split``, under the names of the run's own metrics."""
+def mf_figures(
+    rival: Mapping[str, Any], split: str, metric: str
+) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
+    """Of :func:`rival_mf` on ``split``: all metrics, and ``metric`` of each user, by the names that a ranking gives them."""
     if not rival:
-        return {}
+        return {}, {}
     other = restore(rival["run_dir"])
     figures = other.system.evaluate(other.model, split, final=True, poll=lambda: None)
-    return {name: value for name, value in figures.items() if not name.startswith(("coverage", "popularity_bias"))}
+    named = {f"{NAME}_{n}": v for n, v in figures.items() if not n.startswith(("coverage", "popularity_bias"))}
+    return named, {NAME: other.system.evaluator.by_query(split, metric)["model"]}

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.verdict import run_verdict
@@ -62,6 +63,12 @@ def test_the_ranking_stands_beside_every_baseline(kgat: Restored, monkeypatch: p
     for figures in report["figures"].values():
         assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
     assert {"coverage@20", "popularity_bias@20"} <= set(report["figures"]["model"])
+    against, figures = report["against"], report["figures"]
+    assert against["figures"]["model"] == pytest.approx(figures["model"]["recall@20"])
+    assert against["figures"][against["best"]] == pytest.approx(
+        max(figures[n]["recall@20"] for n in SIMPLER if n in figures)
+    )
+    assert against["low"] < against["figures"]["model"] / against["figures"][against["best"]] < against["high"]
     assert len(list((kgat.run.path.parent / "mf").glob("*/*/report.json"))) == 1
 
 
@@ -74,7 +81,8 @@ def test_a_baseline_is_chosen_by_the_metric_that_the_run_is_chosen_by(
     evaluation = settings.evaluation.model_copy(update=changed)
     other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
-        assert metric in recommender_baseline.mf_figures(recommender_baseline.rival_mf(run), "test")
+        figures, of_users = recommender_baseline.mf_figures(recommender_baseline.rival_mf(run), "test", metric)
+        assert of_users["mf"].mean() == pytest.approx(figures[f"mf_{metric}"])
 
 
 def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_path: Path) -> None:
@@ -99,7 +107,7 @@ def test_baselines_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     evaluation = settings.evaluation.model_copy(update={"baselines": []})
     quiet = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     assert recommender_baseline.rival_mf(quiet) == {}
-    assert recommender_baseline.mf_figures({}, "test") == {}
+    assert recommender_baseline.mf_figures({}, "test", "recall@20") == ({}, {})
 
 
 def test_a_ranking_that_loses_names_the_command_of_the_simpler_system(tmp_path: Path) -> None:

@@ -83,16 +83,17 @@ def parts(
 
 def item_parts(
     pairs: tuple[Int64, Int64],
-    hits: Mapping[str, NDArray[np.bool_]],
+    hits: Mapping[str, NDArray[Any]],
     k: int,
-    links: tuple[Int64, Int64],
+    links: tuple[NDArray[Any], NDArray[Any]],
     ends: tuple[int, int],
     labels: NodeLabels | None = None,
     windows: tuple[Sequence[str], Int64] | None = None,
 ) -> list[dict[str, Any]]:
     """Rows as of :func:`parts`, with ``hits@k`` by scorer. ``pairs`` int64 [Q] each: held-out users and items, by local
-    numbers. ``hits`` bool [Q] by scorer: the item is among the first k. ``links``: training interactions of each user and
-    item. ``ends``: the global number of the first user and item. ``windows``: their names, and that of each pair."""
+    numbers. ``hits`` [Q] by scorer: whether the item is among the first k, or the chance of it where scores are equal.
+    ``links``: training interactions of each user and item. ``ends``: the global number of the first user and item.
+    ``windows``: their names, and that of each pair."""
     table = _Parts(f"hits@{k}", {who: hit.astype(np.float64) for who, hit in hits.items()})
     for end, nodes, count in zip(("user", "item"), pairs, links, strict=True):
         table.add(f"training interactions of the {end}", _bins(count[nodes]))

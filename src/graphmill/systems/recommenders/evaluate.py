@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphmill.evaluation.baselines.recommendation import FAMILIES, ItemBaseline, ItemModels, tune_item_baselines
 from graphmill.evaluation.ranking.items import ItemLists, rank_items
@@ -76,6 +77,11 @@ class RecommenderEvaluator:
         lists = {"model": self._lists[split, "model"]}
         lists |= {name: self.baseline_lists(name, split) for name in self.baselines}
         return lists | {name: self.lists(score, split) for name, score in more.items()}
+
+    def by_query(self, split: str, metric: str) -> dict[str, NDArray[np.float64]]:
+        """``metric`` of each user of the split, for the model of the last final evaluation and for each baseline."""
+        name, _, k = metric.partition("@")
+        return {who: lists.by_user(name, int(k)) for who, lists in self.all_lists(split, {}).items()}
 
     @cached_property
     def baselines(self) -> dict[str, ItemBaseline]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
 from graphmill.evaluation.baselines.recommendation import ItemBaseline
@@ -37,7 +38,7 @@ class SequenceEvaluator:
         require_items(settings.data, sequences.num_items)
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
-        self._baselines: dict[tuple[str, str], HistoryRanks] = {}
+        self._ranks: dict[tuple[str, str], HistoryRanks] = {}
 
     def split(self, name: str) -> NextItemSplit:
         """The queries of "valid" or "test"."""
@@ -84,20 +85,28 @@ class SequenceEvaluator:
         out = ranks.metrics(names, ks)
         if not final:
             return out
+        self._ranks[split, "model"] = by_history
         untied = ~self.sequences.same_second()[queried.stop]
         if not untied.all():
             out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
         if by_history.repeated.any():
             out |= {"repeat_share": float(by_history.repeated.mean())} | _apart("", by_history, names, ks)
         for name, baseline in self.tuned.items():
-            if (split, name) not in self._baselines:
+            if (split, name) not in self._ranks:
                 history = self.sequences.items
-                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, queried, history)
-            by_history = self._baselines[split, name]
+                self._ranks[split, name] = baseline_ranks(self.baselines, baseline.scores, queried, history)
+            by_history = self._ranks[split, name]
             out |= _prefixed(name, chosen_ranks(by_history, self.sequences.repeats).metrics(names, ks))
             if by_history.repeated.any():
                 out |= _apart(f"_{name}", by_history, names, ks)
         return out
+
+    def by_query(self, split: str, metric: str) -> dict[str, NDArray[np.float64]]:
+        """``metric`` of each query of the split, for the model of the last final evaluation and for each baseline."""
+        name, _, k = metric.partition("@")
+        of_split = {who: ranks for (each, who), ranks in self._ranks.items() if each == split}
+        chosen = {who: chosen_ranks(ranks, self.sequences.repeats) for who, ranks in of_split.items()}
+        return {who: ranks.values([name], [int(k or 1)])[metric] for who, ranks in chosen.items()}
 
     @cached_property
     def tuned(self) -> dict[str, ItemBaseline]:
