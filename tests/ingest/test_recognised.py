@@ -113,3 +113,10 @@ def test_ids_of_parquet_and_json_are_text(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"user": 1, "item": "007"}\n{"user": 2.0, "item": 7}\n', encoding="utf-8")
     assert ingest_report(tmp_path / "x.jsonl").counts["interactions"] == 2
     assert read_interactions(tmp_path / "x.jsonl").nodes["id"].to_pylist() == ["1", "2", "007", "7"]
+
+
+def test_a_first_line_that_may_be_a_header_is_no_interaction(tmp_path: Path) -> None:
+    (tmp_path / "about.csv").write_text("id,desc\nA,same\nB,same\nC,same\n")
+    assert recognised(tmp_path / "about.csv") == []
+    report = ingest_report(tmp_path / "about.csv")
+    assert "no two columns could be told" in report.problem

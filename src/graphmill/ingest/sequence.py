@@ -60,6 +60,8 @@ def _recognises(candidate: Candidate) -> int:
     probe = candidate.probe
     if candidate.kind != "csv" or probe is None or probe.header or len(probe.names) not in COLUMNS:
         return 0
+    if probe.header is None and probe.names[0] != "0":  # the first line may have names, and would be read as a row
+        return 0
     rows = tuple(row for row in probe.rows if len(row) == len(probe.names))
     one = replace(probe, names=tuple(map(str, range(len(probe.names)))), header=False, rows=rows).one_kind(0, 1)
     if one or not rows:
