@@ -120,3 +120,10 @@ def test_a_first_line_that_may_be_a_header_is_no_interaction(tmp_path: Path) -> 
     assert recognised(tmp_path / "about.csv") == []
     report = ingest_report(tmp_path / "about.csv")
     assert "no two columns could be told" in report.problem
+
+
+@pytest.mark.parametrize("header", ["id,name", "code,label", "id,title,year"])
+def test_ids_with_their_names_are_no_edges(tmp_path: Path, header: str) -> None:
+    rows = "".join(f"C{n},thing {n}" + ",1999" * (header.count(",") - 1) + "\n" for n in range(6))
+    (tmp_path / "nodes.csv").write_text(f"{header}\n{rows}")
+    assert "no two columns could be told" in ingest_report(tmp_path / "nodes.csv").problem

@@ -146,6 +146,8 @@ def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, st
     if len(places) != 2:
         return {}, ""
     first, second = (probe.names[place] for place in places)
+    if plain_name(first) in _PARTS["id"] and plain_name(second) in _PARTS["name"]:  # a table of nodes
+        return {}, ""
     one = probe.one_kind(*places)
     kinds = [plain_name(name).removesuffix("_id") for name in (first, second)]
     if one is not False or probe.header is False or set(kinds) & (END_WORDS | _NO_TYPES):
