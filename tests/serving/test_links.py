@@ -21,7 +21,7 @@ from graphmill.runs.train import train
 from graphmill.serving import links as served_links
 from graphmill.serving.application import application
 from graphmill.usage.links import link_model, write_links
-from tests.training.cases import CASES, typed_graph
+from tests.training.cases import CASES, CLOSED_LINKS, typed_graph
 from tests.training.runs import settings_of
 
 SYSTEMS = {
@@ -182,3 +182,18 @@ def test_a_table_of_another_epoch_does_not_go_with_the_version(tmp_path: Path) -
     store = Versions(tmp_path / "promoted" / "toy" / "m")
     found = promote_run(run, store, by="a test", person=True, force=True)
     assert not (Path(found["path"]) / "links.parquet").exists()
+
+
+def test_a_run_beside_any_folder_of_versions_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    values = CLOSED_LINKS["knn"].job(typed_graph(tmp_path / "graph")).settings.model_dump()
+    run = Path(train(values, "test", root="runs")["run_dir"])
+    export_run(restore(run))
+    assert not run.is_absolute()
+    promote_run(run, Versions(Path("models/toy/m")), by="a test", person=True, force=True)
+    monkeypatch.chdir("/")
+    client = TestClient(application(tmp_path / "models"), base_url="http://127.0.0.1")
+    node = restore(tmp_path / run).graph.node_table()["id"][0].as_py()
+    relation = restore(tmp_path / run).graph.relations[0]
+    answer = client.get("/v1/toy/m/current/links", params={"id": node, "relation": "|".join(relation.key), "k": 2})
+    assert answer.status_code == 200, answer.json()

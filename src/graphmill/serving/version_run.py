@@ -30,11 +30,13 @@ def run_of(version: Version) -> VersionRun:
 
 
 def run_folder(version: Version) -> Path | None:
-    """The directory of the version's run; None where it is not on this machine."""
-    path, run = version.path, Path(version.about["run_dir"])
-    outputs = path.parents[4] / "data" / "06_models" / path.parts[-3]
+    """The directory of the version's run; None where it is not on this machine. A relative path is looked for below each
+    folder above the version, and below the working directory."""
+    path, run = version.path.absolute(), Path(version.about["run_dir"])
+    above = path.parents[2:]  # the folder of versions, and those above
+    outputs = above[min(2, len(above) - 1)] / "data" / "06_models" / path.parts[-3]
     runs = outputs / SNAPSHOTS / version.about["snapshot"] if version.about["snapshot"] else outputs
-    places = [path.parents[4] / run, runs / path.parts[-2] / run.name]
+    places = [*(folder / run for folder in (*above, Path.cwd())), runs / path.parts[-2] / run.name]
     return next((each for each in places if (each / "manifest.json").is_file()), None)
 
 
