@@ -127,3 +127,11 @@ def test_ids_with_their_names_are_no_edges(tmp_path: Path, header: str) -> None:
     rows = "".join(f"C{n},thing {n}" + ",1999" * (header.count(",") - 1) + "\n" for n in range(6))
     (tmp_path / "nodes.csv").write_text(f"{header}\n{rows}")
     assert "no two columns could be told" in ingest_report(tmp_path / "nodes.csv").problem
+
+
+def test_the_column_of_few_values_is_the_relation(tmp_path: Path) -> None:
+    rows = "".join(f"d{n % 7},x{n % 11},{'treats' if n % 2 else 'causes'}\n" for n in range(60))
+    (tmp_path / "effects.csv").write_text(f"drug,disease,effect\n{rows}")
+    report = ingest_report(tmp_path / "effects.csv")
+    assert report.relations == {"causes": 30, "treats": 30}
+    assert report.node_types == {"disease": 11, "drug": 7}

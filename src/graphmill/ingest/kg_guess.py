@@ -28,6 +28,8 @@ _PARTS = {
     "name": ("name", "label", "title"),
     "source": ("source", "vocabulary", "database", "db"),
 }
+_FEWER = 3
+"""How many times fewer values than ends a column has that is taken for the relation by its number of values."""
 _DISPLAY = ("display_relation", "relation_label", "predicate_label")
 _NO_TYPES = {"node", "id", "entity", "interactor", "vertex", "x", "n", "v", "item", "name", "code"}
 """Words for any node, which are no type of nodes."""
@@ -139,9 +141,11 @@ def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, st
         places = words
     if len(places) == 3 and len(probe.names) in (3, 4):
         middle = next((p for p in places if plain_name(probe.names[p]) in RELATION_NAMES), None)
-        if middle is None:  # the relation is the column whose values are of another kind
+        if middle is None:  # the relation has far fewer values, or values of another kind
             a, b, c = places
+            few, more, _ = sorted(places, key=lambda place: len(set(probe.values(place))))
             middle = c if probe.one_kind(a, b) and not probe.one_kind(a, c) else b
+            middle = few if _FEWER * len(set(probe.values(few))) <= len(set(probe.values(more))) else middle
         places = [place for place in places if place != middle]
     if len(places) != 2:
         return {}, ""
