@@ -6,6 +6,7 @@ The worker is played by the test.
 import csv
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import dagster as dg
@@ -149,6 +150,14 @@ def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
 # -- items -----------------------------------------------------------------------------------------------------------
 
 
+def items_ranking(figures: Mapping[str, Mapping[str, float]], best: str, metric: str) -> dict[str, Any]:
+    """A ranking.json of items whose best simple way is ``best``; its interval leaves out 1."""
+    ours, theirs = figures["model"][metric], figures[best][metric]
+    against = {"best": best, "metric": metric, "figures": {"model": ours, best: theirs}, "queries": 90}
+    against |= {"low": ours / theirs - 0.1, "high": ours / theirs + 0.1}
+    return {"kind": "items", "epoch": 4, "split": "test", "figures": figures, "against": against}
+
+
 @pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.2, False)])
 def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     project: Project, model: float, passed: bool
@@ -160,7 +169,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
         "popularity": {"ndcg@10": 0.1, "hr@10": 0.2, "mrr": 0.1},
         "markov": {"ndcg@10": 0.25, "hr@10": 0.3, "mrr": 0.2},
     }
-    system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
+    system.write("ranking.json", items_ranking(figures, "markov", "ndcg@10"))
     result = system.run("ranking", rank={})
     check = checks(result)["beats_baselines"]
     assert check.passed is passed
@@ -194,7 +203,7 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
 def test_the_verdict_of_a_ranking_is_on_the_asset(project: Project) -> None:
     system = System(project, "mf")
     figures = {name: {"recall@20": own} for name, own in {"model": 0.25, "popularity": 0.1, "mf": 0.3}.items()}
-    system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
+    system.write("ranking.json", items_ranking(figures, "mf", "recall@20"))
     system.run("ranking", rank={})
     summary = project.metadata("toy/mf_ranking")["summary"]
     assert re.match(r"\*\*Worse\.\*\* .*recall@20 is 0\.25.* 0\.3 of matrix factorisation.*-17 %", summary)
