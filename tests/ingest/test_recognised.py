@@ -135,3 +135,11 @@ def test_the_column_of_few_values_is_the_relation(tmp_path: Path) -> None:
     report = ingest_report(tmp_path / "effects.csv")
     assert report.relations == {"causes": 30, "treats": 30}
     assert report.node_types == {"disease": 11, "drug": 7}
+
+
+@pytest.mark.parametrize("header", ["", "disorder,how,factor\n"])
+def test_few_heads_at_the_beginning_of_a_sorted_file_are_no_relations(tmp_path: Path, header: str) -> None:
+    rows = "".join(f"d{n // 100},has kind {n % 9},g{n}\n" for n in range(400))
+    (tmp_path / "sorted.csv").write_text(header + rows)
+    report = ingest_report(tmp_path / "sorted.csv", "kg_csv")
+    assert sorted(report.relations) == [f"has kind {n}" for n in range(9)]

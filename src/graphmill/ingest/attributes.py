@@ -132,7 +132,8 @@ def with_attributes(
     )
     if not rows_of_nodes.kinds:
         raise InputError(
-            f"{file}: no column besides {column!r} has two different values, so nothing describes its nodes"
+            f"{file}: no column besides {column!r} has two different values, so it describes no node; add a column, or "
+            "leave the file out"
         )
     columns, rejects = parsed(rows_of_nodes, file, constant=True)
     node = pa.array(rows[place[matched]].astype(np.int32))

@@ -29,7 +29,7 @@ _PARTS = {
     "source": ("source", "vocabulary", "database", "db"),
 }
 _FEWER = 3
-"""How many times fewer values than ends a column has that is taken for the relation by its number of values."""
+"""How many times fewer values than each end a last column has that is taken for the relation by its number of values."""
 _DISPLAY = ("display_relation", "relation_label", "predicate_label")
 _NO_TYPES = {"node", "id", "entity", "interactor", "vertex", "x", "n", "v", "item", "name", "code"}
 """Words for any node, which are no type of nodes."""
@@ -143,9 +143,11 @@ def _ends_by_values(header: tuple[str, ...], probe: Probe) -> tuple[dict[str, st
         middle = next((p for p in places if plain_name(probe.names[p]) in RELATION_NAMES), None)
         if middle is None:  # the relation has far fewer values, or values of another kind
             a, b, c = places
-            few, more, _ = sorted(places, key=lambda place: len(set(probe.values(place))))
-            middle = c if probe.one_kind(a, b) and not probe.one_kind(a, c) else b
-            middle = few if _FEWER * len(set(probe.values(few))) <= len(set(probe.values(more))) else middle
+            of_a, of_b, of_c = (len(set(probe.values(place))) for place in places)
+            # Never the first: the rows of a file that is sorted begin with few heads.
+            named = probe.header is not False and not probe.names[a].isdigit()
+            few = named and _FEWER * of_c <= min(of_a, of_b)
+            middle = c if few or (probe.one_kind(a, b) and not probe.one_kind(a, c)) else b
         places = [place for place in places if place != middle]
     if len(places) != 2:
         return {}, ""

@@ -84,9 +84,8 @@ class ItemModels:
     def together(self) -> sp.csr_matrix:
         """n_ij of the :attr:`paired` items, sparse: number of users that have both."""
         rows = self.rows[:, self.paired]
-        result = sp.csr_matrix(
-            rows.T.tocsr() @ rows
-        )  # of two such matrices, so that it is not turned into one by a copy
+        # Both are in the order of rows, so the product is, too: turning it would copy all pairs.
+        result = sp.csr_matrix(rows.T.tocsr() @ rows)
         result.sort_indices()
         return result
 
