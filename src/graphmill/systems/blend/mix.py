@@ -28,8 +28,8 @@ SHARED = 100.0
 BEST = 5
 """Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
 FEW_LINKS, KEPT = 2, 0.99
-"""Training links up to which a target has few; and the share of a relation's MRR that must be left. Links into such targets
-are few in validation, and their ranks too low to count in the MRR of all."""
+"""Training links up to which a target has few; and the share of a relation's MRR that must be left, by a standard error more.
+Links into such targets are few in validation, and their ranks too low to count in the MRR of all."""
 AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Amounts of the part for such targets that are tried. The first is none."""
 SCORES, MIXED = 1 << 22, 1 << 19
@@ -63,8 +63,9 @@ def fitted_mix(scorer: BlendScorer, queries: LinkQueries, seed: int) -> np.ndarr
 
 def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name: str) -> np.ndarray:
     """float32 [relations, parts]: the mix of ``scorer`` with the amount of the part ``name`` that ranks held-out links into
-    targets with few links best, of the amounts by which all links of the relation lose little (:data:`KEPT`). Relations
-    that lose most keep their mix, where on all links the macro MRR would else be below that of a part alone.
+    targets with few links best, of the amounts by which all links of the relation lose little (:data:`KEPT`), and not by
+    chance. Relations that lose most keep their mix, where on all links the macro MRR would else be below that of a part
+    alone.
     """
     mix, place = scorer.mix.copy(), list(scorer.parts).index(name)
     alone = list(choices_of(scorer.parts)[0].values())
@@ -80,7 +81,9 @@ def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name
         slack += before - ranks[: len(alone)].mean(1)
         few = scorer.links.degrees(number)[relation.tails] <= FEW_LINKS
         if few.any():
-            kept = np.array(means) >= KEPT * means[0]
+            changes = tried - tried[0]
+            error = changes.std(1) / np.sqrt(changes.shape[1])
+            kept = changes.mean(1) - error >= (KEPT - 1) * means[0]
             chosen = int(np.where(kept, tried[:, few].mean(1), -1).argmax())
             gains.append((means[chosen] - before, number, AMOUNTS_FOR_FEW[chosen]))
     left = float(slack.min())
