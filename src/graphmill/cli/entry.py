@@ -62,7 +62,7 @@ def main() -> None:
         if sys.argv[1:2] == ["train"]:
             _with_allocator()
         with memory_in_a_sentence():
-            app(standalone_mode=True)
+            app(prog_name="graphmill", standalone_mode=True)
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

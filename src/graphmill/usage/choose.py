@@ -62,6 +62,8 @@ def choose(
 ) -> Choice:
     """Train the systems that suit a graph, and choose one; writes ``which_model.json`` into the folder of the runs.
 
+    For the same data and arguments that choice is returned, unless a system failed in it, which is then tried again.
+
     Args:
         graph: folder of the typed graph.
         budget: time for the trainings of this call, such as "90s", "10min" or "2h"; finished ones cost nothing.
@@ -88,7 +90,8 @@ def choose(
         | dict(overrides or {})
     )
     kept = Choice.read(folder / FILE)
-    if kept is not None and kept.made_of == made_of and (Path(kept.run) / "report.json").is_file():
+    made = kept is not None and kept.made_of == made_of and all(each.state != "failed" for each in kept.candidates)
+    if kept is not None and made and (Path(kept.run) / "report.json").is_file():
         tell(f"{kept.system}: the data have not changed since it was chosen")
         return kept
     candidates: list[Candidate] = []

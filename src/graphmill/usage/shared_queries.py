@@ -115,7 +115,7 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
                 scores = after(users[rows], at[rows])
                 if of_items and repeats:  # lists of systems of users and items never have what the user has taken
                     scores = scores.clone()
-                    scores[seen.of(rows)] = -np.inf
+                    scores[seen.of(rows)] = torch.finfo(scores.dtype).min
                 return scores
 
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)

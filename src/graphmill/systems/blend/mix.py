@@ -28,7 +28,7 @@ SHARED = 100.0
 BEST = 5
 """Number of best choices that are averaged: on a few links, which one is best depends much on chance."""
 FEW_LINKS, KEPT = 2, 0.99
-"""Training links up to which a target has few; and the share of a relation's MRR that must be left, by a standard error more.
+"""Training links up to which a target has few; and the share of a relation's MRR that must be left, less a standard error.
 Links into such targets are few in validation, and their ranks too low to count in the MRR of all."""
 AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Amounts of the part for such targets that are tried. The first is none."""
