@@ -131,7 +131,8 @@ def build(
         print(f"note: {note}")
     for row in tables.rejects.slice(0, 5).to_pylist():
         print(f"not used: {row['file']}, line {row['line']}: {row['reason']} ({row['column']}: {row['value']})")
-    print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.relations)} relation{"s" * (len(graph.relations) > 1)}")
+    relations = f"{len(graph.relations)} relation{'s' * (len(graph.relations) > 1)}"
+    print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {relations}")
     print(f"next: graphmill train auto --set {shlex.quote(f'data={graph.path}')}")
 
 
