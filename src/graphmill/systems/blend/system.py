@@ -43,7 +43,7 @@ COMPLEX = "complex"
 class BlendSystem(BaseSystem[BlendModule]):
     """One step in closed form fits the parts and their amounts, after :meth:`part_runs` are trained."""
 
-    algorithm_version = 4
+    algorithm_version = 5
     can_checkpoint = False
     embeds_from_features = True
     """A new node with features needs no edge."""
