@@ -26,7 +26,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import require_once, text_rows
 from graphmill.ingest.id_coverage import coverage, nearest
 from graphmill.ingest.json_rows import LIST_MARK
-from graphmill.ingest.names import SEPARATED, as_number, is_row_number
+from graphmill.ingest.names import SEPARATED, TITLES, as_number, first_named, is_row_number
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
@@ -137,22 +137,38 @@ def with_attributes(
         )
     columns, rejects = parsed(rows_of_nodes, file, constant=True)
     node = pa.array(rows[place[matched]].astype(np.int32))
+    nodes, title = result.nodes, first_named(table.column_names, TITLES)
+    if title not in ("", column) and not pc.any(pc.not_equal(nodes["name"], ids).filter(pc.equal(types, kind))).as_py():
+        nodes = _named(nodes, node, rows_of_nodes.cells[title])
     counts = {"rows": len(key), "rejected_rows": len(rejects), "rows_of_no_node": len(key) - len(matched)}
     counts |= {"nodes_with_attributes": len(matched), "nodes_without_attributes": len(rows) - len(matched)}
     guesses = ", ".join(f"{name}: {of_kind}" for name, of_kind in rows_of_nodes.kinds.items())
     notes = [] if settings.kinds else [f"{file}: id {column}, of {kind} nodes; attributes guessed ({guesses})"]
+    if nodes is not result.nodes:
+        notes.append(f"{file}: {title} names the {kind} nodes, which had no names")
     if skipped := [name for name in table.column_names if name not in (column, *rows_of_nodes.kinds)]:
         notes.append(f"{file}: columns that are no attributes were skipped: {', '.join(skipped)}")
     notes += [f"{file}: {counts[name]:,} {text}" for name, text in _NOTES.items() if counts[name]]
     notes += [f"{file}: {count:,} dates of {name!r} are in the future; correct them" for name, count in _later(columns)]
     return replace(
         result,
+        nodes=nodes,
         attributes=result.attributes | {kind: pa.table({"node": node, **columns})},
         rejects=pa.concat_tables([result.rejects, reject_table((file, reject) for reject in rejects)]),
         counts=result.counts | {f"{kind} attributes: {name}": number for name, number in counts.items()},
         notes=[*result.notes, *notes],
         coverage=[*result.coverage, matches],
     )
+
+
+def _named(nodes: pa.Table, rows: pa.Array, names: pa.StringArray) -> pa.Table:
+    """The nodes with these names in ``rows``, ascending; a blank one is not taken."""
+    trimmed = pc.utf8_trim_whitespace(names)
+    filled = pc.not_equal(trimmed, "")
+    mask: np.ndarray = np.zeros(len(nodes), bool)
+    mask[rows.filter(filled).to_numpy()] = True
+    replaced = pc.replace_with_mask(nodes["name"].combine_chunks(), pa.array(mask), trimmed.filter(filled))
+    return nodes.set_column(nodes.schema.get_field_index("name"), "name", replaced)
 
 
 def _later(columns: Mapping[str, pa.Array]) -> list[tuple[str, int]]:

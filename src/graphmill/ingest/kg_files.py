@@ -27,7 +27,7 @@ from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
-from graphmill.ingest.names import first_named
+from graphmill.ingest.names import TITLES, first_named
 from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
@@ -46,7 +46,6 @@ _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?P<kind>ID|LABEL|START_ID|END_ID|TYPE)(\((?P<space>[^)]*)\))?(\{.*\})?", re.IGNORECASE
 )
 _APOC = ("_id", "_labels", "_start", "_end", "_type")
-_TITLES = ("name", "title", "label", "displayname")
 _LABEL_MARKS = ";:"
 """Separators of Neo4j's labels."""
 
@@ -246,7 +245,7 @@ def guessed_files(
 
 def _files_of_neo4j(file: str, names: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The settings ``nodes`` or ``edges`` (APOC: both) of a file with a header of Neo4j; {} for another one."""
-    title, stem = first_named(names, _TITLES), file.rpartition("/")[2].partition(".")[0]
+    title, stem = first_named(names, TITLES), file.rpartition("/")[2].partition(".")[0]
     named = {"name_column": title} if title else {}
     if set(_APOC) <= set(names):
         ends = {"head_id": "_start", "tail_id": "_end", "relation": "_type"}

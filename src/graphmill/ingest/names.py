@@ -36,6 +36,9 @@ RELATION_NAMES = (
 )  # fmt: skip
 """Words for its relation."""
 
+TITLES = ("name", "title", "label", "displayname")
+"""Names of the column with a node's name, in lower case."""
+
 _INDEX = re.compile(r"|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+|index", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 
