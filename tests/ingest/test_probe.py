@@ -78,7 +78,7 @@ def test_columns_are_named_for_either_kind(tmp_path: Path) -> None:
     assert (as_users.format, as_users.node_types) == ("interactions_csv", {"user": 2, "item": 2})
     as_edges = ingest_report(tmp_path / "x.csv", columns={"head_id": "b", "tail_id": "a", "relation": "c"})
     assert (as_edges.format, set(as_edges.relations)) == ("kg_csv", {"3", "4", "5"})
-    with pytest.raises(SettingsError, match="no role 'who'"):
+    with pytest.raises(SettingsError, match="'who' is no role"):
         ingest_report(tmp_path / "x.csv", columns={"who": "a"})
     assert "'nowhere'" in ingest_report(tmp_path / "x.csv", columns={"user": "nowhere", "item": "b"}).problem
 

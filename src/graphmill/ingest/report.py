@@ -43,14 +43,13 @@ def recognised(path: str | Path, columns: Iterable[str] = ()) -> list[str]:
 
 def _format_with(roles: list[str]) -> str:
     """The format whose columns have these roles. Raises :class:`SettingsError` if there is none."""
-    known = {"interactions_csv": set(InteractionColumns.model_fields), "kg_csv": set(KgColumns.model_fields)}
-    fits = [format for format, parts in known.items() if set(roles) <= parts]
+    known = {"interactions_csv": list(InteractionColumns.model_fields), "kg_csv": list(KgColumns.model_fields)}
+    fits = [format for format, parts in known.items() if set(roles) <= set(parts)]
     if not fits:
-        wrong = next((role for role in roles if not any(role in parts for parts in known.values())), ", ".join(roles))
-        raise SettingsError(
-            f"columns: there is no role {wrong!r} in one table; interactions have user, item, weight, timestamp; edges have "
-            "head_id, tail_id, relation, head_type, tail_type, … (docs/reference/ingestion.md)"
-        )
+        wrong = next((role for role in roles if not any(role in parts for parts in known.values())), "")
+        problem = f"{wrong!r} is no role" if wrong else f"no table has {', '.join(roles)} together"
+        interactions, edges = (", ".join(parts) for parts in known.values())
+        raise SettingsError(f"columns: {problem}; interactions have {interactions}; edges have {edges}")
     return fits[0] if "user" in roles or "item" in roles else fits[-1]
 
 
