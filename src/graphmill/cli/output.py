@@ -91,12 +91,15 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
 
     figures = _figures(ranking)
     names = list(next(iter(figures.values())))
-    rows = [[m, *(number(values.get(m)) for values in figures.values())] for m in names]
+    rows = {who: [who.replace("_", " "), *(number(values.get(m)) for m in names)] for who, values in figures.items()}
+    head = ["scorer", *names]
     if "against" in ranking:
         other = "micro" if ranking["against"]["average"] == "macro" else "macro"
-        of = ranking[other]
-        rows += [[f"{other} {m}", *(number(of[who].get(m)) for who in figures)] for m in names if m in of["model"]]
-    print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", ["metric", *figures], rows)
+        more = [m for m in names if m in ranking[other]["model"]]
+        head += [f"{other} {m}" for m in more]
+        for who, row in rows.items():
+            row += [number(ranking[other][who].get(m)) for m in more]
+    print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", head, list(rows.values()))
     for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
     show_coverage(ranking.get("coverage", ()))
