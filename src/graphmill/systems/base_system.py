@@ -192,6 +192,10 @@ class BaseSystem(Generic[M]):
             self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
         return self._queries[split, limit]
 
+    def validated_links(self) -> int:
+        """Largest number of links of each relation in an evaluation during training; 0: all."""
+        return self.settings.evaluation.max_queries
+
     def measured(self, figures: Mapping[str, float], *, final: bool) -> dict[str, float]:
         """The metrics of a ranking that the settings ask for."""
         evaluation = self.settings.evaluation
@@ -202,7 +206,7 @@ class BaseSystem(Generic[M]):
         """Filtered link ranking by :attr:`average`: ``mrr``, ``hits@k``, ..."""
         evaluation, scorer = self.settings.evaluation, cast(Any, self).scorer(model)
         scorer.poll = poll
-        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
+        queries = self.ranking_queries(split, 0 if final else self.validated_links())
         ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k))
         return self.measured(getattr(ranking, self.average), final=final)
 

@@ -134,7 +134,10 @@ class EvaluationSettings(Settings):
     selection_metric: str = setting("mrr", "The metric that chooses the best epoch", identity=False)
     baselines: list[str] = setting([], "Baselines to compare with the model's final figures", identity=False)
     max_queries: int = setting(
-        0, "Number of validation queries per relation during training (a seeded sample); 0 = all", identity=False, ge=0
+        0,
+        "Number of validation queries per relation during training (a seeded sample); 0 = all, of NBFNet about 20,000",
+        identity=False,
+        ge=0,
     )
 
     AT_K: ClassVar[tuple[str, ...]] = ()

@@ -186,3 +186,12 @@ def test_a_small_graph_has_its_preset_and_a_larger_one_the_defaults(graph: Typed
     assert job.settings.model.num_layers == PRESETS["small_graph"]["model"]["num_layers"]
     assert job.settings.training.epochs == 2, "what is written holds"
     assert choose_preset("nbfnet", "cpu", 8 << 30, SMALL_GRAPH + 1)[0] == "none"
+
+
+def test_a_large_graph_is_validated_on_a_sample(graph: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    system, _ = built(graph)
+    queries = system.ranking_queries("valid").relations
+    assert system.validated_links() == 0
+    monkeypatch.setattr("graphmill.systems.nbfnet.system.VALIDATED", 3 * len(queries))
+    assert max(len(each.heads) for each in queries) > system.validated_links() == 3
+    assert built(graph, evaluation={"max_queries": 7})[0].validated_links() == 7

@@ -26,8 +26,6 @@ MOST_EDGES = 800_000
 one takes up to about ten minutes of a CPU core: 5 on Hetionet (242,000 edges) and on FB15k-237 (614,000)."""
 MOST_PASSES = 7
 """Most passes over the links of a graph so small that the default number of steps would make more."""
-VALIDATED = 20_000
-"""Validation links of all relations together on which an epoch is judged, at most about."""
 
 
 def is_default_part(graph: TypedGraph) -> bool:
@@ -38,8 +36,7 @@ def is_default_part(graph: TypedGraph) -> bool:
 
 
 def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
-    """The settings of the training: the defaults, with fewer steps on a small graph and fewer queries on a large one."""
-    held_out = [relation["split"]["valid"] for relation in graph.manifest["relations"]]
+    """The settings of the training: the defaults, with fewer steps on a small graph."""
     epochs, steps = (NbfnetTraining.model_fields[name].default for name in ("epochs", "steps_per_epoch"))
     most = MOST_PASSES * degrees_of(graph).edges / (NbfnetSettings.base_batch * epochs)
     return {
@@ -48,7 +45,6 @@ def nbfnet_values(graph: TypedGraph, seed: int, device: str) -> dict[str, Any]:
         "data": str(graph.path),
         "training": {"seed": seed, "steps_per_epoch": max(1, min(steps, round(most)))},
         "acceleration": {"device": device},
-        "evaluation": {"max_queries": VALIDATED // len(held_out) if sum(held_out) > VALIDATED else 0},
         "export": {"csv": False},
     }
 

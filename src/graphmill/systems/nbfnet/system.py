@@ -24,6 +24,9 @@ from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
 
 SOFTMAX = "softmax"
+VALIDATED = 20_000
+"""Validation links of all relations together on which an epoch is judged, at most about: to rank more of them would take
+longer than the training."""
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,12 @@ class NbfnetSystem(BaseSystem[NBFNet]):
         return self.messages.layers(relation, head, tail, key, m.num_layers, m.nodes_per_layer, drop, reads)
 
     # ---------------------------------------------------------------- evaluation and export
+
+    def validated_links(self) -> int:
+        """Of a large graph a sample, unless the settings name a number."""
+        relations = self.ranking_queries("valid").relations
+        many = sum(len(each.heads) for each in relations) > VALIDATED
+        return self.settings.evaluation.max_queries or (VALIDATED // len(relations) if many else 0)
 
     def scorer(self, model: NBFNet) -> NbfnetScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
