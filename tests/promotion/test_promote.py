@@ -61,11 +61,11 @@ def test_a_version_holds_the_export_byte_for_byte_and_says_what_it_is(store: Ver
 
 
 def test_runs_and_versions_lie_beside_each_other(first: Path, tmp_path: Path) -> None:
+    """Of runs elsewhere, versions lie where the other commands look for them."""
     store = versions_folder(first)
     assert store.path == first.parents[3] / "07_promoted" / "toy" / "hgt"
     assert store.label == "toy/hgt"
-    with pytest.raises(InputError, match="--to FOLDER"):
-        versions_folder(tmp_path / "elsewhere" / "run")
+    assert versions_folder(tmp_path / "elsewhere" / "run").path == Path("data/07_promoted", tmp_path.name, "elsewhere")
 
 
 def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, first: Path, better: Path) -> None:

@@ -35,7 +35,8 @@ def promote(
     min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
     keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
     to: Annotated[
-        str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
+        str,
+        typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models, or in data"),
     ] = "",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,

@@ -22,7 +22,7 @@ from graphmill.promotion.queries import check_metric, check_question
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.reports.validation import graph_of, validate
 from graphmill.reports.verdict import run_verdict
-from graphmill.runs.champion import is_of_a_search, model_of, promoted_folder
+from graphmill.runs.champion import PROMOTED, is_of_a_search, model_of, promoted_folder
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.verified_files import MANIFEST as EXPORT
 
@@ -123,20 +123,15 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
     }
 
 
-def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
-    """The folder of a run's versions: under ``to``, or in ``07_promoted`` beside the run's ``06_models``.
+def versions_folder(run_dir: str | Path, to: str | Path = "") -> Versions:
+    """The folder of a run's versions: under ``to``; else in ``07_promoted`` beside the run's ``06_models``; else in the
+    working folder's ``data/07_promoted``, which the other commands read.
 
     Runs are ``06_models/D/M/<run>``, versions ``07_promoted/D/M/<version>``.
-
-    Raises:
-        InputError: the run is not below ``06_models``, and ``to`` is empty.
     """
     runs = Path(run_dir).resolve().parent
-    if to:
-        return Versions(Path(to).joinpath(*model_of(runs)))
-    if (folder := promoted_folder(runs)) is not None:
-        return Versions(folder)
-    raise InputError(f"{run_dir} is not in a folder 06_models; choose the folder of versions with --to FOLDER")
+    beside = None if to else promoted_folder(runs)
+    return Versions(beside or Path(to or Path("data", PROMOTED)).joinpath(*model_of(runs)))
 
 
 def dagster_home(versions: Path) -> Path | None:
