@@ -19,11 +19,19 @@ from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
-from graphmill.graph.grouping import EdgePieces, group_edges, written
+from graphmill.graph.grouping import grouped_edges
 from graphmill.graph.leakage import LeakageReport, later_edges, links_of_held_out, newer_share
-from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
+from graphmill.graph.numbering import (
+    EdgeColumns,
+    EdgePieces,
+    IntArray,
+    categories,
+    included_types,
+    numbering_of,
+    read_edges,
+)
 from graphmill.graph.pair_split import draw_splits
-from graphmill.graph.pairs import EndsOfEdges, Pairs
+from graphmill.graph.pairs import Pairs
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -119,9 +127,8 @@ def build_graph(
         )
     encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items()}
     tables = dict(features or {}) | {feature_key(kind, SET): each.table for kind, each in encoded.items()}
-    facts, arrays = written(group_edges(rows.parts, numbering, settings), settings)
-    ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
-    pairs = Pairs(ends, numbering.num_nodes)
+    facts, arrays = grouped_edges(rows.parts, numbering, settings)
+    pairs = Pairs(facts, arrays["src"], arrays["dst"], numbering.first, numbering.num_nodes)
     table = node_table(nodes, numbering)
     if "split" not in arrays:
         keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
@@ -137,7 +144,7 @@ def build_graph(
         facts,
         arrays | {"pair": pairs.of_edge},
         len(pairs),
-        _audit(pairs, ends, arrays, rows.source, settings),
+        _audit(pairs, arrays, rows.source, settings),
         evidence_table(edges, numbering),
         {"excluded_edges": excluded, "split_source": rows.source, **rows.about},
     )
@@ -151,9 +158,9 @@ def _streams(edges: pa.Table, settings: GraphSettings) -> bool:
         return split.given == "keep"
     if split.given == "add_valid" or split.method != "auto":
         return split.given != "add_valid" and split.method == "pairs"
-    relation = edges["relation"] if "relation" in edges.column_names else pa.chunked_array([], pa.string())
-    names = (chunk.dictionary if pa.types.is_dictionary(relation.type) else chunk for chunk in relation.chunks)
-    return "position" not in edges.column_names and not any(RELATION in name.to_pylist() for name in names)
+    if "position" in edges.column_names or "relation" not in edges.column_names:
+        return False
+    return RELATION not in edges["relation"].unique().to_pylist()
 
 
 def _split_in_memory(
@@ -182,9 +189,7 @@ def _texts(table: pa.Table, name: str) -> Iterator[str]:
         yield from batch.column(0).to_pylist()
 
 
-def _audit(
-    pairs: Pairs, ends: EndsOfEdges, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings
-) -> LeakageReport:
+def _audit(pairs: Pairs, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings) -> LeakageReport:
     """The audit of all splits, and the additional one of splits by time or by groups."""
     split = arrays["split"]
     report = pairs.audit(split)
@@ -193,9 +198,9 @@ def _audit(
     if "timestamp" in arrays:
         report = replace(report, newer_share=newer_share(arrays["timestamp"], split))
     if source == group_split.METHOD:
-        relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
-        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))
-        keys = [facts.key for facts in ends.facts]
+        relation = np.repeat(np.arange(len(pairs.facts), dtype=np.int32), np.diff(pairs.bounds))
+        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in pairs.edges()), strict=True))
+        keys = [facts.key for facts in pairs.facts]
         return replace(
             report, seen_edges={"group_links": links_of_held_out(src, dst, relation, split, keys, settings.split)}
         )

@@ -48,7 +48,7 @@ def draw_splits(pairs: Pairs, keys: npt.NDArray[np.uint64], settings: SplitSetti
         free[part] &= (rank[part] != highest[pairs.low[part]]) & (rank[part] != highest[pairs.high[part]])
 
     units: dict[tuple[str, ...], list[int]] = {}
-    for number, facts in enumerate(pairs.edges.facts):
+    for number, facts in enumerate(pairs.facts):
         units.setdefault(unit_of(facts.key), []).append(number)
     counts = {unit: _count(pairs.of_relations(numbers, usable)) for unit, numbers in units.items()}
     order = [unit for unit in sorted(units, key=lambda unit: (-counts[unit], unit)) if counts[unit]]
