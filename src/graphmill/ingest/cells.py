@@ -45,6 +45,8 @@ class RowBlock:
 
     def rows(self, keep: np.ndarray) -> "RowBlock":
         """The block without the rows that the mask ``keep`` leaves out; with all rejects."""
+        if keep.all():
+            return self
         return RowBlock(self.table.filter(pa.array(keep)).combine_chunks(), self.lines[keep], self.rejects)
 
 
@@ -78,8 +80,7 @@ def checked_block(texts: pa.Table, lines: np.ndarray, columns: tuple[Column, ...
             )
             array = pc.replace_with_mask(array, pa.array(suspects), read)
         out.append(array.cast(TYPES[column.kind]))
-    block = RowBlock(pa.table(out, pa.schema([(c.name, TYPES[c.kind]) for c in columns])), lines, rejects)
-    return block.rows(~bad) if bad.any() else block
+    return RowBlock(pa.table(out, pa.schema([(c.name, TYPES[c.kind]) for c in columns])), lines, rejects).rows(~bad)
 
 
 def _suspects(text: pa.StringArray, column: Column) -> np.ndarray:

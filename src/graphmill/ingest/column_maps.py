@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from graphmill.ingest.cells import Column
 
@@ -83,7 +85,7 @@ class EdgeSource:
     quoted: bool = True
     trimmed: bool = False
     listed_only: str = ""
-    relations: tuple[Collection[str], str] | None = None
+    relations: tuple[pa.Array | None, str] = None, ""
     negated: tuple[str, ...] = ()
     weight: str = ""
     confidence: str = ""

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, merged_nodes
+from graphmill.ingest.catalogue import Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_notes import described_counts, listed_notes, spelling_notes
@@ -32,7 +32,7 @@ def read_graph(
     edges: Sequence[EdgeSource],
     nodes: Sequence[NodeSource] = (),
     *,
-    listed: Sequence[Listed] = (),
+    listed: Sequence[pa.Table] = (),
     relations: Sequence[str] = (),
     keep_negated: bool = False,
     separators: str = "",
@@ -51,9 +51,7 @@ def read_graph(
     reading = GraphReading(name, keep_negated=keep_negated)
     # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, keep_negated=True, unread=reading.unread)
-    listed = [*listed, *(listing.listed(source) for source in nodes)]
-    reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
-    known = catalogue_of(listed, separators, prefix)
+    known = catalogue_of([*listed, *(listing.listed(source) for source in nodes)], separators, prefix)
     assembly = Assembly(edges, relations)
     for source in edges:
         for block in reading.edges(source, known):
@@ -82,10 +80,12 @@ def finished(
     in_edges, gone = made.nodes.num_rows, 0 if reading.keep_negated else int(withdrawn.sum())
     if gone:
         nodes, edges, in_edges = without_nodes(nodes, edges, withdrawn, listed)
-        reading.negated += made.edges.num_rows - edges.num_rows
+        reading.counts["negated"] += made.edges.num_rows - edges.num_rows
     if edges.num_rows == 0:
-        why = f"; {reading.negated:,} say that a link does not hold (keep_negated: true keeps them)"
-        raise InputError(f"{reading.name} has no usable edge{reading.first_reject}{why if reading.negated else ''}")
+        why = f"; {reading.counts['negated']:,} say that a link does not hold (keep_negated: true keeps them)"
+        raise InputError(
+            f"{reading.name} has no usable edge{reading.first_reject}{why if reading.counts['negated'] else ''}"
+        )
     mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
@@ -97,10 +97,10 @@ def finished(
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
-        "negated_rows": reading.negated,
+        "negated_rows": reading.counts["negated"],
         "withdrawn_nodes": gone,
-        "unsure_rows": reading.unsure,
-        "padded_ids": reading.padded,
+        "unsure_rows": reading.counts["unsure"],
+        "padded_ids": reading.counts["padded"],
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": sum(map(len, reading.unread.values())),
@@ -120,7 +120,7 @@ def finished(
         counts |= {"nodes_left_out": nodes.num_rows - kept.num_rows, "edges_left_out": edges.num_rows - among.num_rows}
         nodes, edges = kept, among
         counts |= {"nodes": nodes.num_rows, "edges": edges.num_rows}
-    counts["rows"] += reading.negated + reading.unsure
+    counts["rows"] += reading.counts["negated"] + reading.counts["unsure"]
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
