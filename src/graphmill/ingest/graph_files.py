@@ -86,7 +86,10 @@ def finished(
         raise InputError(
             f"{reading.name} has no usable edge{reading.first_reject}{why if reading.counts['negated'] else ''}"
         )
-    mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
+    mixed, notes, untimed = 0, list[str](), 0
+    if made.units is not None:
+        mixed, notes = unit_notes(reading.name, made.edges["timestamp"].to_numpy(), None, made.units)
+        untimed = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
         "rows": edges.num_rows + reading.refused,
@@ -111,7 +114,7 @@ def finished(
         "nodes_without_a_row": int((~listed).sum()) if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - in_edges,
         "times_of_another_unit": mixed,
-        "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
+        "edges_without_time": untimed,
     }
     if limit_nodes:
         kept, among = first_nodes(nodes, edges, limit_nodes)

@@ -22,7 +22,7 @@ from graphmill.ingest.names import as_number, plain_name, without_blanks
 from graphmill.ingest.rejects import Reading, Reject
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME
-from graphmill.ingest.times import NO_TIME_THERE, Time, as_times, parse_time
+from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time
 
 _SHOWN_COLUMNS = 8
 
@@ -246,17 +246,15 @@ def _measures(table: pa.Table, source: EdgeSource) -> tuple[dict[str, np.ndarray
     """Times, weights and confidences of edges; and row, column, reason and text of each cell that cannot be read."""
     columns, wrong = dict[str, np.ndarray](), list[tuple[int, str, str, str]]()
     if source.timestamp:
-        none = Time(NO_TIME, 0, 0)
-        read, codes, cells = parsed_cells(
-            category_of(table, source.timestamp), lambda text: parse_time(text) if text else none
-        )
-        times = as_times([time or none for time in read]).take(codes)
-        columns |= {"timestamp": times.second, "unit": times.unit}
+        none, column = Time(NO_TIME, 0, 0), category_of(table, source.timestamp)
+        read, codes, cells = parsed_cells(column, lambda text: parse_time(text) if text else none)
+        times = np.array([time or none for time in read], TIME)[codes]
+        columns |= {"timestamp": times["second"], "unit": times["unit"]}
         wrong += [(row, source.timestamp, NO_TIME_THERE, text) for row, text in cells]
     for name, nothing in EDGE_NUMBERS.items():
-        if column := getattr(source, name):
-            columns[name], cells = _numbers(table, column, nothing)
-            wrong += [(row, column, "not a finite number", text) for row, text in cells]
+        if number_of := getattr(source, name):
+            columns[name], cells = _numbers(table, number_of, nothing)
+            wrong += [(row, number_of, "not a finite number", text) for row, text in cells]
     return columns, wrong
 
 

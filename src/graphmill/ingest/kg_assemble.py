@@ -18,7 +18,6 @@ from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES
-from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
 _CATEGORIES = ("relation", "display_relation")
@@ -40,7 +39,7 @@ class Assembled:
     """The tables of one graph. ``renamed``, ``resourced``, ``unnamed``: number of nodes with a second name, with a second
     source, and without a name.
 
-    ``times``: times of the edges that have one, in seconds and with their units; None if no column has times.
+    ``units``: of the edges' times (index into :data:`graphmill.ingest.times.UNITS`); None if no column has times.
     """
 
     nodes: pa.Table
@@ -49,7 +48,7 @@ class Assembled:
     renamed: int
     resourced: int
     unnamed: int
-    times: Times | None = None
+    units: np.ndarray | None = None
 
 
 class Assembly:
@@ -111,9 +110,6 @@ class Assembly:
         nodes, rejects = self._nodes.mentions, list[Reject]()
         if self._indexed:
             nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
-        times = None
-        if "unit" in columns:
-            times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
         for name in ("split", "timestamp", *EDGE_NUMBERS):
@@ -129,7 +125,7 @@ class Assembly:
         renamed, resourced, blank = (
             int(pc.sum(each).as_py() or 0) for each in (nodes["renamed"], nodes["resourced"], unnamed)
         )
-        return Assembled(table, edges, rejects, renamed, resourced, blank, times)
+        return Assembled(table, edges, rejects, renamed, resourced, blank, columns.get("unit"))
 
 
 def _by_index(
