@@ -22,13 +22,12 @@ from graphmill.graph.relations import (
     RelationDraft,
     RelationFacts,
     by_relation,
-    concatenate,
     facts_of,
-    held_in,
     mirror_of,
     sort_unique,
 )
 from graphmill.graph.settings import GraphSettings
+from graphmill.graph.sorted_unique import in_sorted
 from graphmill.ingest import disk
 from graphmill.ingest.disk import ColumnWriter
 
@@ -82,7 +81,7 @@ class _Grouped:
         self.given: dict[Key, None] = {}
         self._counts, reverse = numbering.counts, settings.add_reverse != "never"
         self._ranges: dict[Key, Ranges] = {}
-        for key, local in _by_relation(parts, numbering):
+        for key, local in (each for part in parts for each in by_relation(part, numbering)):
             self.given[key] = None
             for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
                 self._ranges.setdefault(of, Ranges(self._counts[of[2]])).count(local[end])
@@ -91,7 +90,7 @@ class _Grouped:
         self._edges = Buckets(np.concatenate(sizes), stored)
         self._reverses = Buckets(np.concatenate(sizes), stored) if reverse else None
         self._duplicates: dict[int, int] = {}
-        for key, local in _by_relation(parts, numbering):
+        for key, local in (each for part in parts for each in by_relation(part, numbering)):
             self._edges.put(self._bucket(key, local["dst"]), local)
         for key in self.given:
             for number in self._places(key):
@@ -109,24 +108,21 @@ class _Grouped:
         """The buckets of a relation, in ascending order of destinations."""
         yield from range(self._first[key], self._first[key] + len(self._ranges[key].sizes))
 
-    def _draft(self, key: Key, rows: Arrays, added: int = 0, duplicates: int = 0) -> RelationDraft:
-        return RelationDraft(key, self._counts[key[0]], self._counts[key[2]], rows, added, duplicates)
+    def _draft(self, key: Key, rows: Arrays, duplicates: int = 0) -> RelationDraft:
+        return RelationDraft(key, self._counts[key[0]], self._counts[key[2]], rows, duplicates=duplicates)
 
     def drafts(self, key: Key) -> Iterator[RelationDraft]:
         """The edges of the relation ``key`` with the missing reverses, bucket by bucket."""
         for number in self._places(key):
-            held = self._draft(key, self._edges.get(number), duplicates=self._duplicates.get(number, 0))
+            held = self._draft(key, self._edges.get(number), self._duplicates.get(number, 0))
             if self._reverses is None or mirror_of(key) not in self.given:
                 yield held
                 continue
-            rows = self._reverses.get(number)
-            extra = self._draft(key, rows, len(rows["src"]))
-            kept = np.flatnonzero(~held_in(extra.sort_key(), held.sort_key()))
-            yield sort_unique(concatenate(held, replace(extra.take(kept), added=len(kept)))) if len(kept) else held
-
-
-def _by_relation(parts: Iterable[EdgeColumns], numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
-    """The edges of each piece that are in the graph, by relation."""
-    for part in parts:
-        inside = (numbering.of_row[part.head] >= 0) & (numbering.of_row[part.tail] >= 0)
-        yield from by_relation(part.take(inside), numbering)
+            extra, known = self._draft(key, self._reverses.get(number)), held.sort_key()
+            wanted = extra.sort_key()
+            if len(wanted) == len(known) and np.array_equal(np.sort(wanted), known):
+                yield held  # the usual case: every edge written in both directions
+                continue
+            extra = extra.take(np.flatnonzero(~in_sorted(wanted, known)))
+            both = {name: np.concatenate((values, extra.arrays[name])) for name, values in held.arrays.items()}
+            yield sort_unique(replace(held, arrays=both, added=len(extra))) if len(extra) else held

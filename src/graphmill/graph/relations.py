@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph.numbering import EdgeColumns, Numbering
-from graphmill.graph.sorted_unique import in_sorted
 
 Key = tuple[str, str, str]
 """(source type, relation name, target type)."""
@@ -101,7 +100,8 @@ def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
 
 
 def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
-    """The arrays of each relation, with local numbers, in order of first appearance. All ends must be in the graph."""
+    """The arrays of each relation, with local numbers, in order of first appearance. Both ends are in the graph."""
+    edges = edges.take((numbering.of_row[edges.head] >= 0) & (numbering.of_row[edges.tail] >= 0))
     node_type, num_types = numbering.type_of_node(), len(numbering.types)
     head, tail = numbering.of_row[edges.head], numbering.of_row[edges.tail]
     code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
@@ -158,16 +158,3 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     if "timestamp" in draft.arrays:  # NO_TIME − 1 wraps to the largest number, so that any time is earlier
         merged["timestamp"] = np.minimum.reduceat(draft.arrays["timestamp"][order] - 1, starts) + 1
     return replace(distinct, arrays=distinct.arrays | merged)
-
-
-def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
-    if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
-        return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
-    return in_sorted(wanted, held)
-
-
-def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
-    """The edges of two drafts of one relation, not sorted."""
-    rows = {name: np.concatenate((values, b.arrays[name])) for name, values in a.arrays.items()}
-    return replace(a, arrays=rows, added=a.added + b.added)

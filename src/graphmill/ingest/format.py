@@ -81,26 +81,24 @@ class Candidate:
         return next((Candidate(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
+    def _table(self) -> tuple[tuple[str, ...], Probe | None]:
+        try:
+            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
+                return (), None
+            with RowFile(self.path) as file:
+                return file.names, probe_of(file)
+        except InputError:
+            return (), None
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of a table file's columns; empty for other files."""
-        try:
-            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
-                return ()
-            with RowFile(self.path) as file:
-                return file.names
-        except InputError:
-            return ()
+        return self._table[0]
 
-    @cached_property
+    @property
     def probe(self) -> Probe | None:
         """The first rows of a table file; None for other files."""
-        try:
-            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
-                return None
-            with RowFile(self.path) as file:
-                return probe_of(file)
-        except InputError:
-            return None
+        return self._table[1]
 
     @cached_property
     def kind(self) -> str:
