@@ -14,25 +14,19 @@ from graphmill.ingest.tables import MAX_SHOWN
 
 _SHOWN_TYPES = 8
 
-_PROBLEMS = {
-    "rejected_rows": ("rejected rows", "cannot be used: see the rejects for line, column and reason"),
-    "duplicate_rows": ("duplicate rows", "are one edge each in the graph"),
-    "self_loops": ("self loops", "were kept"),
-    "nodes_with_two_names": ("nodes with two names", "have the first one that is not blank"),
-    "nodes_with_two_sources": ("nodes with two sources", "have the first one that is not blank"),
-    "nodes_without_name": ("nodes without a name", "are shown by their id"),
-    "ids_with_two_indices": ("ids with two indices", "are separate nodes: the index is the key"),
-    "spaced_ids": ("ids with white space around them", "were kept as written"),
-    "lookalike_ids": (
-        "ids that look like another one (Unicode composition, blanks around, 7 and 7.0 or 007)",
-        "were kept apart",
-    ),
-    "ids_of_no_value": ("ids that are words for no value (NaN, None, null)", "were kept as written"),
-    "times_of_another_unit": ("times of another unit than most", "were told by their size"),
-}
-"""What a count is of, and a remark for the notes."""
-
 _SENTENCES = {
+    "rejected_rows": "{} rejected rows cannot be used: see the rejects for line, column and reason",
+    "duplicate_rows": "{} duplicate rows are one edge each in the graph",
+    "self_loops": "{} self loops were kept",
+    "nodes_with_two_names": "{} nodes with two names have the first one that is not blank",
+    "nodes_with_two_sources": "{} nodes with two sources have the first one that is not blank",
+    "nodes_without_name": "{} nodes without a name are shown by their id",
+    "ids_with_two_indices": "{} ids with two indices are separate nodes: the index is the key",
+    "spaced_ids": "{} ids with white space around them were kept as written",
+    "lookalike_ids": "{} ids that look like another one (Unicode composition, blanks around, 7 and 7.0 or 007) were kept "
+    "apart",
+    "ids_of_no_value": "{} ids that are words for no value (NaN, None, null) were kept as written",
+    "times_of_another_unit": "{} times of another unit than most were told by their size",
     "negated_rows": "{} rows say that a link does not hold (negated, NOT, deprecated or of a deprecated node) and were left "
     "out; keep_negated: true keeps them",
     "withdrawn_nodes": "{} nodes are deprecated, obsolete, retracted or withdrawn and were left out; keep_negated: true "
@@ -45,8 +39,7 @@ _SENTENCES = {
 
 def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
     """A sentence for each unusual finding about nodes and edges."""
-    texts = {name: f"{{}} {words} {remark}" for name, (words, remark) in _PROBLEMS.items()} | _SENTENCES
-    notes = sentences(counts, texts)
+    notes = sentences(counts, _SENTENCES)
     if counts["ids_in_two_types"]:
         key = "by index" if indexed else "by (type, id)"
         notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")

@@ -18,7 +18,7 @@ from graphmill.ingest.disk import as_column
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.tables import EDGES, NODES, IngestResult
-from graphmill.ingest.times import TIME, unit_notes
+from graphmill.ingest.times import Time, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"
 DISLIKED = "disliked"
@@ -123,7 +123,7 @@ def interaction_tables(
     before, name, timed = table.num_rows, reading.name, "second" in table.column_names
     if not before:
         raise InputError(f"{name} has no usable interaction{reading.first_reject}")
-    mixed, notes = unit_notes(name, *(table[part].to_numpy() for part in TIME.names)) if timed else (0, [])
+    mixed, notes = unit_notes(name, *(table[part].to_numpy() for part in Time._fields)) if timed else (0, [])
     (users, user), (items, item) = _coded(table, "user"), _coded(table, "item")
     if k_core > 1:
         table = table.filter(pa.array(_core(user, item, k_core)))

@@ -42,7 +42,7 @@ from graphmill.ingest.probe import Probe
 from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.times import NO_TIME_THERE, TIME, parse_time, whole_times
+from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time, whole_times
 from graphmill.ingest.whole_ids import SAMPLE_ROWS
 from graphmill.settings import Settings, parse, setting
 
@@ -252,7 +252,7 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
             mended["padded"] += spaced
             continue
         if role == "timestamp" and (times := _whole(column)) is not None:
-            out |= {part: pa.array(times[part]) for part in TIME.names}
+            out |= {part: pa.array(times[part]) for part in Time._fields}
             continue
         parse, reason = _PARSERS[role]
         texts = column.dictionary.to_pylist()
@@ -265,7 +265,7 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
             times = np.array([value or (0, 0, 0) for value in read], TIME)[codes]
-            out |= {part: pa.array(times[part]) for part in TIME.names}
+            out |= {part: pa.array(times[part]) for part in Time._fields}
         else:
             kind = "weight" if role in ("disliking", "reaction") else role
             out[kind] = pa.array(np.array([value or 0 for value in read], np.float64)[codes])

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.cells import Column, RowBlock
+from graphmill.ingest.cells import Column
 from graphmill.ingest.files import COMMENTS, path_text, text_lines
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Preview, lines_preview
 from graphmill.ingest.guard import guarded
@@ -192,16 +192,11 @@ def _facts(path: str | Path, reading: Reading) -> np.ndarray:
     names, parts = ("head", "relation", "tail"), [np.zeros((0, 4), np.int64)]
     columns = [Column(name, "whole", required=True) for name in names]
     with RowFile(path, " ", header_line=False, names=names, quoted=False) as file:
-        for rows, rejects in file.blocks(columns, _with_lines):
+        for rows, rejects in file.blocks(columns, lambda block: np.column_stack([*block.table.columns, block.lines])):
             reading.refuse(file.name, rejects)
             parts.append(rows)
     reading.keep_notes(file.name, file.notes)
     return np.concatenate(parts)
-
-
-def _with_lines(block: RowBlock) -> np.ndarray:
-    columns = [column.to_numpy() for column in block.table.columns]
-    return np.stack([*columns, block.lines], axis=1)
 
 
 def _known(
