@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -19,7 +20,6 @@ from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, node_table, publish
-from graphmill.graph.grouping import grouped_edges
 from graphmill.graph.leakage import LeakageReport, later_edges, links_of_held_out, newer_share
 from graphmill.graph.numbering import (
     EdgeColumns,
@@ -30,8 +30,8 @@ from graphmill.graph.numbering import (
     numbering_of,
     read_edges,
 )
-from graphmill.graph.pair_split import draw_splits
-from graphmill.graph.pairs import Pairs
+from graphmill.graph.pairs import Pairs, draw_splits
+from graphmill.graph.relations import grouped_edges
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -62,7 +62,7 @@ def build_graph(
     a node type (or ``type::name``, for one of several sets) to its feature table, ``attributes`` a node type to its table of
     attributes, which become a feature set of that name. Relative paths in ``settings`` are looked up from ``root``.
 
-    Many edges are sorted in temporary files (:mod:`graphmill.graph.grouping`): memory holds the nodes, a byte or two for
+    Many edges are sorted in temporary files (:mod:`graphmill.graph.relations`): memory holds the nodes, a byte or two for
     each pair, and a few million edges. Splits by time, by groups, of interactions and of sequences are drawn in memory.
 
     The directory is written atomically. If ``out`` already has the same graph, undamaged, it is not changed; another
@@ -79,7 +79,7 @@ def build_graph(
             f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {listed(nodes.column_names)}"
         )
     needed = edges.num_rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
-    if edges.num_rows * 4 > disk.SMALL and needed > (free := disk.free_disk()):
+    if edges.num_rows * 4 > disk.SMALL and needed > (free := shutil.disk_usage(tempfile.gettempdir()).free):
         raise ResourceError(
             f"building the graph takes about {format_size(needed)} of temporary files, and {tempfile.gettempdir()} has "
             f"{format_size(free)} free; set TMPDIR to a folder with more room"

@@ -85,7 +85,17 @@ def publish(
             "num_pairs": len(pairs),
             "node_types": _describe_types(numbering, features, attributes),
             "relations": [
-                _describe_relation(*each) for each in zip(range(len(in_split)), pairs.facts, in_split, strict=True)
+                {
+                    "index": index,
+                    "source": facts.key[0],
+                    "name": facts.key[1],
+                    "target": facts.key[2],
+                    "edges": facts.edges,
+                    "added_edges": facts.added,
+                    "self_loops": facts.self_loops,
+                    "split": dict(zip(SPLIT_NAMES, counts.tolist(), strict=True)),
+                }
+                for index, (facts, counts) in enumerate(zip(pairs.facts, in_split, strict=True))
             ],
             "files": {p.name: describe_file(p) for p in sorted(directory.iterdir()) if p.name != MANIFEST},
         }
@@ -152,7 +162,11 @@ def _describe_types(
 ) -> list[dict[str, Any]]:
     described = []
     for number, name in enumerate(numbering.types):
-        sets = {set_name: _describe_features(f) for (n, set_name), f in sorted(features.items()) if n == number}
+        sets = {
+            set_name: {"width": each.values.shape[1], "nodes_without": int((~each.present).sum())}
+            for (type_number, set_name), each in sorted(features.items())
+            if type_number == number
+        }
         entry: dict[str, Any] = {
             "name": name,
             "count": numbering.counts[name],
@@ -162,20 +176,3 @@ def _describe_types(
         entry |= {"feature_sets": sets} if sets else {}
         described.append(entry | ({"attributes": list(attributes[name].about)} if name in attributes else {}))
     return described
-
-
-def _describe_features(features: AlignedFeatures) -> dict[str, int]:
-    return {"width": features.values.shape[1], "nodes_without": int((~features.present).sum())}
-
-
-def _describe_relation(index: int, facts: RelationFacts, in_split: npt.NDArray[np.int64]) -> dict[str, Any]:
-    return {
-        "index": index,
-        "source": facts.key[0],
-        "name": facts.key[1],
-        "target": facts.key[2],
-        "edges": facts.edges,
-        "added_edges": facts.added,
-        "self_loops": facts.self_loops,
-        "split": {name: int(count) for name, count in zip(SPLIT_NAMES, in_split, strict=True)},
-    }

@@ -45,9 +45,7 @@ class TypedPaths:
         self.kinds: dict[int, tuple[Kind, Kind]] = {}
         self._plain: dict[int, sp.csr_matrix] = {}
         for number, (matrix, (first, second)) in enumerate(zip(links.outgoing, links.offsets, strict=True)):
-            ones = sp.csr_matrix((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), matrix.shape)
-            ones.sort_indices()
-            self._plain[number] = ones
+            self._plain[number] = links.matrix(number)
             self.kinds[number] = (first, matrix.shape[0]), (second, matrix.shape[1])
         for number in range(self.relations):
             turned = self._plain[number].T.tocsr()

@@ -71,7 +71,8 @@ def checked_block(texts: pa.Table, lines: np.ndarray, columns: tuple[Column, ...
                 bad[row] = True
                 break
             if column.kind == "whole":
-                numbers[place, row] = _whole(text)
+                bare = text.strip(BLANK)
+                numbers[place, row] = int(bare, 16) if bare[:2] in ("0x", "0X") else int(bare.lstrip("-0") or "0")
     out = []
     for place, (array, column) in enumerate(zip(arrays, columns, strict=True)):
         if column.kind == "whole":
@@ -117,15 +118,8 @@ def _why_unusable(text: str, column: Column) -> str:
     bare = text.strip(BLANK)
     if column.required and not bare:
         return "blank"
-    return _why_no_whole(bare) if column.kind == "whole" else ""
-
-
-def _whole(text: str) -> int:
-    bare = text.strip(BLANK)
-    return int(bare, 16) if bare[:2] in ("0x", "0X") else int(bare.lstrip("-0") or "0")
-
-
-def _why_no_whole(bare: str) -> str:
+    if column.kind != "whole":
+        return ""
     if not _NUMBER.fullmatch(bare):
         return "not a whole number"
     if bare.startswith("-") and bare.strip("-0"):

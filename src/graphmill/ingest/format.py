@@ -120,6 +120,21 @@ class Candidate:
         return first_lines(whole)[:100]
 
 
+def table_guess(
+    candidate: Candidate, columns: Mapping[str, str]
+) -> tuple[tuple[str, ...], dict[str, Any], list[str], RowFile]:
+    """The names of a table's columns, the settings and remarks that its separator and its header need, and the closed file.
+    ``columns``: role → column."""
+    with RowFile(candidate.path, wanted=list(columns.values())) as file:
+        names, mark, remarks = file.names, file.delimiter, list[str]()
+    settings: dict[str, Any] = {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark != "," else {}
+    probe = candidate.probe
+    if probe is not None and probe.header is False and not set(columns.values()) - set(probe.names):
+        names, settings["header"] = probe.names, False
+        remarks = ["the first line is a row: its columns are called 0, 1, …"]
+    return names, settings, remarks, file
+
+
 @dataclass(frozen=True)
 class Format:
     """One format.

@@ -17,7 +17,7 @@ from graphmill.errors import InputError, listed
 from graphmill.ingest.catalogue import LISTED, MISSING_TYPE, Catalogue, listed_rows, places_in
 from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, parsed_cells, text_of
+from graphmill.ingest.kg_mentions import category_of, distinct, mentions_of, parsed_cells, text_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
 from graphmill.ingest.rejects import Reading, Reject
 from graphmill.ingest.row_files import RowFile
@@ -115,12 +115,6 @@ class GraphReading(Reading):
             block, left_out["unsure"] = block.rows(~unsure), int(unsure.sum())
         mentions, rows, rejects, counts = edge_rows(block, source, known)
         return mentions, rows, rejects, counts + left_out
-
-
-def require_confidence(sources: Sequence[EdgeSource], file: str) -> None:
-    """Raise :class:`InputError` for a ``min_confidence`` where no file has a column of confidence."""
-    if any(source.min_confidence for source in sources) and not any(source.confidence for source in sources):
-        raise InputError(f"{file}: min_confidence needs a column of confidence; name it in columns.confidence")
 
 
 def _numbers(table: pa.Table, name: str, nothing: float) -> tuple[np.ndarray, list[tuple[int, str]]]:
@@ -233,11 +227,11 @@ def edge_rows(
         ends[-1]["type"] = of_type.combine_chunks()
         if end.index:
             ends[-1] |= {"index": table[end.index].combine_chunks(), "line": rows["line"].combine_chunks()}
-    mentions, heads, tails = digest(mentions_of(*ends))
+    mentions, number = distinct(mentions_of(*ends))
     display = category_of(table, source.display_relation) if source.display_relation else relation
-    made = {"head": heads, "tail": tails, "relation": relation, "display_relation": display}
+    made = {"head": number[0::2], "tail": number[1::2], "relation": relation, "display_relation": display}
     made |= {EVIDENCE: category_of(table, source.evidence)} if source.evidence else {}
-    made |= {} if source.split is None else {"split": np.full(len(heads), source.split, np.uint8)}
+    made |= {} if source.split is None else {"split": np.full(table.num_rows, source.split, np.uint8)}
     made |= {name: rows[name] for name in rows.column_names if not name.endswith("_type")}
     return mentions, pa.table(made), list(faulty.values()), counts
 

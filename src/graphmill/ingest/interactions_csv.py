@@ -18,11 +18,11 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.files import path_text
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, table_guess
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import interaction_tables
+from graphmill.ingest.joined_sources import with_dislikes
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.kg_mentions import category_of, parsed_cells
 from graphmill.ingest.names import (
@@ -282,21 +282,17 @@ def _whole(column: pa.DictionaryArray) -> np.ndarray | None:
 
 
 def _guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
-    with RowFile(candidate.path, wanted=list(given.values())) as file:
-        names, mark = file.names, file.delimiter
-    probe, remarks = candidate.probe, list[str]()
-    bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
-    if probe is not None and bare:
-        names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
+    names, settings, remarks, _ = table_guess(candidate, given)
+    probe = candidate.probe
     if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (ends := _two_kinds(probe)):
         given = {role: name for role, name in ends.items() if name not in given.values()} | dict(given)
         remarks.append(
             f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
         )
     chosen = choose_columns(names, parse(InteractionColumns, dict(given), "columns"), path_text(candidate.path))
-    settings: dict[str, Any] = {"columns": given} if given else {}
-    settings |= {"header": False} if bare else {}
-    settings |= {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark not in (",", "\t") else {}
+    settings = ({"columns": given} if given else {}) | {
+        n: v for n, v in settings.items() if v != "tab"
+    }  # auto finds it
     return Guess(settings, remarks, {name: role for role, name in chosen.items()})
 
 

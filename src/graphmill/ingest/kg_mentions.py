@@ -1,6 +1,6 @@
 """Maps the ends of edges to nodes, and checks whether the file describes each node in the same way everywhere.
 
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`digest`). The
+A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`). The
 distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
 the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
 takes a fraction of the time of hashing.
@@ -35,15 +35,9 @@ def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Ta
     return pa.table({"type": blank, "name": blank, "source": blank} | columns | {"renamed": no, "resourced": no})
 
 
-def digest(ends: pa.Table) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """The distinct mentions among :func:`mentions_of` edges, in the order of their first appearance, and the number of each
-    edge's head and tail (int32)."""
-    mentions, number = _merged(ends)
-    return mentions, number[0::2], number[1::2]
-
-
-def _merged(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own."""
+def distinct(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The distinct ones of mentions that may repeat, in the order of their first appearance, and the number (int32) of each
+    mention's own. Of :func:`mentions_of` edges, the even ones are the heads."""
     every = every.combine_chunks()
     key, *others = [text_of(every, name) for name in ("index", "id", "type") if name in every.column_names]
     code = codes_of(key)
@@ -147,5 +141,5 @@ class NodeTable:
             raise InputError(f"the files have about {every.num_rows:,} nodes; at most {_MOST_NODES:,} are supported")
         self.mentions = every  # so that the strings of nodes are not in memory twice
         blocks.clear()
-        self.mentions, code = _merged(every)
+        self.mentions, code = distinct(every)
         return [code[start:end] for start, end in pairwise(np.cumsum(sizes))]

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import path_text, within
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, table_preview
@@ -31,6 +30,7 @@ from graphmill.ingest.interactions import (
     numbers,
 )
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
+from graphmill.ingest.joined_sources import with_dislikes
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
 from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.row_files import RowFile

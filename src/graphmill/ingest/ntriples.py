@@ -25,7 +25,7 @@ from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
+from graphmill.ingest.kg_mentions import distinct, mentions_of, text_of
 from graphmill.ingest.rejects import KEEP_NEGATED, Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import Settings
@@ -133,9 +133,10 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
 def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, pa.Table]:
     """The nodes and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    mentions, heads, tails = digest(mentions_of({"id": subject}, {"id": target}))
+    mentions, number = distinct(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    return mentions, pa.table({"head": heads, "tail": tails, "relation": relation, "display_relation": relation})
+    ends = {"head": number[0::2], "tail": number[1::2]}
+    return mentions, pa.table(ends | {"relation": relation, "display_relation": relation})
 
 
 def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled:
