@@ -93,13 +93,18 @@ def categories(
     """
     column = _column(table, name, table_name)
     if names is None:
-        names = column.unique().to_pylist()
+        names = _texts(column)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
     place = {text: number for number, text in enumerate(names)}
     codes = np.array([place.get(text, -1) for text in array.dictionary.to_pylist()], np.int32)
     return codes[array.indices.to_numpy(zero_copy_only=False)], names
+
+
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """The distinct texts in order of first appearance; a dictionary may have one twice."""
+    return list(dict.fromkeys(column.unique().to_pylist()))
 
 
 def read_edges(
@@ -139,7 +144,7 @@ class EdgePieces:
             if (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)) and not column.null_count
         ]
         present = [name for name in CATEGORIES if name in edges.column_names]
-        self._names = {name: _column(edges, name, "edges").unique().to_pylist() for name in present}
+        self._names = {name: _texts(_column(edges, name, "edges")) for name in present}
         let_go(*self._arrays)
 
     def __iter__(self) -> Iterator[EdgeColumns]:

@@ -7,6 +7,7 @@ section in docs/reference/ingestion.md. The assets, the settings page and ``grap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
 from graphmill.ingest.probe import ROWS, Probe, has_header
-from graphmill.ingest.row_files import RowFile, kind_of
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
 
@@ -81,14 +82,16 @@ class Candidate:
         return next((Candidate(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
-    def _table(self) -> tuple[tuple[str, ...], Probe | None]:
+    def _table(self) -> tuple[tuple[str, ...], Probe | None, str]:
         try:
             if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
-                return (), None
+                return (), None, ""
             with RowFile(self.path) as file:
-                return file.names, probe_of(file)
+                with suppress(InputError):
+                    return file.names, probe_of(file), file.kind
+                return file.names, None, file.kind
         except InputError:
-            return (), None
+            return (), None, ""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -100,13 +103,10 @@ class Candidate:
         """The first rows of a table file; None for other files."""
         return self._table[1]
 
-    @cached_property
+    @property
     def kind(self) -> str:
         """csv, parquet, jsonl, or empty."""
-        try:
-            return "" if self.is_folder else kind_of(self.path)
-        except InputError:
-            return ""
+        return self._table[2]
 
     @cached_property
     def lines(self) -> list[str]:

@@ -59,6 +59,7 @@ def read_graph(
     listed: Sequence[pa.Table] = (),
     relations: Sequence[str] = (),
     keep_negated: bool = False,
+    min_confidence: float = 0.0,
     separators: str = "",
     prefix: str = "",
     listed_first: bool = True,
@@ -66,14 +67,14 @@ def read_graph(
 ) -> IngestResult:
     """Nodes and edges of all files.
 
-    ``listed``: nodes that are known already. ``relations``: the first relations, in their order. ``listed_first`` False:
-    the node "files" are columns of the edge files, and nodes are in the order of the edges. ``limit_nodes``: keep the
-    first nodes and the edges among them; 0: all. Raises :class:`InputError` if a file cannot be used, or if no edge is
-    left.
+    ``listed``: nodes that are known already. ``relations``: the first relations, in their order. ``min_confidence``: rows
+    with a smaller confidence are left out. ``listed_first`` False: the node "files" are columns of the edge files, and
+    nodes are in the order of the edges. ``limit_nodes``: keep the first nodes and the edges among them; 0: all. Raises
+    :class:`InputError` if a file cannot be used, or if no edge is left.
     """
-    if any(source.min_confidence for source in edges) and not any(source.confidence for source in edges):
+    if min_confidence and not any(source.confidence for source in edges):
         raise InputError(f"{name}: min_confidence needs a column of confidence; name it in columns.confidence")
-    reading = GraphReading(name, keep_negated=keep_negated)
+    reading = GraphReading(name, keep_negated=keep_negated, min_confidence=min_confidence)
     # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, keep_negated=True, unread=reading.unread)
     known = catalogue_of([*listed, *(listing.listed(source) for source in nodes)], separators, prefix)
@@ -211,17 +212,13 @@ def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
     ]
 
 
-def _numbered(known: Catalogue) -> str:
-    """The types of listed nodes with their counts, as text."""
-    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
-    return ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
-
-
 def _listed_notes(known: Catalogue) -> dict[str, str]:
     """What the counts about node files are said as."""
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    types = ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
     return {
-        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {_numbered(known)}",
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {types}",
         "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
         "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
         "nodes_without_a_row": "{} nodes are in edges and in no node file",

@@ -32,11 +32,12 @@ class GraphReading(Reading):
     """Reads a graph's files once.
 
     ``counts``: of rows that say that a link does not hold ("negated"), which are left out unless ``keep_negated``, as are
-    withdrawn nodes and their links; of rows below a source's ``min_confidence`` ("unsure"), which are left out; of ids and
+    withdrawn nodes and their links; of rows below ``min_confidence`` ("unsure"), which are left out; of ids and
     relations that had white space around them ("padded"). ``unread``: the columns of each file that were skipped.
     """
 
     keep_negated: bool = False
+    min_confidence: float = 0.0
     counts: Counter[str] = field(default_factory=Counter)
     unread: dict[str, list[str]] = field(default_factory=dict)
 
@@ -110,8 +111,8 @@ class GraphReading(Reading):
         if not self.keep_negated:
             negated = _negated_rows(block.table, source.negated, source.relation)
             block, left_out["negated"] = block.rows(~negated), int(negated.sum())
-        if source.confidence and source.min_confidence:
-            unsure = _numbers(block.table, source.confidence, math.nan)[0] < source.min_confidence
+        if source.confidence and self.min_confidence:
+            unsure = _numbers(block.table, source.confidence, math.nan)[0] < self.min_confidence
             block, left_out["unsure"] = block.rows(~unsure), int(unsure.sum())
         mentions, rows, rejects, counts = edge_rows(block, source, known)
         return mentions, rows, rejects, counts + left_out

@@ -6,8 +6,7 @@ order, or with a split. Numeric ids are rows of feature files, so a gap between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,20 +27,9 @@ SPLITS = ("train", "valid", "test")
 EDGES_WITH_SPLIT = EDGES.append(pa.field("split", pa.uint8()))
 
 
-@dataclass(frozen=True)
-class Ids:
-    """Ids of one node type in the order of their numbers; ``names`` for people, or empty: the ids themselves."""
-
-    ids: pa.Array
-    names: Sequence[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-def numbers(count: int, names: Sequence[str] = ()) -> Ids:
+def numbers(count: int) -> pa.StringArray:
     """Ids "0" to ``count - 1``."""
-    return Ids(pa.array(np.arange(count)).cast(pa.string()), list(names))
+    return pa.array(np.arange(count)).cast(pa.string())
 
 
 def as_numbers(ids: pa.Array) -> np.ndarray | None:
@@ -56,15 +44,19 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 
 
-def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
-    """The nodes of all (type, ids), one type after the other."""
+def node_table(
+    parts: Sequence[tuple[str, pa.Array]], source: str, names: Mapping[str, Sequence[str]] | None = None
+) -> pa.Table:
+    """The nodes of all (type, ids), one type after the other. ``names``: of nodes by type; other nodes have their ids."""
     sizes = [len(ids) for _, ids in parts]
     kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
     label = as_column(np.zeros(len(kinds), np.int32), [source])
-    names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
-    ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
-    named = pa.concat_arrays([name.cast(pa.string()) for name in names])
-    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, named, label], NODES)
+    ids = pa.concat_arrays([part.cast(pa.string()) for _, part in parts])
+    given = [(names or {}).get(kind) for kind, _ in parts]
+    named = [
+        pa.array(n, pa.string()) if n else part.cast(pa.string()) for n, (_, part) in zip(given, parts, strict=True)
+    ]
+    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, pa.concat_arrays(named), label], NODES)
 
 
 def edge_table(
@@ -130,9 +122,8 @@ def interaction_tables(
         if not table.num_rows:
             raise InputError(f"{name}: no user and item have {k_core} interactions each; reduce k_core")
         (users, user), (items, item) = _coded(table, "user"), _coded(table, "item")
-    order = np.lexsort(
-        [*(table[part].to_numpy() for part in ("nano", "second") if timed), user]
-    )  # ties: the file's order
+    times = [table[part].to_numpy() for part in ("nano", "second") if timed]
+    order = np.lexsort([*times, user])  # stable: ties keep the order of the file
     others = table.drop_columns(["user", "item"]).take(pa.array(order))
     user, item = user[order], item[order]
     pair = pd.Series(user * np.int64(len(items)) + item)
@@ -148,7 +139,7 @@ def interaction_tables(
         **_oddities(user, item, others, order, repeat),
     }
     return IngestResult(
-        nodes=node_table([(USER, Ids(users)), (ITEM, Ids(items))], name.rsplit("/")[-1]),
+        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=_edges(user, item + len(users), others, repeat, ordered=ordered),
         rejects=reading.table(),
         counts=counts,

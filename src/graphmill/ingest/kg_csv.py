@@ -8,7 +8,6 @@ the complete table of cases.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from graphmill.errors import InputError
@@ -31,8 +30,10 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
-    source = replace(source, min_confidence=settings.min_confidence)
-    return read_graph(path_text(path), [source], keep_negated=settings.keep_negated, limit_nodes=settings.limit_nodes)
+    return read_graph(
+        path_text(path), [source], keep_negated=settings.keep_negated, min_confidence=settings.min_confidence,
+        limit_nodes=settings.limit_nodes,
+    )  # fmt: skip
 
 
 def guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:

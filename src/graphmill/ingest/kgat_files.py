@@ -27,7 +27,6 @@ from graphmill.ingest.interactions import (
     SENTENCES,
     SPLITS,
     USER,
-    Ids,
     count_interactions,
     edge_table,
     interaction_edges,
@@ -136,16 +135,16 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     names = {
         r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
     }
-    entity_names = names.get("entities", [])[num_items:num_entities]
-    parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
-    item_names = names.get("items", names.get("entities", []))[:num_items]
-    parts.append((ITEM, numbers(num_items, item_names)))
-    if num_entities > num_items:
-        ids = [str(i) for i in range(num_items, num_entities)]
-        parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
+    shown = {
+        USER: names.get("users", []),
+        ITEM: names.get("items", names.get("entities", []))[:num_items],
+        ENTITY: names.get("entities", [])[num_items:num_entities],
+    }
+    parts = [(USER, numbers(num_users)), (ITEM, numbers(num_items)), (ENTITY, numbers(num_entities)[num_items:])]
+    parts = [(kind, ids) for kind, ids in parts if len(ids)]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
-        nodes=node_table(parts, Path(path).name),
+        nodes=node_table(parts, Path(path).name, shown),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
         rejects=reading.table(),
         counts=counts,
