@@ -1,6 +1,7 @@
 """A graph built in many pieces, with its edges in files and many buckets, is the graph built in one, to the byte."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -99,7 +100,7 @@ def test_a_table_in_chunks_is_one_table(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_before_it_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=1000))
     with pytest.raises(ResourceError, match=r"takes about .* TMPDIR"):
         in_parts(*tables(0), GraphSettings(), tmp_path / "graph")
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.graph.pair_split import draw_splits
-from graphmill.graph.pairs import EndsOfEdges, Pairs
+from graphmill.graph.pairs import Pairs, draw_splits
 from graphmill.graph.relations import RelationFacts
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import TEST, TRAIN, VALID, node_keys
@@ -27,7 +26,7 @@ RELATIONS = {
 
 def pairs_of(src, dst, ranges, num_nodes):
     facts = [RelationFacts(("n", str(r), "n"), part.stop - part.start, 0, 0, 0, 0) for r, part in enumerate(ranges)]
-    return Pairs(EndsOfEdges(facts, np.array(src, np.int32), np.array(dst, np.int32), {"n": 0}), num_nodes)
+    return Pairs(facts, np.array(src, np.int32), np.array(dst, np.int32), {"n": 0}, num_nodes)
 
 
 def draw(src, dst, ranges, num_nodes, **share):

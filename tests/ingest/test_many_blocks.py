@@ -9,7 +9,6 @@ import pyarrow as pa
 import pytest
 
 from graphmill.errors import InputError, ResourceError
-from graphmill.ingest.disk import in_buckets
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.oddities import edge_oddities
@@ -119,17 +118,10 @@ def test_a_disk_that_fills_up_is_told(repository: Path, monkeypatch: pytest.Monk
 
 
 class TestManyRowsInParts:
-    def test_every_row_is_in_one_part_with_all_rows_of_its_key(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("graphmill.ingest.disk.BUCKET", 8)
-        key = np.arange(100) * 7 % 13
-        parts = list(in_buckets(100, lambda part: key[part], key, np.arange(100)))
-        assert len(parts) > 4
-        assert sorted(np.concatenate([rows for _, rows in parts]).tolist()) == list(range(100))
-        assert sum(len(set(keys.tolist())) for keys, _ in parts) == 13
-
     def test_oddities_are_those_of_one_sort(self, monkeypatch: pytest.MonkeyPatch) -> None:
         rng = np.random.default_rng(0)
         columns = [rng.integers(0, most, 2000).astype(np.int32) for most in (3, 30, 30)]
         whole = edge_oddities(*columns, 30)
         monkeypatch.setattr("graphmill.ingest.disk.BUCKET", 64)
+        monkeypatch.setattr("graphmill.ingest.disk.PIECE", 100)
         assert edge_oddities(*columns, 30) == whole

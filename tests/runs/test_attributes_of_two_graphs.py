@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 
 import graphmill
-from graphmill.graph.attribute_map import attribute_map, known_features
 from graphmill.graph.attributes import SET
+from graphmill.graph.summary import attribute_map, known_features
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.promote import promote_run

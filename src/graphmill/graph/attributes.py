@@ -88,16 +88,18 @@ def encoded_attributes(table: pa.Table, usable: NDArray[np.bool_]) -> EncodedAtt
 
 def encode(encoder: Encoder, column: pa.Array) -> Float32:
     """float32 [rows, width] of a column with a type of :data:`graphmill.ingest.tables.ATTRIBUTE_TYPES`; null: missing."""
-    if encoder.basis is not None:
-        return _of_text(encoder.basis, column)
     if encoder.kind in ("number", "date"):
         given = _numbers(column)
         missing = np.isnan(given)
         scaled = np.clip((given - encoder.parameters["mean"]) / encoder.parameters["deviation"], -CUT, CUT)
         return np.stack([np.where(missing, 0, scaled), missing], axis=1).astype(np.float32)
-    values = column.cast(pa.list_(pa.string())) if encoder.kind == "list" else column.cast(pa.string())
-    hot = _hot(encoder, values.to_pylist())
-    return np.asarray(hot / np.maximum(np.linalg.norm(hot, axis=1, keepdims=True), 1e-12), np.float32)
+    if encoder.basis is not None:
+        weighted = _weighted(_words(column), encoder.basis[0].astype(np.int64), encoder.basis[1])
+        rows = np.asarray(weighted @ encoder.basis[2:].T)
+    else:
+        values = column.cast(pa.list_(pa.string())) if encoder.kind == "list" else column.cast(pa.string())
+        rows = _hot(encoder, values.to_pylist())
+    return np.asarray(rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12), np.float32)
 
 
 def _hot(encoder: Encoder, rows: list[Any]) -> Float32:
@@ -180,9 +182,3 @@ def _text_basis(name: str, column: pa.Array) -> Float32:
     else:
         right = np.eye(max(width, 1), len(used))
     return np.concatenate([[used, idf], right]).astype(np.float32)
-
-
-def _of_text(basis: Float32, column: pa.Array) -> Float32:
-    weighted = _weighted(_words(column), basis[0].astype(np.int64), basis[1])
-    vectors = np.asarray(weighted @ basis[2:].T)
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12), np.float32)

@@ -74,8 +74,8 @@ class Ranges:
         """Count rows by their number."""
         self.counts += np.bincount(numbers >> self.shift, minlength=len(self.counts))
 
-    def cut(self, most: int) -> None:
-        """Choose the ranges; then ``sizes`` has the number of rows of each."""
+    def cut(self, most: int) -> npt.NDArray[np.int64]:
+        """Choose the ranges. Returns ``sizes``, the number of rows of each."""
         number = size = 0
         for place, count in enumerate(self.counts.tolist()):
             if size and size + count > most:
@@ -83,10 +83,8 @@ class Ranges:
             self.of_bin[place] = number
             size += count
         self.sizes = np.bincount(self.of_bin, self.counts, minlength=number + 1).astype(np.int64)
+        return self.sizes
 
     def of(self, numbers: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
         """The range of each number."""
         return self.of_bin[numbers >> self.shift]
-
-    def __len__(self) -> int:
-        return len(self.sizes)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,19 @@ from graphmill.graph.attributes import SET, encoded_attributes
 from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
-from graphmill.graph.graph_directory import NODE_COLUMNS, Made, node_table, publish
-from graphmill.graph.grouping import EdgePieces, group_edges, written
+from graphmill.graph.graph_directory import NODE_COLUMNS, node_table, publish
 from graphmill.graph.leakage import LeakageReport, later_edges, links_of_held_out, newer_share
-from graphmill.graph.numbering import EdgeColumns, IntArray, categories, included_types, numbering_of, read_edges
-from graphmill.graph.pair_split import draw_splits
-from graphmill.graph.pairs import EndsOfEdges, Pairs
+from graphmill.graph.numbering import (
+    EdgeColumns,
+    EdgePieces,
+    IntArray,
+    categories,
+    included_types,
+    numbering_of,
+    read_edges,
+)
+from graphmill.graph.pairs import Pairs, draw_splits
+from graphmill.graph.relations import grouped_edges
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -34,23 +42,7 @@ from graphmill.ingest.tables import feature_key
 from graphmill.memory import format_size
 
 _ON_DISK = 75
-"""Bytes of files per edge of the graph."""
-
-
-def disk_of_build(rows: int, settings: GraphSettings) -> int:
-    """Bytes of temporary files, and of the graph, that :func:`build_graph` writes for a table with many rows."""
-    return rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of the edges table with their split. ``source``: where the split is from; ``excluded``: number of rows
-    already left out; ``about``: what the report says of the split."""
-
-    parts: Iterable[EdgeColumns]
-    source: str
-    excluded: int = 0
-    about: dict[str, Any] = field(default_factory=dict)
+"""Bytes of files per edge of the graph, temporary ones and its own."""
 
 
 def build_graph(
@@ -70,7 +62,7 @@ def build_graph(
     a node type (or ``type::name``, for one of several sets) to its feature table, ``attributes`` a node type to its table of
     attributes, which become a feature set of that name. Relative paths in ``settings`` are looked up from ``root``.
 
-    Many edges are sorted in temporary files (:mod:`graphmill.graph.grouping`): memory holds the nodes, a byte or two for
+    Many edges are sorted in temporary files (:mod:`graphmill.graph.relations`): memory holds the nodes, a byte or two for
     each pair, and a few million edges. Splits by time, by groups, of interactions and of sequences are drawn in memory.
 
     The directory is written atomically. If ``out`` already has the same graph, undamaged, it is not changed; another
@@ -86,9 +78,8 @@ def build_graph(
         raise InputError(
             f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {listed(nodes.column_names)}"
         )
-    if edges.num_rows * 4 > disk.SMALL and (needed := disk_of_build(edges.num_rows, settings)) > (
-        free := disk.free_disk()
-    ):
+    needed = edges.num_rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
+    if edges.num_rows * 4 > disk.SMALL and needed > (free := shutil.disk_usage(tempfile.gettempdir()).free):
         raise ResourceError(
             f"building the graph takes about {format_size(needed)} of temporary files, and {tempfile.gettempdir()} has "
             f"{format_size(free)} free; set TMPDIR to a folder with more room"
@@ -98,14 +89,16 @@ def build_graph(
     if _streams(edges, settings):
         redraw = settings.split.given == "redraw"
         given = "split" in edges.column_names and not redraw
-        rows = _Rows(EdgePieces(edges, len(nodes), redraw=redraw), "given" if given else "drawn")
+        parts: Iterable[EdgeColumns] = EdgePieces(edges, len(nodes), redraw=redraw)
+        report: dict[str, Any] = {"excluded_edges": 0, "split_source": "given" if given else "drawn"}
     else:
-        rows = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
-    touched, excluded, by_group = np.zeros(len(nodes), bool), rows.excluded, rows.source == group_split.METHOD
+        columns, report = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
+        parts = [columns]
+    touched, by_group = np.zeros(len(nodes), bool), report["split_source"] == group_split.METHOD
     usable = np.ones(len(nodes), bool)
-    for part in rows.parts:
+    for part in parts:
         inside = (node_rank[part.head] >= 0) & (node_rank[part.tail] >= 0)
-        excluded += int((~inside).sum())
+        report["excluded_edges"] += int((~inside).sum())
         touched[part.head[inside]] = touched[part.tail[inside]] = True
         if by_group and part.split is not None:
             usable[part.head[part.split != TRAIN]] = usable[part.tail[part.split != TRAIN]] = False
@@ -119,9 +112,8 @@ def build_graph(
         )
     encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items()}
     tables = dict(features or {}) | {feature_key(kind, SET): each.table for kind, each in encoded.items()}
-    facts, arrays = written(group_edges(rows.parts, numbering, settings), settings)
-    ends = EndsOfEdges(facts, arrays["src"], arrays["dst"], numbering.first)
-    pairs = Pairs(ends, numbering.num_nodes)
+    facts, arrays = grouped_edges(parts, numbering, settings)
+    pairs = Pairs(facts, arrays["src"], arrays["dst"], numbering.first, numbering.num_nodes)
     table = node_table(nodes, numbering)
     if "split" not in arrays:
         keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
@@ -129,19 +121,19 @@ def build_graph(
         for place in pieces(len(pairs.of_edge), pairs.of_edge):
             split.append(of_pair[pairs.of_edge[place]])
         arrays["split"] = split.finish()
-    made = Made(
+    return publish(
         numbering,
         table,
         align_features(tables, numbering, type_of_row, known_types),
         encoded,
-        facts,
-        arrays | {"pair": pairs.of_edge},
-        len(pairs),
-        _audit(pairs, ends, arrays, rows.source, settings),
+        pairs,
+        arrays,
+        _audit(pairs, arrays, report["split_source"], settings),
         evidence_table(edges, numbering),
-        {"excluded_edges": excluded, "split_source": rows.source, **rows.about},
+        report,
+        settings,
+        out,
     )
-    return publish(made, settings, out)
 
 
 def _streams(edges: pa.Table, settings: GraphSettings) -> bool:
@@ -151,15 +143,15 @@ def _streams(edges: pa.Table, settings: GraphSettings) -> bool:
         return split.given == "keep"
     if split.given == "add_valid" or split.method != "auto":
         return split.given != "add_valid" and split.method == "pairs"
-    relation = edges["relation"] if "relation" in edges.column_names else pa.chunked_array([], pa.string())
-    names = (chunk.dictionary if pa.types.is_dictionary(relation.type) else chunk for chunk in relation.chunks)
-    return "position" not in edges.column_names and not any(RELATION in name.to_pylist() for name in names)
+    if "position" in edges.column_names or "relation" not in edges.column_names:
+        return False
+    return RELATION not in edges["relation"].unique().to_pylist()
 
 
 def _split_in_memory(
     edges: pa.Table, nodes: pa.Table, types: tuple[IntArray, list[str], IntArray], settings: GraphSettings, root: Path
-) -> _Rows:
-    """The edges with the split of interactions, of sequences, by time or by groups.
+) -> tuple[EdgeColumns, dict[str, Any]]:
+    """The edges with the split of interactions, of sequences, by time or by groups; and what the report says of them.
 
     ``types``: the type of each node, the names of types, and the place of each node's type in the graph (−1: none).
     """
@@ -174,7 +166,7 @@ def _split_in_memory(
     if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
         columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
         about, source = {"groups": groups}, group_split.METHOD
-    return _Rows([columns], source, excluded, about)
+    return columns, {"excluded_edges": excluded, "split_source": source, **about}
 
 
 def _texts(table: pa.Table, name: str) -> Iterator[str]:
@@ -182,9 +174,7 @@ def _texts(table: pa.Table, name: str) -> Iterator[str]:
         yield from batch.column(0).to_pylist()
 
 
-def _audit(
-    pairs: Pairs, ends: EndsOfEdges, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings
-) -> LeakageReport:
+def _audit(pairs: Pairs, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings) -> LeakageReport:
     """The audit of all splits, and the additional one of splits by time or by groups."""
     split = arrays["split"]
     report = pairs.audit(split)
@@ -193,9 +183,9 @@ def _audit(
     if "timestamp" in arrays:
         report = replace(report, newer_share=newer_share(arrays["timestamp"], split))
     if source == group_split.METHOD:
-        relation = np.repeat(np.arange(len(ends.facts), dtype=np.int32), [facts.edges for facts in ends.facts])
-        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in ends.pieces()), strict=True))
-        keys = [facts.key for facts in ends.facts]
+        relation = np.repeat(np.arange(len(pairs.facts), dtype=np.int32), np.diff(pairs.bounds))
+        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in pairs.edges()), strict=True))
+        keys = [facts.key for facts in pairs.facts]
         return replace(
             report, seen_edges={"group_links": links_of_held_out(src, dst, relation, split, keys, settings.split)}
         )

@@ -1,7 +1,7 @@
 """Splits edges by what each one says: its time, its place in a sequence, or which user's interaction it is.
 
 The split is decided on the edges table, before duplicates are merged and reverses added, so that a reverse gets the
-split of its edge. ``pair_split`` draws node pairs, and ``group_split`` holds out groups of nodes.
+split of its edge. ``pairs`` draws node pairs, and ``group_split`` holds out groups of nodes.
 
 By time: a link is an undirected node pair, and its time is that of its first edge, so held-out links were not known
 before. A later edge of the same pair in another period (a repeat, the reverse, another relation) would leak between the

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from graphmill.graph.numbering import Numbering
 
@@ -36,10 +33,3 @@ def evidence_table(edges: pa.Table, numbering: Numbering) -> pa.Table | None:
     joined = [SEPARATOR.join(sorted(of_pair[key])) for key in sorted(of_pair)]
     short = [text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…" for text in joined]
     return pa.table({"key": pa.array(sorted(of_pair), pa.int64()), "text": pa.array(short, pa.string())})
-
-
-def texts_of(table: pa.Table, keys: NDArray[np.int64]) -> Mapping[int, str]:
-    """The text of each of ``keys`` that has one."""
-    known = table["key"].to_numpy()
-    place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    return {int(key): table["text"][int(at)].as_py() for key, at in zip(keys, place, strict=True) if known[at] == key}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,34 +17,17 @@ from graphmill.graph.evidence import FILE as EVIDENCE
 from graphmill.graph.features import AlignedFeatures
 from graphmill.graph.leakage import LeakageReport
 from graphmill.graph.numbering import Numbering
+from graphmill.graph.pairs import Pairs
 from graphmill.graph.relations import RelationFacts
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import feature_key
+from graphmill.verified_files import MANIFEST, describe_file
 from graphmill.version import __version__
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
-
-
-@dataclass(frozen=True)
-class Made:
-    """The complete content of a graph. ``arrays`` (E,) by name, relation after relation: ``src`` and ``dst`` int32
-    (numbers within their type), ``split``, ``pair`` and the attributes; in memory or mapped from files. ``report``: the
-    report of the build so far.
-    """
-
-    numbering: Numbering
-    table: pa.Table
-    features: Mapping[tuple[int, str], AlignedFeatures]
-    attributes: Mapping[str, EncodedAttributes]
-    facts: list[RelationFacts]
-    arrays: dict[str, npt.NDArray[Any]]
-    num_pairs: int
-    leakage: LeakageReport
-    evidence: pa.Table | None
-    report: dict[str, Any]
 
 
 def node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:
@@ -62,59 +44,85 @@ def node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:
     )
 
 
-def publish(made: Made, settings: GraphSettings, out: Path) -> TypedGraph:
-    """Write the graph to ``out`` atomically, and open it. Raises :class:`ResourceError` for a full disk."""
+def publish(
+    numbering: Numbering,
+    table: pa.Table,
+    features: Mapping[tuple[int, str], AlignedFeatures],
+    attributes: Mapping[str, EncodedAttributes],
+    pairs: Pairs,
+    arrays: Mapping[str, npt.NDArray[Any]],
+    leakage: LeakageReport,
+    evidence: pa.Table | None,
+    about: Mapping[str, Any],
+    settings: GraphSettings,
+    out: Path,
+) -> TypedGraph:
+    """Write the graph to ``out`` atomically, and open it. Raises :class:`ResourceError` for a full disk.
+
+    ``arrays`` (E,) by name, relation after relation: ``src`` and ``dst`` int32 (numbers within their type), ``split`` and
+    the attributes; in memory or mapped from files. ``about``: the report of the build so far.
+    """
     with writing(out), storage.building(out) as directory:
-        indptr, in_split, cold = _count_ends(made)
-        storage.write_table(directory, storage.NODES, made.table)
-        if made.evidence is not None:
-            storage.write_table(directory, EVIDENCE, made.evidence)
-        for name, values in {**made.arrays, "indptr": indptr}.items():
+        indptr, in_split, cold = _count_ends(numbering, pairs.facts, arrays)
+        storage.write_table(directory, storage.NODES, table)
+        if evidence is not None:
+            storage.write_table(directory, EVIDENCE, evidence)
+        for name, values in {**arrays, "pair": pairs.of_edge, "indptr": indptr}.items():
             storage.write_array(directory, f"{name}.npy", values)
-        for (number, name), each in made.features.items():
+        for (number, name), each in features.items():
             storage.write_array(directory, storage.features_file(number, name), each.values)
             storage.write_array(directory, storage.features_file(number, name, storage.PRESENT), each.present)
-        for kind, encoded in made.attributes.items():
+        for kind, encoded in attributes.items():
             for place, encoder in enumerate(encoded.encoders):
                 if encoder.basis is not None:
-                    name = storage.encoder_file(made.numbering.types.index(kind), place)
+                    name = storage.encoder_file(numbering.types.index(kind), place)
                     storage.write_array(directory, name, encoder.basis)
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,
-            "num_nodes": made.numbering.num_nodes,
-            "num_edges": len(made.arrays["src"]),
-            "num_pairs": made.num_pairs,
-            "node_types": _describe_types(made),
+            "num_nodes": numbering.num_nodes,
+            "num_edges": len(arrays["src"]),
+            "num_pairs": len(pairs),
+            "node_types": _describe_types(numbering, features, attributes),
             "relations": [
-                _describe_relation(*each) for each in zip(range(len(in_split)), made.facts, in_split, strict=True)
+                {
+                    "index": index,
+                    "source": facts.key[0],
+                    "name": facts.key[1],
+                    "target": facts.key[2],
+                    "edges": facts.edges,
+                    "added_edges": facts.added,
+                    "self_loops": facts.self_loops,
+                    "split": dict(zip(SPLIT_NAMES, counts.tolist(), strict=True)),
+                }
+                for index, (facts, counts) in enumerate(zip(pairs.facts, in_split, strict=True))
             ],
-            "files": storage.describe_files(directory),
+            "files": {p.name: describe_file(p) for p in sorted(directory.iterdir()) if p.name != MANIFEST},
         }
         manifest["content_hash"] = storage.content_hash(manifest)
         manifest["written_by"] = f"graphmill {__version__}"
         manifest["settings"] = settings.model_dump()
-        about = dict(made.report)
+        cold_of_type = np.bincount(numbering.type_of_node()[cold], minlength=len(numbering.types)).tolist()
         manifest["report"] = {
-            "excluded_edges": about.pop("excluded_edges"),
-            "cold_nodes": _by_type(made.numbering, cold),
-            "split_source": about.pop("split_source"),
+            "excluded_edges": about["excluded_edges"],
+            "cold_nodes": {name: count for name, count in zip(numbering.types, cold_of_type, strict=True) if count},
             **about,
-            **_counts(made),
-            "leakage": made.leakage.to_dict(),
+            **_counts(numbering, pairs.facts, features),
+            "leakage": leakage.to_dict(),
         }
         storage.publish(directory, manifest, out)
     return TypedGraph.open(out)
 
 
-def _count_ends(made: Made) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
+def _count_ends(
+    numbering: Numbering, relations: Sequence[RelationFacts], arrays: Mapping[str, npt.NDArray[Any]]
+) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.int64]], npt.NDArray[np.bool_]]:
     """Count edges: CSR pointers of each node's in-edges by relation; edges of each relation by split; nodes without a
     training edge."""
-    numbering, arrays, begin = made.numbering, made.arrays, 0
-    offset, counts = numbering.first, numbering.counts
+    offset, counts, begin = numbering.first, numbering.counts, 0
     cold = np.ones(numbering.num_nodes, bool)
     pointers, in_split = [], []
-    for facts in made.facts:
+    for facts in relations:
         degree, splits = np.zeros(counts[facts.key[2]] + 1, np.int64), np.zeros(len(SPLIT_NAMES), np.int64)
         first, begin = begin, begin + facts.edges
         src, dst, split = (arrays[name][first:begin] for name in ("src", "dst", "split"))
@@ -129,9 +137,10 @@ def _count_ends(made: Made) -> tuple[npt.NDArray[np.int64], list[npt.NDArray[np.
     return np.concatenate(pointers), in_split, cold
 
 
-def _counts(made: Made) -> dict[str, Any]:
+def _counts(
+    numbering: Numbering, facts: Sequence[RelationFacts], features: Mapping[tuple[int, str], AlignedFeatures]
+) -> dict[str, Any]:
     """Counts of nodes and edges that are unusual or were left out."""
-    facts, numbering = made.facts, made.numbering
     return {
         "excluded_nodes": numbering.excluded_nodes,
         "isolated_nodes": numbering.isolated,
@@ -141,48 +150,29 @@ def _counts(made: Made) -> dict[str, Any]:
         "self_loops": sum(each.self_loops for each in facts),
         "added_edges": sum(each.added for each in facts),
         "features_unused": {
-            feature_key(numbering.types[number], name): each.unused
-            for (number, name), each in sorted(made.features.items())
+            feature_key(numbering.types[number], name): each.unused for (number, name), each in sorted(features.items())
         },
     }
 
 
-def _describe_types(made: Made) -> list[dict[str, Any]]:
-    numbering, features, described = made.numbering, made.features, []
+def _describe_types(
+    numbering: Numbering,
+    features: Mapping[tuple[int, str], AlignedFeatures],
+    attributes: Mapping[str, EncodedAttributes],
+) -> list[dict[str, Any]]:
+    described = []
     for number, name in enumerate(numbering.types):
-        plain = features.get((number, ""))
+        sets = {
+            set_name: {"width": each.values.shape[1], "nodes_without": int((~each.present).sum())}
+            for (type_number, set_name), each in sorted(features.items())
+            if type_number == number
+        }
         entry: dict[str, Any] = {
             "name": name,
             "count": numbering.counts[name],
             "offset": numbering.first[name],
-            "features": None if plain is None else _describe_features(plain),
-        }
-        sets = {
-            set_name: _describe_features(f) for (n, set_name), f in sorted(features.items()) if n == number and set_name
+            "features": sets.pop("", None),
         }
         entry |= {"feature_sets": sets} if sets else {}
-        encoded = made.attributes.get(name)
-        described.append(entry | ({"attributes": list(encoded.about)} if encoded else {}))
+        described.append(entry | ({"attributes": list(attributes[name].about)} if name in attributes else {}))
     return described
-
-
-def _describe_features(features: AlignedFeatures) -> dict[str, int]:
-    return {"width": features.values.shape[1], "nodes_without": int((~features.present).sum())}
-
-
-def _describe_relation(index: int, facts: RelationFacts, in_split: npt.NDArray[np.int64]) -> dict[str, Any]:
-    return {
-        "index": index,
-        "source": facts.key[0],
-        "name": facts.key[1],
-        "target": facts.key[2],
-        "edges": facts.edges,
-        "added_edges": facts.added,
-        "self_loops": facts.self_loops,
-        "split": {name: int(count) for name, count in zip(SPLIT_NAMES, in_split, strict=True)},
-    }
-
-
-def _by_type(numbering: Numbering, mask: npt.NDArray[np.bool_]) -> dict[str, int]:
-    counts = np.bincount(numbering.type_of_node()[mask], minlength=len(numbering.types))
-    return {name: int(count) for name, count in zip(numbering.types, counts, strict=True) if count}

@@ -66,12 +66,17 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
         InputError: it was not found; the message says where it was, and whether another graph is there now.
     """
     wanted, replaced = str(data["content_hash"]), None
-    stored = _stored(run.resolve(), Path(str(data["path"])))
+    above = (*run.resolve().parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS])
+    # Only the path itself, if it is absolute.
+    stored = list(dict.fromkeys(folder / str(data["path"]) for folder in above))
     for place in (*stored, *_beside(run.resolve())):
-        content = _hash_of(place)
+        try:
+            content = str(read_manifest(place)["content_hash"])
+        except InputError:
+            continue
         if content == wanted:
             return TypedGraph.open(place, verify)
-        replaced = replaced or (place if content and place in stored else None)
+        replaced = replaced or (place if place in stored else None)
     if replaced is not None:
         raise InputError(
             f"{replaced} is no longer the graph that {run} was trained on; rebuild that graph, or train again"
@@ -82,24 +87,9 @@ def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed"
     )
 
 
-def _stored(run: Path, stored: Path) -> list[Path]:
-    above = (*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS])
-    return list(dict.fromkeys(folder / stored for folder in above))  # only the path itself, if it is absolute
-
-
 def _beside(run: Path) -> Iterator[Path]:
     for folder in run.parents[:3]:
         try:
             yield from sorted(path.parent for path in folder.glob("*/manifest.json") if path.parent != run)
         except OSError:
             continue
-
-
-def _hash_of(place: Path) -> str:
-    """The content hash in the manifest of the graph there; "" if there is no graph."""
-    if not (place / "manifest.json").is_file():
-        return ""
-    try:
-        return str(read_manifest(place)["content_hash"])
-    except InputError:
-        return ""

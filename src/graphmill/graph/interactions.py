@@ -94,10 +94,8 @@ class Interactions:
 
     def everything(self) -> CsrPattern:
         """All items of each user in all splits that the user likes. None of them needs to be recommended."""
-        return self._union(self.train, self.valid, self.test)
-
-    def _union(self, *parts: CsrPattern) -> CsrPattern:
-        user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
+        parts = self.train, self.valid, self.test
+        user, item = (np.concatenate([getattr(part, name) for part in parts]) for name in ("row", "columns"))
         return to_rows(user, item, self.num_users, self.num_items)
 
     def with_items(self, count: int, pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Interactions:

@@ -5,7 +5,7 @@ This module decides which nodes and edges are in the graph. ``relations`` groups
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.disk import let_go, pieces
 
 IntArray = npt.NDArray[np.int32]
 
@@ -76,46 +77,81 @@ class EdgeColumns:
         return replace(self, **kept, attributes={name: values[keep] for name, values in self.attributes.items()})
 
 
+CATEGORIES = ("relation", "display_relation")
+"""Columns of texts of the edges table."""
 ATTRIBUTES = {"weight": pa.float32(), "confidence": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}
 """Optional columns of the edges table that are carried through to the graph, with their Arrow types."""
 
 
-def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, list[str]]:
-    """The codes (rows,) int32 of a text or dictionary column, and its names in order of first appearance.
+def categories(
+    table: pa.Table, name: str, table_name: str, names: list[str] | None = None
+) -> tuple[IntArray, list[str]]:
+    """The codes (rows,) int32 of a text or dictionary column, and its names: ``names``, by default in order of first
+    appearance.
 
     Raises :class:`InputError` if the column is missing or has empty cells.
     """
     column = _column(table, name, table_name)
+    if names is None:
+        names = _texts(column)
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
-    names = array.dictionary.to_pylist()
-    # Encoding the codes again sorts the names by first appearance and drops unused ones.
-    codes = array.indices.dictionary_encode()
-    return (
-        codes.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False),
-        [names[code] for code in codes.dictionary.to_pylist()],
-    )
+    place = {text: number for number, text in enumerate(names)}
+    codes = np.array([place.get(text, -1) for text in array.dictionary.to_pylist()], np.int32)
+    return codes[array.indices.to_numpy(zero_copy_only=False)], names
 
 
-def read_edges(edges: pa.Table, num_rows: int, first: int = 0) -> EdgeColumns:
-    """The edges table, or its rows from ``first`` on, as arrays.
+def _texts(column: pa.ChunkedArray) -> list[str]:
+    """The distinct texts in order of first appearance; a dictionary may have one twice."""
+    return list(dict.fromkeys(column.unique().to_pylist()))
+
+
+def read_edges(
+    edges: pa.Table, num_rows: int, first: int = 0, names: Mapping[str, list[str]] | None = None
+) -> EdgeColumns:
+    """The edges table, or its rows from ``first`` on, as arrays. ``names``: of :data:`CATEGORIES`, by default those here.
 
     Raises :class:`InputError` for a cell that cannot be used, naming column and row.
     """
-    relation, names = categories(edges, "relation", "edges")
+    known = names or {}
+    relation, relations = categories(edges, "relation", "edges", known.get("relation"))
     ends = {name: _numbers(edges, name, pa.int32()) for name in ("head", "tail")}
     for name, values in ends.items():
         _refuse(name, values, (values < 0) | (values >= num_rows), f", but the nodes table has {num_rows} rows", first)
-    split = None
+    split = display = None
     if "split" in edges.column_names:
         split = _numbers(edges, "split", pa.uint8())
         _refuse("split", split, split > 2, "; allowed are 0 (train), 1 (valid), 2 (test)", first)
-    display = categories(edges, "display_relation", "edges")[0] if "display_relation" in edges.column_names else None
+    if "display_relation" in edges.column_names:
+        display = categories(edges, "display_relation", "edges", known.get("display_relation"))[0]
     attributes = {name: _numbers(edges, name, kind) for name, kind in ATTRIBUTES.items() if name in edges.column_names}
     if "weight" in attributes:
         _refuse("weight", attributes["weight"], ~np.isfinite(attributes["weight"]), " is not finite", first)
-    return EdgeColumns(ends["head"], ends["tail"], relation, names, display, split, attributes)
+    return EdgeColumns(ends["head"], ends["tail"], relation, relations, display, split, attributes)
+
+
+class EdgePieces:
+    """The edges table in pieces, each read by :func:`read_edges`. Codes of relations and display relations are in the order
+    of first appearance in the whole table. ``redraw``: without its split."""
+
+    def __init__(self, edges: pa.Table, num_rows: int, *, redraw: bool) -> None:
+        self._edges, self._rows, self._redraw = edges, num_rows, redraw
+        self._arrays = [
+            (column.indices if pa.types.is_dictionary(column.type) else column).to_numpy()
+            for name in edges.column_names
+            for column in edges[name].chunks
+            if (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)) and not column.null_count
+        ]
+        present = [name for name in CATEGORIES if name in edges.column_names]
+        self._names = {name: _texts(_column(edges, name, "edges")) for name in present}
+        let_go(*self._arrays)
+
+    def __iter__(self) -> Iterator[EdgeColumns]:
+        for part in pieces(self._edges.num_rows, *self._arrays):
+            rows = self._edges.slice(part.start, part.stop - part.start)
+            columns = read_edges(rows, self._rows, part.start, self._names)
+            yield replace(columns, split=None) if self._redraw else columns
 
 
 def _refuse(name: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], why: str, first: int) -> None:

@@ -1,13 +1,14 @@
-"""The edges of one relation: sorted by (destination, source), without duplicates; and the names of relations.
+"""The edges of a graph by relation: sorted by (destination, source), without duplicates, and with their reverses.
 
-``grouping`` applies this to all edges of a graph.
+Edges are sorted into buckets, one for each relation and range of destinations (:mod:`graphmill.graph.buckets`). Memory
+holds one bucket at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph.numbering import EdgeColumns, Numbering
+from graphmill.graph.buckets import Buckets, Ranges
+from graphmill.graph.numbering import ATTRIBUTES, EdgeColumns, Numbering
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.sorted_unique import in_sorted
+from graphmill.ingest import disk
+from graphmill.ingest.disk import ColumnWriter
 
 Key = tuple[str, str, str]
 """(source type, relation name, target type)."""
@@ -101,7 +106,8 @@ def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
 
 
 def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
-    """The arrays of each relation, with local numbers, in order of first appearance. All ends must be in the graph."""
+    """The arrays of each relation, with local numbers, in order of first appearance. Both ends are in the graph."""
+    edges = edges.take((numbering.of_row[edges.head] >= 0) & (numbering.of_row[edges.tail] >= 0))
     node_type, num_types = numbering.type_of_node(), len(numbering.types)
     head, tail = numbering.of_row[edges.head], numbering.of_row[edges.tail]
     code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
@@ -160,14 +166,98 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     return replace(distinct, arrays=distinct.arrays | merged)
 
 
-def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """(len(wanted),) bool: whether each of ``wanted`` occurs in the ascending ``held``."""
-    if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
-        return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
-    return in_sorted(wanted, held)
+_STORED: Mapping[str, npt.DTypeLike] = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 
-def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
-    """The edges of two drafts of one relation, not sorted."""
-    rows = {name: np.concatenate((values, b.arrays[name])) for name, values in a.arrays.items()}
-    return replace(a, arrays=rows, added=a.added + b.added)
+def grouped_edges(
+    parts: Iterable[EdgeColumns], numbering: Numbering, settings: GraphSettings
+) -> tuple[list[RelationFacts], Arrays]:
+    """The graph's edges as arrays (E,) by name, relation after relation, and the facts for the manifest of each relation.
+
+    ``parts``: the edges in parts, which are read several times; codes of relations and display relations are the same in
+    all. Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge``
+    says.
+
+    ``add_reverse: missing`` adds (v, name, u) for each edge (u, name, v), if the mirror relation has no edge from v to u,
+    whatever its display_relation, split or attributes. An added reverse has its edge's split and attributes. Edges from a
+    node to itself are their own reverses.
+    """
+    part = next(iter(parts))
+    stored = dict(_STORED) | ({} if part.split is None else {"split": np.uint8})
+    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in part.attributes}
+    grouped = _Grouped(parts, numbering, settings, stored)
+    mirrors = [mirror_of(key) for key in grouped.given] if settings.add_reverse == "missing" else []
+    out = {name: ColumnWriter(dtype) for name, dtype in stored.items() if name != "display"}
+
+    def drafts(key: Key) -> Iterator[RelationDraft]:
+        """The edges of a relation, which are written on the way."""
+        for draft in grouped.drafts(key):
+            for name, column in out.items():
+                column.append(draft.arrays[name])
+            yield draft
+
+    facts = [facts_of(key, drafts(key)) for key in dict.fromkeys((*grouped.given, *mirrors))]
+    return facts, {name: column.finish() for name, column in out.items()}
+
+
+class _Grouped:
+    """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
+
+    ``given``: the relations, in the order of their first edges; ``stored``: the columns of a bucket.
+    """
+
+    def __init__(
+        self,
+        parts: Iterable[EdgeColumns],
+        numbering: Numbering,
+        settings: GraphSettings,
+        stored: Mapping[str, npt.DTypeLike],
+    ) -> None:
+        self.given: dict[Key, None] = {}
+        self._counts, reverse = numbering.counts, settings.add_reverse != "never"
+        self._ranges: dict[Key, Ranges] = {}
+        for key, local in (each for part in parts for each in by_relation(part, numbering)):
+            self.given[key] = None
+            for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
+                self._ranges.setdefault(of, Ranges(self._counts[of[2]])).count(local[end])
+        sizes = [ranges.cut(disk.BUCKET) for ranges in self._ranges.values()]
+        self._first = dict(zip(self._ranges, accumulate(map(len, sizes), initial=0), strict=False))
+        self._edges = Buckets(np.concatenate(sizes), stored)
+        self._reverses = Buckets(np.concatenate(sizes), stored) if reverse else None
+        self._duplicates: dict[int, int] = {}
+        for key, local in (each for part in parts for each in by_relation(part, numbering)):
+            self._edges.put(self._bucket(key, local["dst"]), local)
+        for key in self.given:
+            for number in self._places(key):
+                draft = sort_unique(self._draft(key, self._edges.get(number)), settings.merge)
+                self._duplicates[number] = draft.duplicates
+                self._edges.replace(number, draft.arrays)
+                if self._reverses is not None:
+                    dst, src = draft.arrays["dst"], draft.arrays["src"]
+                    self._reverses.put(self._bucket(mirror_of(key), src), draft.arrays | {"src": dst, "dst": src})
+
+    def _bucket(self, key: Key, dst: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return self._first[key] + self._ranges[key].of(dst)
+
+    def _places(self, key: Key) -> Iterator[int]:
+        """The buckets of a relation, in ascending order of destinations."""
+        yield from range(self._first[key], self._first[key] + len(self._ranges[key].sizes))
+
+    def _draft(self, key: Key, rows: Arrays, duplicates: int = 0) -> RelationDraft:
+        return RelationDraft(key, self._counts[key[0]], self._counts[key[2]], rows, duplicates=duplicates)
+
+    def drafts(self, key: Key) -> Iterator[RelationDraft]:
+        """The edges of the relation ``key`` with the missing reverses, bucket by bucket."""
+        for number in self._places(key):
+            held = self._draft(key, self._edges.get(number), self._duplicates.get(number, 0))
+            if self._reverses is None or mirror_of(key) not in self.given:
+                yield held
+                continue
+            extra, known = self._draft(key, self._reverses.get(number)), held.sort_key()
+            wanted = extra.sort_key()
+            if len(wanted) == len(known) and np.array_equal(np.sort(wanted), known):
+                yield held  # the usual case: every edge written in both directions
+                continue
+            extra = extra.take(np.flatnonzero(~in_sorted(wanted, known)))
+            both = {name: np.concatenate((values, extra.arrays[name])) for name, values in held.arrays.items()}
+            yield sort_unique(replace(held, arrays=both, added=len(extra))) if len(extra) else held

@@ -1,7 +1,7 @@
 """The splits of edges, and the hashes by which they are drawn.
 
 The unit of most splits is the undirected node pair: an edge, its reverse, its duplicates and every other relation between
-the same two nodes have the same split, so training keeps no edge of a held-out pair. ``pair_split``, ``group_split``
+the same two nodes have the same split, so training keeps no edge of a held-out pair. ``pairs``, ``group_split``
 and ``edge_splits`` draw them; ``leakage`` audits the result.
 """
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from graphmill.atomic_files import sync
 from graphmill.errors import InputError, RunLockedError
-from graphmill.verified_files import MANIFEST, Verify, damaged, damaged_file, describe_file, read_json_file, remember
+from graphmill.verified_files import MANIFEST, Verify, damaged, damaged_file, read_json_file, remember
 
 FORMAT = "graphmill.graph"
 VERSION = 1
@@ -78,11 +78,6 @@ def read_table(path: Path) -> pa.Table:
         return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
     except (OSError, pa.ArrowInvalid) as error:
         raise damaged(path, str(error), _REMEDY) from None
-
-
-def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
-    """Size and SHA-256 of every file except the manifest, sorted by name."""
-    return {path.name: describe_file(path) for path in sorted(directory.iterdir()) if path.name != MANIFEST}
 
 
 def content_hash(manifest: Mapping[str, Any]) -> str:

@@ -263,7 +263,10 @@ class TypedGraph:
         if evidence.FILE not in self.manifest["files"] or not len(keys):
             return {}
         self._check_current()
-        return evidence.texts_of(storage.read_table(self.path / evidence.FILE), keys)
+        table = storage.read_table(self.path / evidence.FILE)
+        known = table["key"].to_numpy()
+        place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+        return {int(k): table["text"][int(at)].as_py() for k, at in zip(keys, place, strict=True) if known[at] == k}
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any training edge. No message reaches them, so their vectors are noise."""

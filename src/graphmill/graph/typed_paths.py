@@ -23,6 +23,16 @@ MOST_PATHS = 20_000.0
 distinguish targets."""
 
 
+_Adjacency = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""All steps out of (or into) every node, as CSR: pointers, the numbers of the steps, and the nodes at the other end."""
+
+
+def _entries(of: _Adjacency, node: int) -> tuple[np.ndarray, np.ndarray]:
+    indptr, steps, others = of
+    entries = slice(indptr[node], indptr[node + 1])
+    return steps[entries], others[entries]
+
+
 class TypedPaths:
     """Steps along relations. Step r < R goes from relation r's sources to its targets. Step R + r goes back; it exists
     only if no relation holds the same edges in reverse.
@@ -35,9 +45,7 @@ class TypedPaths:
         self.kinds: dict[int, tuple[Kind, Kind]] = {}
         self._plain: dict[int, sp.csr_matrix] = {}
         for number, (matrix, (first, second)) in enumerate(zip(links.outgoing, links.offsets, strict=True)):
-            ones = sp.csr_matrix((np.ones(matrix.nnz, np.float32), matrix.indices, matrix.indptr), matrix.shape)
-            ones.sort_indices()
-            self._plain[number] = ones
+            self._plain[number] = links.matrix(number)
             self.kinds[number] = (first, matrix.shape[0]), (second, matrix.shape[1])
         for number in range(self.relations):
             turned = self._plain[number].T.tocsr()
@@ -106,8 +114,8 @@ class TypedPaths:
 
     def _joining(self, relation: int, head: int, tail: int) -> set[tuple[int, int]]:
         (first, _), (second, _) = self.kinds[relation]
-        steps, middles = self._from.row(first + head)
-        back, ends = self._to.row(second + tail)
+        steps, middles = _entries(self._from, first + head)
+        back, ends = _entries(self._to, second + tail)
         direct = {(int(s), NONE) for s in steps[middles == second + tail]}
         order = np.argsort(ends, kind="stable")
         ends, back = ends[order], back[order]
@@ -118,11 +126,25 @@ class TypedPaths:
 
     @cached_property
     def _from(self) -> _Adjacency:
-        return _Adjacency.of(self, turned=False)
+        return self._adjacency(turned=False)
 
     @cached_property
     def _to(self) -> _Adjacency:
-        return _Adjacency.of(self, turned=True)
+        return self._adjacency(turned=True)
+
+    def _adjacency(self, *, turned: bool) -> _Adjacency:
+        rows, others, steps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
+        for number, ((first, _), (second, _)) in self.kinds.items():
+            entries = self._plain[number].tocoo()
+            ends = entries.row.astype(np.int64) + first, entries.col.astype(np.int64) + second
+            rows.append(ends[turned])
+            others.append(ends[not turned])
+            steps.append(np.full(entries.nnz, number, np.int32))
+        row = np.concatenate(rows)
+        order = np.argsort(row, kind="stable")
+        nodes = max((first + count for kinds in self.kinds.values() for first, count in kinds), default=0)
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=nodes))])
+        return indptr, np.concatenate(steps)[order], np.concatenate(others)[order]
 
     def _paths_a_head(self, first: int, second: int) -> float:
         ahead, back = self._degrees(first)[1], self._degrees(second)[0]
@@ -135,32 +157,6 @@ class TypedPaths:
             ends = np.bincount(matrix.indices, minlength=matrix.shape[1])
             self._edges[number] = np.diff(matrix.indptr).astype(np.float64), ends.astype(np.float64)
         return self._edges[number]
-
-
-class _Adjacency:
-    """All steps out of (or into) every node, as CSR: the numbers of the steps, and the nodes at the other end."""
-
-    def __init__(self, indptr: np.ndarray, steps: np.ndarray, others: np.ndarray) -> None:
-        self.indptr, self.steps, self.others = indptr, steps, others
-
-    @classmethod
-    def of(cls, paths: TypedPaths, *, turned: bool) -> _Adjacency:
-        rows, others, steps = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-        for number, ((first, _), (second, _)) in paths.kinds.items():
-            entries = paths._plain[number].tocoo()
-            ends = entries.row.astype(np.int64) + first, entries.col.astype(np.int64) + second
-            rows.append(ends[turned])
-            others.append(ends[not turned])
-            steps.append(np.full(entries.nnz, number, np.int32))
-        row = np.concatenate(rows)
-        order = np.argsort(row, kind="stable")
-        nodes = max((first + count for kinds in paths.kinds.values() for first, count in kinds), default=0)
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=nodes))])
-        return cls(indptr, np.concatenate(steps)[order], np.concatenate(others)[order])
-
-    def row(self, node: int) -> tuple[np.ndarray, np.ndarray]:
-        entries = slice(self.indptr[node], self.indptr[node + 1])
-        return self.steps[entries], self.others[entries]
 
 
 def _same(one: sp.csr_matrix, other: sp.csr_matrix) -> bool:

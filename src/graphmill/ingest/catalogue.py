@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,21 +23,21 @@ MISSING_TYPE = "node"
 """The type of nodes for which no file has a type."""
 
 
-@dataclass(frozen=True)
-class Listed:
-    """Rows of one node file: text columns of one length.
+LISTED = pa.schema(
+    [*((name, pa.string()) for name in ("space", "id", "types", "name", "source")), ("withdrawn", pa.bool_())]
+)
+"""Rows of a node file: ``types`` as written, of which a cell may have several; ``space``: empty is the type, once it is
+known; ``withdrawn``: the row says that its node is deprecated or the like."""
 
-    ``types`` are as written; a cell may have several. ``space``: the space of all rows; empty: the type, once it is
-    known. ``withdrawn``: which rows say that their node is deprecated or the like; None: none.
-    """
 
-    file: str
-    space: str
-    id: pa.StringArray
-    types: pa.StringArray
-    name: pa.StringArray
-    source: pa.StringArray
-    withdrawn: pa.BooleanArray | None = None
+def listed_rows(id: pa.StringArray, **others: Any) -> pa.Table:
+    """Rows with the schema :data:`LISTED`. Other columns are arrays, or a value of all rows; blank where not given."""
+    columns = [id if name == "id" else others.get(name, "" if name != "withdrawn" else False) for name in LISTED.names]
+    arrays = [
+        each if isinstance(each, pa.Array) else pa.repeat(pa.scalar(each, kind), len(id))
+        for each, kind in zip(columns, LISTED.types, strict=True)
+    ]
+    return pa.table(arrays, LISTED)
 
 
 @dataclass(frozen=True)
@@ -77,49 +78,41 @@ class Catalogue:
         return places_in(joined_keys(space, ids), joined_keys(self.space, self.id))
 
 
-def catalogue_of(listed: Sequence[Listed], separators: str = "", prefix: str = "") -> Catalogue:
-    """The nodes of all files. ``separators``: characters between types. ``prefix``: removed from each type.
+def catalogue_of(listed: Sequence[pa.Table], separators: str = "", prefix: str = "") -> Catalogue:
+    """The nodes of all files, whose rows have the schema :data:`LISTED`. ``separators``: characters between types.
+    ``prefix``: removed from each type.
 
     Of several types, a node gets the one with the fewest nodes, which is the most specific one if general types are listed,
     too; of equals, the one that is written first most often.
 
     Raises :class:`InputError` if two nodes would have the same type and id.
     """
-    ids, types, names, sources = (
-        _joined([getattr(part, name) for part in listed]) for name in ("id", "types", "name", "source")
-    )
-    spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
+    rows = pa.concat_tables([LISTED.empty_table(), *listed]).combine_chunks()
+    spaces, ids, types, names, sources = (text_of(rows, name) for name in LISTED.names[:-1])
     code = codes_of(spaces, ids)
     first = first_rows(code)
     chosen, several, untyped = _types(code, len(first), types, separators, prefix)
-    gone = [np.zeros(len(p.id), bool) if p.withdrawn is None else np.asarray(p.withdrawn) for p in listed]
-    where = pa.array(first)
-    space = spaces.take(where)
-    space = pc.if_else(pc.equal(space, ""), chosen, space)
+    space = spaces.take(pa.array(first))
     merged = Catalogue(
-        space,
-        ids.take(where),
+        pc.if_else(pc.equal(space, ""), chosen, space),
+        ids.take(pa.array(first)),
         chosen,
         names.take(pa.array(first_filled(names, code, first)[0])),
         sources.take(pa.array(first_filled(sources, code, first)[0])),
         several,
         untyped,
         len(code) - len(first),
-        np.unique(code[np.concatenate([np.zeros(0, bool), *gone])]),
+        np.unique(code[rows["withdrawn"].to_numpy()]),
     )
-    _check_keys(merged)
-    return merged
-
-
-def _check_keys(nodes: Catalogue) -> None:
-    key = codes_of(nodes.type, nodes.id)
+    key = codes_of(merged.type, merged.id)
     twice = np.flatnonzero(np.bincount(key, minlength=1)[key] > 1)
     if len(twice):
         row = int(twice[0])
         raise InputError(
-            f"two nodes have the type {nodes.type[row].as_py()!r} and the id {nodes.id[row].as_py()[:MAX_SHOWN]!r}; a node "
-            "is known by type and id: give the files different types"
+            f"two nodes have the type {merged.type[row].as_py()!r} and the id {merged.id[row].as_py()[:MAX_SHOWN]!r}; a "
+            "node is known by type and id: give the files different types"
         )
+    return merged
 
 
 def _types(
@@ -180,7 +173,3 @@ def joined_keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
 def places_in(wanted: pa.Array, held: pa.Array) -> np.ndarray:
     """The place (int64) of each of ``wanted`` in ``held``; −1 if there is none."""
     return np.asarray(pc.fill_null(pc.index_in(wanted, value_set=held), -1), np.int64)
-
-
-def _joined(parts: Sequence[pa.Array]) -> pa.StringArray:
-    return pa.concat_arrays(parts) if parts else pa.nulls(0, pa.string())

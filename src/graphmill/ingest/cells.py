@@ -45,6 +45,8 @@ class RowBlock:
 
     def rows(self, keep: np.ndarray) -> "RowBlock":
         """The block without the rows that the mask ``keep`` leaves out; with all rejects."""
+        if keep.all():
+            return self
         return RowBlock(self.table.filter(pa.array(keep)).combine_chunks(), self.lines[keep], self.rejects)
 
 
@@ -69,7 +71,8 @@ def checked_block(texts: pa.Table, lines: np.ndarray, columns: tuple[Column, ...
                 bad[row] = True
                 break
             if column.kind == "whole":
-                numbers[place, row] = _whole(text)
+                bare = text.strip(BLANK)
+                numbers[place, row] = int(bare, 16) if bare[:2] in ("0x", "0X") else int(bare.lstrip("-0") or "0")
     out = []
     for place, (array, column) in enumerate(zip(arrays, columns, strict=True)):
         if column.kind == "whole":
@@ -78,8 +81,7 @@ def checked_block(texts: pa.Table, lines: np.ndarray, columns: tuple[Column, ...
             )
             array = pc.replace_with_mask(array, pa.array(suspects), read)
         out.append(array.cast(TYPES[column.kind]))
-    block = RowBlock(pa.table(out, pa.schema([(c.name, TYPES[c.kind]) for c in columns])), lines, rejects)
-    return block.rows(~bad) if bad.any() else block
+    return RowBlock(pa.table(out, pa.schema([(c.name, TYPES[c.kind]) for c in columns])), lines, rejects).rows(~bad)
 
 
 def _suspects(text: pa.StringArray, column: Column) -> np.ndarray:
@@ -116,15 +118,8 @@ def _why_unusable(text: str, column: Column) -> str:
     bare = text.strip(BLANK)
     if column.required and not bare:
         return "blank"
-    return _why_no_whole(bare) if column.kind == "whole" else ""
-
-
-def _whole(text: str) -> int:
-    bare = text.strip(BLANK)
-    return int(bare, 16) if bare[:2] in ("0x", "0X") else int(bare.lstrip("-0") or "0")
-
-
-def _why_no_whole(bare: str) -> str:
+    if column.kind != "whole":
+        return ""
     if not _NUMBER.fullmatch(bare):
         return "not a whole number"
     if bare.startswith("-") and bare.strip("-0"):

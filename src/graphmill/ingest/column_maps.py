@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import pyarrow as pa
 
 from graphmill.ingest.cells import Column
 
@@ -62,8 +64,7 @@ class EdgeSource:
     the type of such an end is looked up among the nodes. ``split``: that of all rows. ``names``, ``quoted``: as of
     :class:`graphmill.ingest.row_files.RowFile`. ``trimmed``: white space around ids and relations is taken off.
     ``listed_only``: a file with all ids; a row with another one is a reject. ``relations``: all relations, and their file.
-    ``negated``: columns that say that a statement does not hold (any more). ``min_confidence``: rows with a smaller
-    ``confidence`` are left out.
+    ``negated``: columns that say that a statement does not hold (any more).
     """
 
     path: str
@@ -83,11 +84,10 @@ class EdgeSource:
     quoted: bool = True
     trimmed: bool = False
     listed_only: str = ""
-    relations: tuple[Collection[str], str] | None = None
+    relations: tuple[pa.Array | None, str] = None, ""
     negated: tuple[str, ...] = ()
     weight: str = ""
     confidence: str = ""
-    min_confidence: float = 0.0
     evidence: str = ""
 
     @property

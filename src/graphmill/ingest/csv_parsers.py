@@ -17,6 +17,7 @@ from graphmill.ingest.records import MAX_FIELD_BYTES, Record, records
 from graphmill.ingest.rejects import Reject
 
 _BLANKS, _EDGE_BLANKS = re.compile(rb"[ \t]+"), re.compile(rb"^ | (?=\r?\n)| \Z", re.MULTILINE)
+_LONE_RETURN = re.compile(rb"\r(?!\n)")
 _NO_TEXT = "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
 _RETURN = "a carriage return within the row"
 
@@ -76,8 +77,8 @@ def read_texts(
     ``data`` are complete records, without a byte order mark, from ``first_line`` on. ``regular``: whether their quotes are
     (:func:`graphmill.ingest.records.is_regular`).
     """
-    view = np.frombuffer(data, dtype=np.uint8)
-    if regular and not (b"\r" in data and _has_lone_return(view)) and (table := _arrow_read(data, layout)) is not None:
+    if regular and not _LONE_RETURN.search(data) and (table := _arrow_read(data, layout)) is not None:
+        view = np.frombuffer(data, dtype=np.uint8)
         newlines = np.flatnonzero(view == ord("\n"))
         if table.num_rows == len(newlines) + (not data.endswith(b"\n")):
             return table, np.arange(first_line, first_line + table.num_rows), []
@@ -85,12 +86,6 @@ def read_texts(
         if table.num_rows == len(starts):
             return table, first_line + np.searchsorted(newlines, starts), []
     return _read_singly(data, first_line, layout)
-
-
-def _has_lone_return(view: np.ndarray) -> bool:
-    """Whether there is a CR that is not followed by an LF."""
-    returns = np.flatnonzero(view == ord("\r"))
-    return bool((view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")).any())
 
 
 def _arrow_read(data: bytes, layout: CsvLayout) -> pa.Table | None:

@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -113,34 +113,6 @@ def as_column(values: npt.NDArray[Any], names: Sequence[str] | pa.Array | None =
         return plain
     dictionary = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
     return pa.DictionaryArray.from_arrays(plain, dictionary, safe=False)
-
-
-def free_disk() -> int:
-    """Free bytes in the folder for temporary files."""
-    room = os.statvfs(tempfile.gettempdir())
-    return room.f_bavail * room.f_frsize
-
-
-def in_buckets(
-    rows: int, key: Callable[[slice], npt.NDArray[Any]], *columns: npt.NDArray[Any]
-) -> Iterator[tuple[npt.NDArray[Any], ...]]:
-    """Yield the rows of ``columns`` in parts of about :data:`BUCKET` rows, in order within a part. Rows with one key
-    are in one part.
-
-    ``key``: a function from a slice of rows to integers ≥ 0. It reads all columns once per part, and holds one part in
-    memory.
-    """
-    parts = 1 << (max(rows - 1, 0) // BUCKET).bit_length()
-    if parts == 1:
-        yield columns
-        return
-    for number in range(parts):
-        parts_of_columns: list[list[npt.NDArray[Any]]] = [[] for _ in columns]
-        for part in pieces(rows, *columns):
-            mine = (key(part) & (parts - 1)) == number
-            for kept, column in zip(parts_of_columns, columns, strict=True):
-                kept.append(column[part][mine])
-        yield tuple(np.concatenate(kept) for kept in parts_of_columns)
 
 
 def can_be_mapped(schema: pa.Schema) -> bool:

@@ -115,8 +115,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return nested and _is_number(kind.value_type)
+    return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and _is_number(kind.value_type)
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -13,6 +13,7 @@ import stat
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -219,7 +220,7 @@ class Source:
             if start.startswith(magic):
                 raise InputError(f"{self.name} is {what}")
         if encoding := _UTF16.get(start[:2]) or _looks_like_utf16(start[:256]):
-            self._file = io.BufferedReader(_Transcoded(self._file, encoding), _BUFFER)
+            self._file = _buffered(self._file, encoding)
             start = self._guarded(lambda: self._file.peek(8))
         bom = start.startswith(_BOM)
         if bom:
@@ -266,43 +267,33 @@ def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
         raise InputError(f"{name} cannot be unpacked ({error}); unpack it yourself") from None
 
 
-class _Transcoded(io.RawIOBase):
-    """Converts text in another encoding, with a byte order mark, to a raw stream of UTF-8."""
+class _Stream(io.RawIOBase):
+    """Blocks of bytes as a raw stream. ``file``: closed with it."""
 
-    def __init__(self, file: io.BufferedReader, encoding: str) -> None:
-        self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(encoding)(), b""
+    def __init__(self, file: Any, blocks: Iterator[bytes]) -> None:
+        self._file, self._blocks, self._rest = file, blocks, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._rest:
-            block = self._file.read(_BUFFER)
-            self._rest = self._decoder.decode(block, final=not block).encode("utf-8", "surrogatepass")
-            if not block:
-                break
+        while not self._rest and (block := next(self._blocks, None)) is not None:
+            self._rest = block
         data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class _Remote(io.RawIOBase):
-    """A file of any fsspec file system as a raw stream; the file system may support only ``read``."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._file.read(len(buffer))
         buffer[: len(data)] = data
         return len(data)
 
     def close(self) -> None:
         self._file.close()
         super().close()
+
+
+def _buffered(file: Any, encoding: str = "") -> io.BufferedReader:
+    """A file that may support only ``read``, of which text in ``encoding`` becomes UTF-8."""
+    blocks: Iterator[bytes] = iter(partial(file.read, _BUFFER), b"")
+    if encoding:
+        blocks = (text.encode("utf-8", "surrogatepass") for text in codecs.iterdecode(blocks, encoding))
+    return io.BufferedReader(_Stream(file, blocks), _BUFFER)
 
 
 def _open(path: str | Path, name: str) -> io.BufferedReader:
@@ -327,7 +318,7 @@ def _open(path: str | Path, name: str) -> io.BufferedReader:
 def _open_url(url: str, name: str) -> io.BufferedReader:
     try:
         system, inner = fsspec.core.url_to_fs(url)
-        return io.BufferedReader(_Remote(system.open(inner, "rb")), _BUFFER)
+        return _buffered(system.open(inner, "rb"))
     except OSError:
         raise
     except ImportError as error:

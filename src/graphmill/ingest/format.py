@@ -7,6 +7,7 @@ section in docs/reference/ingestion.md. The assets, the settings page and ``grap
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +17,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
 from graphmill.ingest.probe import ROWS, Probe, has_header
-from graphmill.ingest.row_files import RowFile, kind_of
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
 
@@ -81,34 +82,31 @@ class Candidate:
         return next((Candidate(str(self.files[name])) for name in candidates if name in self.files), None)
 
     @cached_property
+    def _table(self) -> tuple[tuple[str, ...], Probe | None, str]:
+        try:
+            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
+                return (), None, ""
+            with RowFile(self.path) as file:
+                with suppress(InputError):
+                    return file.names, probe_of(file), file.kind
+                return file.names, None, file.kind
+        except InputError:
+            return (), None, ""
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The names of a table file's columns; empty for other files."""
-        try:
-            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
-                return ()
-            with RowFile(self.path) as file:
-                return file.names
-        except InputError:
-            return ()
+        return self._table[0]
 
-    @cached_property
+    @property
     def probe(self) -> Probe | None:
         """The first rows of a table file; None for other files."""
-        try:
-            if self.is_folder or self.path.removesuffix(".gz").endswith(".npy"):
-                return None
-            with RowFile(self.path) as file:
-                return probe_of(file)
-        except InputError:
-            return None
+        return self._table[1]
 
-    @cached_property
+    @property
     def kind(self) -> str:
         """csv, parquet, jsonl, or empty."""
-        try:
-            return "" if self.is_folder else kind_of(self.path)
-        except InputError:
-            return ""
+        return self._table[2]
 
     @cached_property
     def lines(self) -> list[str]:
@@ -120,6 +118,21 @@ class Candidate:
             return []
         whole = data if len(data) < PREVIEW_BYTES else data.rpartition(b"\n")[0]
         return first_lines(whole)[:100]
+
+
+def table_guess(
+    candidate: Candidate, columns: Mapping[str, str]
+) -> tuple[tuple[str, ...], dict[str, Any], list[str], RowFile]:
+    """The names of a table's columns, the settings and remarks that its separator and its header need, and the closed file.
+    ``columns``: role → column."""
+    with RowFile(candidate.path, wanted=list(columns.values())) as file:
+        names, mark, remarks = file.names, file.delimiter, list[str]()
+    settings: dict[str, Any] = {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark != "," else {}
+    probe = candidate.probe
+    if probe is not None and probe.header is False and not set(columns.values()) - set(probe.names):
+        names, settings["header"] = probe.names, False
+        remarks = ["the first line is a row: its columns are called 0, 1, …"]
+    return names, settings, remarks, file
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ by id. The type of an end comes from the file, from a column, or from the listed
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -14,17 +15,40 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, Listed, catalogue_of, merged_nodes
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.graph_notes import described_counts, listed_notes, spelling_notes
-from graphmill.ingest.graph_sources import GraphReading, require_confidence
+from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
-from graphmill.ingest.oddities import edge_oddities, node_oddities
+from graphmill.ingest.oddities import edge_oddities, node_oddities, spellings
 from graphmill.ingest.rejects import sentences
-from graphmill.ingest.tables import NO_TIME, IngestResult
+from graphmill.ingest.tables import MAX_SHOWN, NO_TIME, IngestResult
 from graphmill.ingest.times import unit_notes
+
+_SHOWN_TYPES = 8
+
+_SENTENCES = {
+    "rejected_rows": "{} rejected rows cannot be used: see the rejects for line, column and reason",
+    "duplicate_rows": "{} duplicate rows are one edge each in the graph",
+    "self_loops": "{} self loops were kept",
+    "nodes_with_two_names": "{} nodes with two names have the first one that is not blank",
+    "nodes_with_two_sources": "{} nodes with two sources have the first one that is not blank",
+    "nodes_without_name": "{} nodes without a name are shown by their id",
+    "ids_with_two_indices": "{} ids with two indices are separate nodes: the index is the key",
+    "spaced_ids": "{} ids with white space around them were kept as written",
+    "lookalike_ids": "{} ids that look like another one (Unicode composition, blanks around, 7 and 7.0 or 007) were kept "
+    "apart",
+    "ids_of_no_value": "{} ids that are words for no value (NaN, None, null) were kept as written",
+    "times_of_another_unit": "{} times of another unit than most were told by their size",
+    "negated_rows": "{} rows say that a link does not hold (negated, NOT, deprecated or of a deprecated node) and were left "
+    "out; keep_negated: true keeps them",
+    "withdrawn_nodes": "{} nodes are deprecated, obsolete, retracted or withdrawn and were left out; keep_negated: true "
+    "keeps them",
+    "unsure_rows": "{} rows are below min_confidence and were left out",
+    "padded_ids": "{} ids and relations have white space around them; it was taken off",
+    "names_with_line_breaks": "{} names hold a line break, within quotes",
+}
 
 
 def read_graph(
@@ -32,9 +56,10 @@ def read_graph(
     edges: Sequence[EdgeSource],
     nodes: Sequence[NodeSource] = (),
     *,
-    listed: Sequence[Listed] = (),
+    listed: Sequence[pa.Table] = (),
     relations: Sequence[str] = (),
     keep_negated: bool = False,
+    min_confidence: float = 0.0,
     separators: str = "",
     prefix: str = "",
     listed_first: bool = True,
@@ -42,18 +67,17 @@ def read_graph(
 ) -> IngestResult:
     """Nodes and edges of all files.
 
-    ``listed``: nodes that are known already. ``relations``: the first relations, in their order. ``listed_first`` False:
-    the node "files" are columns of the edge files, and nodes are in the order of the edges. ``limit_nodes``: keep the
-    first nodes and the edges among them; 0: all. Raises :class:`InputError` if a file cannot be used, or if no edge is
-    left.
+    ``listed``: nodes that are known already. ``relations``: the first relations, in their order. ``min_confidence``: rows
+    with a smaller confidence are left out. ``listed_first`` False: the node "files" are columns of the edge files, and
+    nodes are in the order of the edges. ``limit_nodes``: keep the first nodes and the edges among them; 0: all. Raises
+    :class:`InputError` if a file cannot be used, or if no edge is left.
     """
-    require_confidence(edges, name)
-    reading = GraphReading(name, keep_negated=keep_negated)
+    if min_confidence and not any(source.confidence for source in edges):
+        raise InputError(f"{name}: min_confidence needs a column of confidence; name it in columns.confidence")
+    reading = GraphReading(name, keep_negated=keep_negated, min_confidence=min_confidence)
     # Errors in columns of edge files are reported when they are read as edge files.
     listing = reading if listed_first else GraphReading(name, keep_negated=True, unread=reading.unread)
-    listed = [*listed, *(listing.listed(source) for source in nodes)]
-    reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
-    known = catalogue_of(listed, separators, prefix)
+    known = catalogue_of([*listed, *(listing.listed(source) for source in nodes)], separators, prefix)
     assembly = Assembly(edges, relations)
     for source in edges:
         for block in reading.edges(source, known):
@@ -82,11 +106,16 @@ def finished(
     in_edges, gone = made.nodes.num_rows, 0 if reading.keep_negated else int(withdrawn.sum())
     if gone:
         nodes, edges, in_edges = without_nodes(nodes, edges, withdrawn, listed)
-        reading.negated += made.edges.num_rows - edges.num_rows
+        reading.counts["negated"] += made.edges.num_rows - edges.num_rows
     if edges.num_rows == 0:
-        why = f"; {reading.negated:,} say that a link does not hold (keep_negated: true keeps them)"
-        raise InputError(f"{reading.name} has no usable edge{reading.first_reject}{why if reading.negated else ''}")
-    mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
+        why = f"; {reading.counts['negated']:,} say that a link does not hold (keep_negated: true keeps them)"
+        raise InputError(
+            f"{reading.name} has no usable edge{reading.first_reject}{why if reading.counts['negated'] else ''}"
+        )
+    mixed, notes, untimed = 0, list[str](), 0
+    if made.units is not None:
+        mixed, notes = unit_notes(reading.name, made.edges["timestamp"].to_numpy(), None, made.units)
+        untimed = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
     relation, head, tail = (edges[name].chunk(0) for name in ("relation", "head", "tail"))
     counts = {
         "rows": edges.num_rows + reading.refused,
@@ -97,10 +126,10 @@ def finished(
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
         "edges": edges.num_rows,
-        "negated_rows": reading.negated,
+        "negated_rows": reading.counts["negated"],
         "withdrawn_nodes": gone,
-        "unsure_rows": reading.unsure,
-        "padded_ids": reading.padded,
+        "unsure_rows": reading.counts["unsure"],
+        "padded_ids": reading.counts["padded"],
         "nodes_without_name": made.unnamed if named else 0,
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": sum(map(len, reading.unread.values())),
@@ -111,7 +140,7 @@ def finished(
         "nodes_without_a_row": int((~listed).sum()) if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - in_edges,
         "times_of_another_unit": mixed,
-        "edges_without_time": int((edges["timestamp"].to_numpy() == NO_TIME).sum()) if made.times is not None else 0,
+        "edges_without_time": untimed,
     }
     if limit_nodes:
         kept, among = first_nodes(nodes, edges, limit_nodes)
@@ -120,13 +149,13 @@ def finished(
         counts |= {"nodes_left_out": nodes.num_rows - kept.num_rows, "edges_left_out": edges.num_rows - among.num_rows}
         nodes, edges = kept, among
         counts |= {"nodes": nodes.num_rows, "edges": edges.num_rows}
-    counts["rows"] += reading.negated + reading.unsure
+    counts["rows"] += reading.counts["negated"] + reading.counts["unsure"]
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
-    notes += [*(each.sentence for each in matches if each.repair), *spelling_notes(nodes, edges)]
+    notes += [*(each.sentence for each in matches if each.repair), *_spelling_notes(nodes, edges)]
     everything = [
-        *described_counts(counts, indexed),
-        *sentences(counts, listed_notes(known)),
+        *_described_counts(counts, indexed),
+        *sentences(counts, _listed_notes(known)),
         *notes,
         *reading.unread_note(),
         *reading.notes,
@@ -154,3 +183,44 @@ def _with_listed(
     marks = np.zeros((2, nodes.num_rows), bool)
     marks[0, row_of_known] = marks[1, row_of_known[known.withdrawn]] = True
     return nodes, edges, *marks
+
+
+def _described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
+    """A sentence for each unusual finding about nodes and edges."""
+    notes = sentences(counts, _SENTENCES)
+    if counts["ids_in_two_types"]:
+        key = "by index" if indexed else "by (type, id)"
+        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
+    if counts.get("nodes_left_out"):
+        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
+    return notes
+
+
+def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
+    """A sentence for each node type, or relation, that is written in two ways."""
+    notes = []
+    for what, column in (("node types", nodes["type"]), ("relations", edges["relation"])):
+        used = sorted(pc.unique(column.cast(pa.string())).to_pylist())
+        for group in spellings(used):
+            writings = " and ".join(repr(name[:MAX_SHOWN]) for name in group)
+            notes.append(f"the {what} {writings} differ only by case, blanks or marks; they were kept apart")
+    negated = {name: re.sub(r"(?i)^(not|neg|does[ _-]not)[ _:-]", "", name) for name in used}  # of relations
+    return notes + [
+        f"the relation {name!r} is {rest!r} negated, by its name; its links were kept as a relation of their own"
+        for name, rest in negated.items()
+        if rest != name and rest in used
+    ]
+
+
+def _listed_notes(known: Catalogue) -> dict[str, str]:
+    """What the counts about node files are said as."""
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    types = ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
+    return {
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {types}",
+        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
+        "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
+        "nodes_without_a_row": "{} nodes are in edges and in no node file",
+        "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
+    }

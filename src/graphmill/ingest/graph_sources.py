@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, Listed
+from graphmill.ingest.catalogue import LISTED, MISSING_TYPE, Catalogue, listed_rows, places_in
 from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.kg_assemble import EdgeRows
-from graphmill.ingest.kg_mentions import category_of, digest, mentions_of, text_of
+from graphmill.ingest.kg_mentions import category_of, distinct, mentions_of, parsed_cells, text_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
 from graphmill.ingest.rejects import Reading, Reject
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGE_NUMBERS, MAX_SHOWN, NO_TIME
-from graphmill.ingest.times import NO_TIME_THERE, parse_time
+from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME
+from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time
 
 _SHOWN_COLUMNS = 8
 
@@ -30,17 +31,14 @@ _SHOWN_COLUMNS = 8
 class GraphReading(Reading):
     """Reads a graph's files once.
 
-    ``negated``: number of rows that say that a link does not hold, which are left out unless ``keep_negated``, as are
-    withdrawn nodes and their links. ``unsure``:
-    number of rows below a source's ``min_confidence``, which are left out. ``padded``: number of ids and relations that had
-    white space around them. ``unread``: the columns of each file that were
-    skipped.
+    ``counts``: of rows that say that a link does not hold ("negated"), which are left out unless ``keep_negated``, as are
+    withdrawn nodes and their links; of rows below ``min_confidence`` ("unsure"), which are left out; of ids and
+    relations that had white space around them ("padded"). ``unread``: the columns of each file that were skipped.
     """
 
     keep_negated: bool = False
-    negated: int = 0
-    unsure: int = 0
-    padded: int = 0
+    min_confidence: float = 0.0
+    counts: Counter[str] = field(default_factory=Counter)
     unread: dict[str, list[str]] = field(default_factory=dict)
 
     def unread_note(self) -> list[str]:
@@ -69,9 +67,9 @@ class GraphReading(Reading):
         self.unread[file.name] = [name for name in left if name and name not in names]
         return file
 
-    def listed(self, source: NodeSource) -> Listed:
-        """The rows of a node file."""
-        parts: list[pa.Table] = []
+    def listed(self, source: NodeSource) -> pa.Table:
+        """The rows of a node file, with the schema :data:`~graphmill.ingest.catalogue.LISTED`."""
+        parts = [LISTED.empty_table()]
         with self._opened(source) as file:
             if not self.keep_negated:
                 source = replace(source, negated=self._negations(source, file, _WITHDRAWN))
@@ -81,21 +79,19 @@ class GraphReading(Reading):
                 parts.append(table)
                 self.refuse(file.name, refused)
         self.keep_notes(file.name, file.notes)
-        table = pa.concat_tables([_NODE_ROWS.empty_table(), *parts])
-        texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
-        return Listed(file.name, source.space or source.constant, **texts)
+        if not sum(part.num_rows for part in parts):
+            self.notes.append(f"{file.name} lists no node")
+        return pa.concat_tables(parts)
 
-    def edges(self, source: EdgeSource, known: Catalogue) -> Iterator[tuple[pa.Table, EdgeRows]]:
+    def edges(self, source: EdgeSource, known: Catalogue) -> Iterator[tuple[pa.Table, pa.Table]]:
         """The blocks of an edge file. ``known``: nodes with their types."""
         with self._opened(source) as file:
             if not self.keep_negated:
                 source = replace(source, negated=self._negations(source, file, _NEGATED))
-            for (negated, unsure, (mentions, rows, wrong)), refused in file.blocks(
+            for (mentions, rows, wrong, counts), refused in file.blocks(
                 source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known)
             ):
-                self.negated += negated
-                self.unsure += unsure
-                self.padded += rows.padded
+                self.counts += counts
                 self.refuse(file.name, [*refused, *wrong])
                 yield mentions, rows
         self.keep_notes(file.name, file.notes)
@@ -110,33 +106,23 @@ class GraphReading(Reading):
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue
-    ) -> tuple[int, int, tuple[pa.Table, EdgeRows, list[Reject]]]:
-        gone = np.zeros(block.table.num_rows, bool)
+    ) -> tuple[pa.Table, pa.Table, list[Reject], Counter[str]]:
+        left_out = Counter[str]()
         if not self.keep_negated:
-            gone = _negated_rows(block.table, source.negated, source.relation)
-        kept = block.rows(~gone) if gone.any() else block
-        unsure = np.zeros(kept.table.num_rows, bool)
-        if source.confidence and source.min_confidence:
-            unsure = _numbers(kept.table, source.confidence)[0] < source.min_confidence
-            kept = kept.rows(~unsure)
-        return int(gone.sum()), int(unsure.sum()), edge_rows(kept, source, known)
+            negated = _negated_rows(block.table, source.negated, source.relation)
+            block, left_out["negated"] = block.rows(~negated), int(negated.sum())
+        if source.confidence and self.min_confidence:
+            unsure = _numbers(block.table, source.confidence, math.nan)[0] < self.min_confidence
+            block, left_out["unsure"] = block.rows(~unsure), int(unsure.sum())
+        mentions, rows, rejects, counts = edge_rows(block, source, known)
+        return mentions, rows, rejects, counts + left_out
 
 
-def require_confidence(sources: Sequence[EdgeSource], file: str) -> None:
-    """Raise :class:`InputError` for a ``min_confidence`` where no file has a column of confidence."""
-    if any(source.min_confidence for source in sources) and not any(source.confidence for source in sources):
-        raise InputError(f"{file}: min_confidence needs a column of confidence; name it in columns.confidence")
-
-
-def _numbers(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """float32 values of a column's cells, NaN for a blank one, and the rows of those that are no finite number."""
+def _numbers(table: pa.Table, name: str, nothing: float) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """float32 values of a column's cells, ``nothing`` for one that is blank or no finite number, and rows of the latter."""
     column = category_of(table, name)
-    texts = [text.strip() for text in column.dictionary.to_pylist()]
-    parsed = [as_number(text) if text else math.nan for text in texts]
-    values = np.array([math.nan if number is None else number for number in parsed], np.float32)
-    wrong = np.array([number is None for number in parsed], bool)
-    codes = column.indices.to_numpy()
-    return values[codes], np.flatnonzero(wrong[codes])
+    read, codes, wrong = parsed_cells(column, lambda text: as_number(text) if text else nothing)
+    return np.array([nothing if number is None else number for number in read], np.float32)[codes], wrong
 
 
 _WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "deleted", "removed", "negated", "refuted", "rejected")
@@ -191,77 +177,80 @@ def _of_kind(block: RowBlock, column: str) -> RowBlock:
     return block.rows(keep)
 
 
-_NODE_ROWS = pa.schema(
-    [*((name, pa.string()) for name in ("id", "types", "name", "source")), ("withdrawn", pa.bool_())]
-)
-
-
 def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
-    columns = [
-        text_of(block.table, name, constant)
-        for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
-    ]
+    texts = {name: text_of(block.table, getattr(source, name)) for name in ("id", "name", "source")}
+    types = text_of(block.table, source.type, source.constant)
     if source.constant and source.type:
-        columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    return pa.table([*columns, pa.array(_negated_rows(block.table, source.negated))], _NODE_ROWS)
+        types = pc.if_else(pc.equal(pc.utf8_trim_whitespace(types), ""), source.constant, types)
+    withdrawn = pa.array(_negated_rows(block.table, source.negated))
+    return listed_rows(**texts, types=types, withdrawn=withdrawn, space=source.space or source.constant)
 
 
-def edge_rows(block: RowBlock, source: EdgeSource, known: Catalogue) -> tuple[pa.Table, EdgeRows, list[Reject]]:
-    """The distinct nodes and the edges of a block, and a reject for each row with an ambiguous end, a wrong time or a wrong
-    number."""
-    table, rejects, faulty, padded = block.table, list[Reject](), dict[int, Reject](), 0
+def edge_rows(
+    block: RowBlock, source: EdgeSource, known: Catalogue
+) -> tuple[pa.Table, pa.Table, list[Reject], Counter[str]]:
+    """The distinct nodes and the edges of a block for :class:`~graphmill.ingest.kg_assemble.Assembly`; a reject for each row
+    with an ambiguous end, a wrong time or a wrong number; and how many ids and relations were trimmed."""
+    table, faulty, counts = block.table, dict[int, Reject](), Counter[str]()
+
+    def refuse(row: int, column: str, reason: str, value: str) -> None:
+        faulty.setdefault(row, Reject(int(block.lines[row]), column, reason, value[:MAX_SHOWN]))
+
     if source.trimmed:
-        table, padded = _trimmed(table, (source.head.id, source.relation, source.tail.id))
-    for place, reject in _unlisted(table, block, source, known):
-        faulty.setdefault(place, reject)
-    types = []
-    for end in (source.head, source.tail):
-        of_end, ambiguous = _types(table, end, known)
-        types.append(of_end)
+        table, counts["padded"] = _trimmed(table, (source.head.id, source.relation, source.tail.id))
+    ids = known.id, source.listed_only
+    for column, (held, file) in ((source.head.id, ids), (source.relation, source.relations), (source.tail.id, ids)):
+        if file:
+            texts = text_of(table, column)
+            for row in np.flatnonzero(places_in(texts, held) < 0).tolist():
+                refuse(row, column, f"is not in {file}", texts[row].as_py())
+    columns: dict[str, Any] = {"line": block.lines} if source.head.index else {}
+    for side, end in (("head_type", source.head), ("tail_type", source.tail)):
+        columns[side], ambiguous = _types(table, end, known)
+        reason = "nodes of several types have this id; name the type of this end"
         for row in ambiguous.tolist():
-            reason, value = "nodes of several types have this id; name the type of this end", table[end.id][row].as_py()
-            faulty.setdefault(row, Reject(int(block.lines[row]), end.id, reason, value[:MAX_SHOWN]))
-    seconds = units = None
-    if source.timestamp:
-        seconds, units, wrong = edge_times(table, source.timestamp)
-        for row, text in wrong.items():
-            faulty.setdefault(row, Reject(int(block.lines[row]), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
-    numbers = {}
-    for name, column in (("weight", source.weight), ("confidence", source.confidence)):
-        if column:
-            values, wrong_rows = _numbers(table, column)
-            numbers[name] = np.where(np.isnan(values), np.float32(EDGE_NUMBERS[name]), values)
-            for row in wrong_rows.tolist():
-                text = text_of(table, column)[row].as_py()[:MAX_SHOWN]
-                faulty.setdefault(row, Reject(int(block.lines[row]), column, "not a finite number", text))
-    lines = block.lines if source.head.index else np.zeros(0, np.int64)
+            refuse(row, end.id, reason, table[end.id][row].as_py())
+    measures, wrong = _measures(table, source)
+    for row, column, reason, value in wrong:
+        refuse(row, column, reason, value)
+    rows = pa.table({name: pa.array(values) for name, values in (columns | measures).items()})
     if faulty:
-        rejects, keep = list(faulty.values()), np.ones(table.num_rows, bool)
+        keep = np.ones(table.num_rows, bool)
         keep[list(faulty)] = False
-        where = pa.array(keep)
-        table, types = table.filter(where).combine_chunks(), [of_end.filter(where) for of_end in types]
-        if seconds is not None and units is not None:
-            seconds, units = seconds[keep], units[keep]
-        numbers = {name: values[keep] for name, values in numbers.items()}
-        lines = lines[keep] if len(lines) else lines
+        table, rows = (each.filter(pa.array(keep)).combine_chunks() for each in (table, rows))
     relation = category_of(table, source.relation, source.relation_constant)
     if source.prefix:
         short = pc.replace_substring_regex(relation.dictionary, f"^{re.escape(source.prefix)}", "")
         relation = pa.DictionaryArray.from_arrays(relation.indices, short)
-    display = category_of(table, source.display_relation) if source.display_relation else relation
-    evidence = category_of(table, source.evidence) if source.evidence else None
-    columns = []
-    for end, of_end in zip((source.head, source.tail), types, strict=True):
-        columns.append({"id": text_of(table, end.id), "type": of_end})
-        columns[-1] |= {part: text_of(table, getattr(end, part)) for part in ("name", "source")}
+    ends = []
+    for end, of_type in ((source.head, rows["head_type"]), (source.tail, rows["tail_type"])):
+        ends.append({part: text_of(table, getattr(end, part)) for part in ("id", "name", "source")})
+        ends[-1]["type"] = of_type.combine_chunks()
         if end.index:
-            columns[-1] |= {"index": table[end.index].combine_chunks(), "line": pa.array(lines)}
-    mentions, heads, tails = digest(mentions_of(*columns))
-    return (
-        mentions,
-        EdgeRows(heads, tails, relation, display, lines, seconds, units, source.split, padded, numbers, evidence),
-        rejects,
-    )
+            ends[-1] |= {"index": table[end.index].combine_chunks(), "line": rows["line"].combine_chunks()}
+    mentions, number = distinct(mentions_of(*ends))
+    display = category_of(table, source.display_relation) if source.display_relation else relation
+    made = {"head": number[0::2], "tail": number[1::2], "relation": relation, "display_relation": display}
+    made |= {EVIDENCE: category_of(table, source.evidence)} if source.evidence else {}
+    made |= {} if source.split is None else {"split": np.full(table.num_rows, source.split, np.uint8)}
+    made |= {name: rows[name] for name in rows.column_names if not name.endswith("_type")}
+    return mentions, pa.table(made), list(faulty.values()), counts
+
+
+def _measures(table: pa.Table, source: EdgeSource) -> tuple[dict[str, np.ndarray], list[tuple[int, str, str, str]]]:
+    """Times, weights and confidences of edges; and row, column, reason and text of each cell that cannot be read."""
+    columns, wrong = dict[str, np.ndarray](), list[tuple[int, str, str, str]]()
+    if source.timestamp:
+        none, column = Time(NO_TIME, 0, 0), category_of(table, source.timestamp)
+        read, codes, cells = parsed_cells(column, lambda text: parse_time(text) if text else none)
+        times = np.array([time or none for time in read], TIME)[codes]
+        columns |= {"timestamp": times["second"], "unit": times["unit"]}
+        wrong += [(row, source.timestamp, NO_TIME_THERE, text) for row, text in cells]
+    for name, nothing in EDGE_NUMBERS.items():
+        if number_of := getattr(source, name):
+            columns[name], cells = _numbers(table, number_of, nothing)
+            wrong += [(row, number_of, "not a finite number", text) for row, text in cells]
+    return columns, wrong
 
 
 def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
@@ -273,24 +262,6 @@ def _trimmed(table: pa.Table, names: Sequence[str]) -> tuple[pa.Table, int]:
             padded += spaced
             table = table.set_column(table.schema.get_field_index(name), name, ids.cast(pa.string()))
     return table, padded
-
-
-def _unlisted(table: pa.Table, block: RowBlock, source: EdgeSource, known: Catalogue) -> Iterator[tuple[int, Reject]]:
-    """The rows with an id or a relation that its list lacks, each with its reject."""
-    for name in (source.head.id, source.relation, source.tail.id):
-        file = source.listed_only
-        if name == source.relation:
-            if source.relations is None:
-                continue
-            listed_texts, file = source.relations
-            lacking = pc.invert(pc.is_in(text_of(table, name), pa.array(listed_texts, pa.string())))
-        elif file:
-            lacking = pa.array(known.find(None, text_of(table, name)) == -1)
-        else:
-            continue
-        for row in np.flatnonzero(np.asarray(lacking)).tolist():
-            text = text_of(table, name)[row].as_py()
-            yield row, Reject(int(block.lines[row]), name, f"is not in {file}", text[:MAX_SHOWN])
 
 
 def _types(table: pa.Table, end: EdgeEnd, known: Catalogue) -> tuple[pa.StringArray, np.ndarray]:
@@ -311,15 +282,3 @@ def _types(table: pa.Table, end: EdgeEnd, known: Catalogue) -> tuple[pa.StringAr
         place = np.where(blank, known.find(None, ids), place)
     listed_types = known.type.take(pa.array(np.maximum(place, 0)))
     return pc.if_else(pa.array(place >= 0), listed_types, types), np.flatnonzero(place == -2)
-
-
-def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
-    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or invalid), units (uint8), and the invalid values."""
-    column = category_of(table, name)
-    texts = [text.strip() for text in column.dictionary.to_pylist()]
-    parsed = [parse_time(text) if text else None for text in texts]
-    seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
-    units = np.array([0 if time is None else time.unit for time in parsed], np.uint8)
-    wrong = np.array([bool(text) and time is None for text, time in zip(texts, parsed, strict=True)], bool)
-    codes = column.indices.to_numpy()
-    return seconds[codes], units[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}

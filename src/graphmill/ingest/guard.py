@@ -6,7 +6,7 @@ import errno
 import tempfile
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
 from graphmill.ingest.files import path_text
@@ -23,26 +23,19 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(read)
     def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        file = path_text(str(args[0])) if args else "the source"
         try:
             return read(*args, **kwargs)
         except GraphmillError:
             raise
         except MemoryError as error:
-            raise InputError(
-                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole?"
-            ) from error
+            raise InputError(f"{file} cannot be read: it asks for more memory than there is; is it whole?") from error
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise ResourceError(
-                    f"{_file(args)} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
+                    f"{file} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
                     "to a folder with more"
                 ) from error
-            raise InputError(
-                f"{_file(args)} cannot be read ({one_line(error)}); is it whole, and of this format?"
-            ) from error
+            raise InputError(f"{file} cannot be read ({one_line(error)}); is it whole, and of this format?") from error
 
     return inside
-
-
-def _file(args: tuple[Any, ...]) -> str:
-    return path_text(args[0]) if args else "the source"

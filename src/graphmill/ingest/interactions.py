@@ -6,8 +6,7 @@ order, or with a split. Numeric ids are rows of feature files, so a gap between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,10 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.disk import as_column
+from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.tables import EDGES, NODES, IngestResult
-from graphmill.ingest.times import Times, unit_notes
+from graphmill.ingest.times import Time, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"
 DISLIKED = "disliked"
@@ -27,20 +27,9 @@ SPLITS = ("train", "valid", "test")
 EDGES_WITH_SPLIT = EDGES.append(pa.field("split", pa.uint8()))
 
 
-@dataclass(frozen=True)
-class Ids:
-    """Ids of one node type in the order of their numbers; ``names`` for people, or empty: the ids themselves."""
-
-    ids: pa.Array
-    names: Sequence[str] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-def numbers(count: int, names: Sequence[str] = ()) -> Ids:
+def numbers(count: int) -> pa.StringArray:
     """Ids "0" to ``count - 1``."""
-    return Ids(pa.array(np.arange(count)).cast(pa.string()), list(names))
+    return pa.array(np.arange(count)).cast(pa.string())
 
 
 def as_numbers(ids: pa.Array) -> np.ndarray | None:
@@ -55,15 +44,19 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 
 
-def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
-    """The nodes of all (type, ids), one type after the other."""
+def node_table(
+    parts: Sequence[tuple[str, pa.Array]], source: str, names: Mapping[str, Sequence[str]] | None = None
+) -> pa.Table:
+    """The nodes of all (type, ids), one type after the other. ``names``: of nodes by type; other nodes have their ids."""
     sizes = [len(ids) for _, ids in parts]
     kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
     label = as_column(np.zeros(len(kinds), np.int32), [source])
-    names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
-    ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
-    named = pa.concat_arrays([name.cast(pa.string()) for name in names])
-    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, named, label], NODES)
+    ids = pa.concat_arrays([part.cast(pa.string()) for _, part in parts])
+    given = [(names or {}).get(kind) for kind, _ in parts]
+    named = [
+        pa.array(n, pa.string()) if n else part.cast(pa.string()) for n, (_, part) in zip(given, parts, strict=True)
+    ]
+    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, pa.concat_arrays(named), label], NODES)
 
 
 def edge_table(
@@ -96,45 +89,17 @@ def count_interactions(
     }
 
 
-@dataclass(frozen=True)
-class Interactions:
-    """Columns of E interactions in the order of the file.
-
-    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string). ``times``, and ``weight``
-    (float32), may be None.
-    """
-
-    users: pa.Array
-    items: pa.Array
-    user: np.ndarray
-    item: np.ndarray
-    times: Times | None
-    weight: np.ndarray | None
-
-    def take(self, rows: np.ndarray) -> Interactions:
-        """The interactions ``rows`` (mask or numbers), with the remaining ids in order of first appearance."""
-        (users, user), (items, item) = _coded(pa.array(self.user[rows])), _coded(pa.array(self.item[rows]))
-        times = None if self.times is None else self.times.take(rows)
-        weight = None if self.weight is None else self.weight[rows]
-        return Interactions(self.users.take(users), self.items.take(items), user, item, times, weight)
-
-
-def encode(users: pa.Array, items: pa.Array, times: Times | None, weight: np.ndarray | None) -> Interactions:
-    """Ids as codes, in order of first appearance."""
-    (users, user), (items, item) = _coded(users), _coded(items)
-    return Interactions(users.cast(pa.string()), items.cast(pa.string()), user, item, times, weight)
-
-
-def _coded(values: pa.Array) -> tuple[pa.Array, np.ndarray]:
-    """The distinct values in order of first appearance, and each one's number (int64)."""
-    encoded = values.dictionary_encode()
+def _coded(table: pa.Table, name: str) -> tuple[pa.Array, np.ndarray]:
+    """The distinct texts of a column in order of first appearance, and each one's number (int64)."""
+    encoded = text_of(table, name).dictionary_encode()
     return encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def interaction_tables(
-    interactions: Interactions, reading: Reading, k_core: int, *, rows: int, ordered: bool = True
+    table: pa.Table, reading: Reading, k_core: int, *, rows: int, ordered: bool = True
 ) -> IngestResult:
-    """Nodes and edges of one source.
+    """Nodes and edges of one source: ``table`` has ``user`` and ``item``, and, if they are known, ``second``, ``nano`` and
+    ``unit`` of the time, and ``weight``.
 
     Edges have, beyond the standard columns, ``position`` int32 (index in the user's sequence: by time to the
     nanosecond, ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight``, if there are any. A
@@ -147,54 +112,58 @@ def interaction_tables(
     """
     import pandas as pd
 
-    before, name = len(interactions.user), reading.name
+    before, name, timed = table.num_rows, reading.name, "second" in table.column_names
     if not before:
         raise InputError(f"{name} has no usable interaction{reading.first_reject}")
-    mixed, notes = (0, []) if interactions.times is None else unit_notes(interactions.times, name)
+    mixed, notes = unit_notes(name, *(table[part].to_numpy() for part in Time._fields)) if timed else (0, [])
+    (users, user), (items, item) = _coded(table, "user"), _coded(table, "item")
     if k_core > 1:
-        interactions = _core(interactions, k_core)
-        if not len(interactions.user):
+        table = table.filter(pa.array(_core(user, item, k_core)))
+        if not table.num_rows:
             raise InputError(f"{name}: no user and item have {k_core} interactions each; reduce k_core")
-    times = interactions.times
-    keys = [interactions.user] if times is None else [times.nano, times.second, interactions.user]
-    order = np.lexsort(keys)  # stable: ties keep the order of the file
-    pair = pd.Series((interactions.user * np.int64(len(interactions.items)) + interactions.item)[order])
+        (users, user), (items, item) = _coded(table, "user"), _coded(table, "item")
+    times = [table[part].to_numpy() for part in ("nano", "second") if timed]
+    order = np.lexsort([*times, user])  # stable: ties keep the order of the file
+    others = table.drop_columns(["user", "item"]).take(pa.array(order))
+    user, item = user[order], item[order]
+    pair = pd.Series(user * np.int64(len(items)) + item)
     repeat = np.asarray(pair.groupby(pair).cumcount())
     counts = {
         "rows": rows,
         "rejected_rows": reading.refused,
-        "interactions": len(interactions.user),
-        "users": len(interactions.users),
-        "items": len(interactions.items),
+        "interactions": len(user),
+        "users": len(users),
+        "items": len(items),
         "times_of_another_unit": mixed,
-        "dropped_by_k_core": before - len(interactions.user),
-        **_oddities(interactions, order, repeat),
+        "dropped_by_k_core": before - len(user),
+        **_oddities(user, item, others, order, repeat),
     }
     return IngestResult(
-        nodes=node_table([(USER, Ids(interactions.users)), (ITEM, Ids(interactions.items))], name.rsplit("/")[-1]),
-        edges=_edges(interactions, order, repeat, ordered=ordered),
+        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
+        edges=_edges(user, item + len(users), others, repeat, ordered=ordered),
         rejects=reading.table(),
         counts=counts,
         notes=[*notes, *sentences(counts, SENTENCES)],
     )
 
 
-def _core(interactions: Interactions, k: int) -> Interactions:
-    keep = np.ones(len(interactions.user), bool)
+def _core(user: np.ndarray, item: np.ndarray, k: int) -> np.ndarray:
+    """The interactions (bool) whose users and items have at least ``k`` of them."""
+    keep = np.ones(len(user), bool)
     while True:
-        users = np.bincount(interactions.user[keep], minlength=len(interactions.users))
-        items = np.bincount(interactions.item[keep], minlength=len(interactions.items))
-        fewer = keep & (users[interactions.user] >= k) & (items[interactions.item] >= k)
+        fewer = keep & (np.bincount(user, keep)[user] >= k) & (np.bincount(item, keep)[item] >= k)
         if fewer.sum() == keep.sum():
-            return interactions.take(keep)
+            return keep
         keep = fewer
 
 
-def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:
-    """Counts of what is unusual. ``order``: the rows by user, then time, then place in the file."""
+def _oddities(
+    user: np.ndarray, item: np.ndarray, others: pa.Table, order: np.ndarray, repeat: np.ndarray
+) -> dict[str, int]:
+    """Counts of what is unusual. ``order``: the rows of the file by user, then time, as the other arguments are."""
     import pandas as pd
 
-    lengths, times = np.bincount(interactions.user), interactions.times
+    lengths = np.bincount(user)
     counts = {
         "repeated_pairs": int((repeat > 0).sum()),
         "single_interaction_users": int((lengths == 1).sum()),
@@ -203,10 +172,9 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
         "same_time": 0,
         "users_out_of_order": 0,
     }
-    if times is None:
+    if "second" not in others.column_names:
         return counts
-    user, item = interactions.user[order], interactions.item[order]
-    second, nano = times.second[order], times.nano[order]
+    second, nano = others["second"].to_numpy(), others["nano"].to_numpy()
     before = user[1:] == user[:-1]
     counts["same_time"] = int((before & (second[1:] == second[:-1]) & (nano[1:] == nano[:-1])).sum())
     rows = pd.DataFrame({"user": user, "item": item, "second": second, "nano": nano})
@@ -230,21 +198,18 @@ SENTENCES = {
 """Sentences of counts."""
 
 
-def _edges(interactions: Interactions, order: np.ndarray, repeat: np.ndarray, *, ordered: bool) -> pa.Table:
-    relation = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([RELATION]))
+def _edges(user: np.ndarray, tail: np.ndarray, others: pa.Table, repeat: np.ndarray, *, ordered: bool) -> pa.Table:
     names = [RELATION, *(f"{RELATION} {n}" for n in range(2, int(repeat.max(initial=0)) + 2))]
     columns: dict[str, Any] = {
-        "relation": relation,
-        "display_relation": pa.DictionaryArray.from_arrays(pa.array(repeat.astype(np.int32)), pa.array(names)),
-        "head": pa.array(interactions.user[order].astype(np.int32)),
-        "tail": pa.array((interactions.item[order] + len(interactions.users)).astype(np.int32)),
+        "relation": as_column(np.zeros(len(user), np.int32), [RELATION]),
+        "display_relation": as_column(repeat.astype(np.int32), names),
+        "head": pa.array(user.astype(np.int32)),
+        "tail": pa.array(tail.astype(np.int32)),
     }
     if ordered:
-        user = interactions.user[order]
         starts = np.concatenate(([0], np.cumsum(np.bincount(user))))
         columns["position"] = pa.array((np.arange(len(user)) - starts[user]).astype(np.int32))
-    if interactions.times is not None:
-        columns["timestamp"] = pa.array(interactions.times.second[order])
-    if interactions.weight is not None:
-        columns["weight"] = pa.array(interactions.weight[order])
+    for name, source, kind in (("timestamp", "second", pa.int64()), ("weight", "weight", pa.float32())):
+        if source in others.column_names:
+            columns[name] = others[source].combine_chunks().cast(kind)
     return pa.table(columns)

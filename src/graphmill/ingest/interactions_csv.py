@@ -18,13 +18,13 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.files import path_text
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, table_guess
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions import encode, interaction_tables
+from graphmill.ingest.interactions import interaction_tables
+from graphmill.ingest.joined_sources import with_dislikes
 from graphmill.ingest.kg_columns import checked_delimiter
-from graphmill.ingest.kg_mentions import category_of, text_of
+from graphmill.ingest.kg_mentions import category_of, parsed_cells
 from graphmill.ingest.names import (
     KNOWN_NAMES,
     as_disliking,
@@ -42,14 +42,13 @@ from graphmill.ingest.probe import Probe
 from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.times import NO_TIME_THERE, Time, Times, as_times, parse_time, whole_times
+from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time, whole_times
 from graphmill.ingest.whole_ids import SAMPLE_ROWS
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
 _AMOUNTS = ("count", "plays", "quantity", "weight", "menge", "anzahl", "cantidad")
 """Names of weights that are no ratings."""
-_TIME = ("second", "nano", "unit")
 _LABELS = {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}
 """Splits as written; pandas writes 1.0 for 1."""
 _PARSERS: dict[str, tuple[Callable[[str], Any], str]] = {
@@ -151,10 +150,7 @@ def read_interactions(
     rows = whole.num_rows + reading.refused
     chosen = {"weight" if role in ("disliking", "reaction") else role: name for role, name in chosen.items()}
     whole, light, weight_notes = positive(whole, chosen, settings.min_weight, file.name)
-    times = Times(*(whole[part].to_numpy() for part in _TIME)) if "timestamp" in chosen else None
-    weight = whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None
-    interactions = encode(text_of(whole, "user"), text_of(whole, "item"), times, weight)
-    result = interaction_tables(interactions, reading, settings.k_core, rows=rows, ordered=ordered)
+    result = interaction_tables(whole, reading, settings.k_core, rows=rows, ordered=ordered)
     result.counts["below_min_weight"] = light.num_rows
     result.notes.extend([*file.notes, *notes, *weight_notes])
     return with_dislikes(result, light) if light.num_rows else result
@@ -256,53 +252,47 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
             mended["padded"] += spaced
             continue
         if role == "timestamp" and (times := _whole(column)) is not None:
-            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
+            out |= {part: pa.array(times[part]) for part in Time._fields}
             continue
+        parse, reason = _PARSERS[role]
         texts = column.dictionary.to_pylist()
-        read, reason = _PARSERS[role]
         pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
-        parsed = [read(text.strip()) for text in pointed]
-        codes = column.indices.to_numpy(zero_copy_only=False)
-        bad = np.array([value is None for value in parsed], bool)[codes]
-        for row in np.flatnonzero(bad & keep):
-            value = texts[codes[row]][:MAX_SHOWN]
-            rejects.append(Reject(int(block.lines[row]), name, reason, value))
-        keep &= ~bad
+        read, codes, wrong = parsed_cells(pa.DictionaryArray.from_arrays(column.indices, pointed), parse)
+        rejects += [
+            Reject(int(block.lines[row]), name, reason, texts[codes[row]][:MAX_SHOWN]) for row, _ in wrong if keep[row]
+        ]
+        keep[[row for row, _ in wrong]] = False
         mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in parsed]).take(codes)
-            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
+            times = np.array([value or (0, 0, 0) for value in read], TIME)[codes]
+            out |= {part: pa.array(times[part]) for part in Time._fields}
         else:
             kind = "weight" if role in ("disliking", "reaction") else role
-            out[kind] = pa.array(np.array([0 if value is None else value for value in parsed], np.float64)[codes])
+            out[kind] = pa.array(np.array([value or 0 for value in read], np.float64)[codes])
     return pa.table(out).filter(pa.array(keep)), rejects, mended
 
 
-def _whole(column: pa.DictionaryArray) -> Times | None:
+def _whole(column: pa.DictionaryArray) -> np.ndarray | None:
     """The times of a column of whole numbers; None if any cell is not one."""
     try:
         numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
     except pa.ArrowInvalid:
         return None
-    return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
+    return whole_times(numbers)[column.indices.to_numpy(zero_copy_only=False)]
 
 
 def _guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
-    with RowFile(candidate.path, wanted=list(given.values())) as file:
-        names, mark = file.names, file.delimiter
-    probe, remarks = candidate.probe, list[str]()
-    bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
-    if probe is not None and bare:
-        names, remarks = probe.names, ["the first line is a row: its columns are called 0, 1, …"]
+    names, settings, remarks, _ = table_guess(candidate, given)
+    probe = candidate.probe
     if probe is not None and not {"user", "item"} <= {*given, *map(role_of, names)} and (ends := _two_kinds(probe)):
         given = {role: name for role, name in ends.items() if name not in given.values()} | dict(given)
         remarks.append(
             f"columns {given['user']} and {given['item']} are taken for user and item: ids of two kinds, with a time"
         )
     chosen = choose_columns(names, parse(InteractionColumns, dict(given), "columns"), path_text(candidate.path))
-    settings: dict[str, Any] = {"columns": given} if given else {}
-    settings |= {"header": False} if bare else {}
-    settings |= {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark not in (",", "\t") else {}
+    settings = ({"columns": given} if given else {}) | {
+        n: v for n, v in settings.items() if v != "tab"
+    }  # auto finds it
     return Guess(settings, remarks, {name: role for role, name in chosen.items()})
 
 

@@ -81,24 +81,16 @@ def json_blocks(
 
 def _cell(value: Any, column: Column) -> tuple[str, str]:
     """The text of a value, and why it cannot be used, empty if it can."""
-    text = _json_text(value)
-    if text is None:
+    text = "" if value is None else value
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, list) and all(part is None or isinstance(part, str) for part in value):
+        text = LIST_MARK.join(part or "" for part in value)
+    if not isinstance(text, str):
         return "", "neither text nor a number"
     if not _is_unicode(text):
         return "", "half a character"
     return whole_number(text) if column.names and isinstance(value, _Decimal) else (text, "")
-
-
-def _json_text(value: Any) -> str | None:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and all(part is None or isinstance(part, str) for part in value):
-        return LIST_MARK.join(part or "" for part in value)
-    return None
 
 
 def _is_unicode(text: str) -> bool:

@@ -5,8 +5,8 @@ Memory holds the nodes and one block at a time; the edges are in files once they
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,33 +18,20 @@ from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES
-from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
 _CATEGORIES = ("relation", "display_relation")
 
 
-@dataclass(frozen=True)
-class EdgeRows:
-    """Edges of one block: ``head`` and ``tail`` (int32) are numbers of mentions. ``line`` int64: the line of each row,
-    empty if nodes have no index.
-
-    If the file has times: ``timestamp`` int64 seconds (:data:`NO_TIME`: none) and ``unit`` uint8 (index into
-    :data:`graphmill.ingest.times.UNITS`). ``split``: that of all rows, if files have one. ``padded``: number of ids and
-    relations that had white space around them. ``numbers``: weight and confidence, float32, if the file has them.
-    """
-
-    head: np.ndarray
-    tail: np.ndarray
-    relation: pa.DictionaryArray
-    display_relation: pa.DictionaryArray
-    line: np.ndarray
-    timestamp: np.ndarray | None = None
-    unit: np.ndarray | None = None
-    split: int | None = None
-    padded: int = 0
-    numbers: Mapping[str, np.ndarray] = field(default_factory=dict)
-    evidence: pa.DictionaryArray | None = None
+_KINDS: dict[str, Any] = {
+    "head": np.int32, "tail": np.int32, "relation": np.int32, "display_relation": np.int32, "line": np.int64,
+    "split": np.uint8, "timestamp": np.int64, "unit": np.uint8, **dict.fromkeys(EDGE_NUMBERS, np.float32),
+    EVIDENCE: np.int32,
+}  # fmt: skip
+"""Columns of edges: numbers of nodes, codes of texts, the line of each row if nodes have an index, and times with their
+units (index into :data:`graphmill.ingest.times.UNITS`)."""
+_NOTHING = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: 0} | EDGE_NUMBERS
+"""What stands in optional columns where a file has none."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +39,7 @@ class Assembled:
     """The tables of one graph. ``renamed``, ``resourced``, ``unnamed``: number of nodes with a second name, with a second
     source, and without a name.
 
-    ``times``: times of the edges that have one, in seconds and with their units; None if no column has times.
+    ``units``: of the edges' times (index into :data:`graphmill.ingest.times.UNITS`); None if no column has times.
     """
 
     nodes: pa.Table
@@ -61,7 +48,7 @@ class Assembled:
     renamed: int
     resourced: int
     unnamed: int
-    times: Times | None = None
+    units: np.ndarray | None = None
 
 
 class Assembly:
@@ -72,27 +59,23 @@ class Assembly:
     """
 
     def __init__(self, sources: Sequence[EdgeSource] = (), relations: Iterable[str] = ()) -> None:
-        has = {
-            name: any(getattr(source, name) for source in sources) for name in ("timestamp", *EDGE_NUMBERS, EVIDENCE)
-        }
-        self._sources, self._timed = sources, has["timestamp"]
-        self._indexed = any(source.head.index for source in sources)
+        columns = {"head", "tail", *_CATEGORIES}
+        for source in sources:
+            columns |= {name for name in ("timestamp", *EDGE_NUMBERS, EVIDENCE) if getattr(source, name)}
+            columns |= {"line"} if source.head.index else set()
+            columns |= {"unit"} if source.timestamp else set()
+            columns |= set() if source.split is None else {"split"}
+        self._sources, self._indexed = sources, "line" in columns
         self._nodes = NodeTable(indexed=self._indexed)
-        kinds: dict[str, Any] = dict.fromkeys(("head", "tail", *_CATEGORIES), np.int32)
-        kinds |= {"line": np.int64} if self._indexed else {}
-        kinds |= {"timestamp": np.int64, "unit": np.uint8} if self._timed else {}
-        kinds |= {"split": np.uint8} if any(source.split is not None for source in sources) else {}
-        kinds |= {name: np.float32 for name in EDGE_NUMBERS if has[name]} | (
-            {EVIDENCE: np.int32} if has[EVIDENCE] else {}
-        )
-        self._columns = {name: ColumnWriter(kind) for name, kind in kinds.items()}
+        self._columns = {name: ColumnWriter(kind) for name, kind in _KINDS.items() if name in columns}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
-        self._names |= {EVIDENCE: {"": 0}} if has[EVIDENCE] else {}
+        self._names |= {EVIDENCE: {"": 0}} if EVIDENCE in columns else {}
         self._pending: list[pa.Table] = []
-        self._rows: list[EdgeRows] = []
+        self._rows: list[pa.Table] = []
 
-    def add(self, mentions: pa.Table, rows: EdgeRows) -> None:
-        """Add the next block. ``rows`` refer to ``mentions``."""
+    def add(self, mentions: pa.Table, rows: pa.Table) -> None:
+        """Add the next block. ``rows``: columns of edges, whose ``head`` and ``tail`` (int32) refer to ``mentions``, and
+        whose texts are dictionary columns."""
         self._pending.append(mentions)
         self._rows.append(rows)
         if sum(block.num_rows for block in self._pending) > max(_PENDING_MENTIONS, self._nodes.mentions.num_rows // 4):
@@ -102,25 +85,20 @@ class Assembly:
         """Number the pending blocks' mentions over all files, and free their strings."""
         numbers = self._nodes.add(self._pending)
         for rows, number in zip(self._rows, numbers, strict=True):
-            count, values_of = len(rows.head), {"head": number[rows.head], "tail": number[rows.tail]}
-            for name, known in self._names.items():
-                if (column := getattr(rows, name)) is None:
-                    values_of[name] = np.zeros(count, np.int32)
-                    continue
-                codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
-                values_of[name] = np.array(codes, np.int32)[column.indices.to_numpy()]
-            if self._timed:
-                none = rows.timestamp is None or rows.unit is None
-                values_of["timestamp"] = np.full(count, NO_TIME) if none else rows.timestamp
-                values_of["unit"] = np.zeros(count, np.uint8) if none else rows.unit
-            for name, nothing in EDGE_NUMBERS.items():
-                values_of[name] = rows.numbers.get(name, np.full(count, nothing, np.float32))
-            if rows.split is not None:
-                values_of["split"] = np.full(count, rows.split, np.uint8)
-            for name, column in self._columns.items():
-                column.append(values_of[name] if name in values_of else getattr(rows, name))
+            for name, writer in self._columns.items():
+                writer.append(self._values(rows, name, number))
         self._rows = []
         pa.default_memory_pool().release_unused()
+
+    def _values(self, rows: pa.Table, name: str, number: np.ndarray) -> np.ndarray:
+        if name not in rows.column_names:
+            return np.full(rows.num_rows, _NOTHING[name])
+        column = rows[name].combine_chunks()
+        if (known := self._names.get(name)) is not None:
+            codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
+            return np.array(codes, np.int32)[column.indices.to_numpy()]
+        values = column.to_numpy()
+        return number[values] if name in ("head", "tail") else values
 
     def finish(self) -> Assembled:
         """The tables, with nodes by index if the file has one, else in the order of their first appearance.
@@ -132,9 +110,6 @@ class Assembly:
         nodes, rejects = self._nodes.mentions, list[Reject]()
         if self._indexed:
             nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
-        times = None
-        if self._timed:
-            times = Times(columns["timestamp"], np.broadcast_to(np.int32(0), len(columns["unit"])), columns["unit"])
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
         edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
         for name in ("split", "timestamp", *EDGE_NUMBERS):
@@ -150,7 +125,7 @@ class Assembly:
         renamed, resourced, blank = (
             int(pc.sum(each).as_py() or 0) for each in (nodes["renamed"], nodes["resourced"], unnamed)
         )
-        return Assembled(table, edges, rejects, renamed, resourced, blank, times)
+        return Assembled(table, edges, rejects, renamed, resourced, blank, columns.get("unit"))
 
 
 def _by_index(

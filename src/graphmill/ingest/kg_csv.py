@@ -8,19 +8,16 @@ the complete table of cases.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import path_text
 from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Candidate, Format, Guess
+from graphmill.ingest.format import Candidate, Format, Guess, table_guess
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings
 from graphmill.ingest.kg_guess import guess_columns, parts_of
-from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 
 
@@ -33,33 +30,27 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)
-    source = replace(source, min_confidence=settings.min_confidence)
-    return read_graph(path_text(path), [source], keep_negated=settings.keep_negated, limit_nodes=settings.limit_nodes)
+    return read_graph(
+        path_text(path), [source], keep_negated=settings.keep_negated, min_confidence=settings.min_confidence,
+        limit_nodes=settings.limit_nodes,
+    )  # fmt: skip
 
 
 def guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
     """The settings that fit a table. Raises :class:`InputError` if its two ends cannot be told."""
-    with RowFile(candidate.path, wanted=list(given.values())) as file:
-        mark, names, kind = file.delimiter, file.names, file.kind
+    names, settings, remarks, file = table_guess(candidate, given)
     probe = candidate.probe
-    bare = probe is not None and probe.header is False and not set(given.values()) - set(probe.names)
-    if probe is not None and (bare or probe.header is not False):
-        names = probe.names
-    columns, remarks = guess_columns(names, given, probe)
+    columns, guesses = guess_columns(names if probe is None or probe.header is False else probe.names, given, probe)
     if columns is None:
         raise InputError(
-            f"{path_text(candidate.path)}: {remarks[-1]}; name them, such as --columns head_id=…,tail_id=…,relation=… (or "
+            f"{path_text(candidate.path)}: {guesses[-1]}; name them, such as --columns head_id=…,tail_id=…,relation=… (or "
             "user=…,item=… for interactions)"
         )
-    settings: dict[str, Any] = {"delimiter": {"\t": "tab", " ": "space"}.get(mark, mark)} if mark != "," else {}
-    settings |= {"header": False} if bare else {}
     chosen = {name: value for name, value in columns.model_dump().items() if value}
     settings |= {"columns": chosen} if chosen else {}
-    if mark != "," and kind == "csv":
-        remarks = [f"the fields are separated by '{settings['delimiter']}'", *remarks]
-    if bare:
-        remarks = ["the first line is a row: its columns are called 0, 1, …", *remarks]
-    return Guess(settings, remarks, parts_of(columns))
+    if "delimiter" in settings and file.kind == "csv":
+        remarks.append(f"the fields are separated by '{settings['delimiter']}'")
+    return Guess(settings, [*remarks, *guesses], parts_of(columns))
 
 
 def _recognises(candidate: Candidate) -> int:

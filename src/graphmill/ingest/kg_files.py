@@ -139,15 +139,15 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings | None = None) -> 
     ]  # fmt: skip
     edges, ends = list[EdgeSource](), list[NodeSource]()
     for file in full.edges:
-        source = edge_source(within(folder, file.file), file, full.min_confidence)
+        source = edge_source(within(folder, file.file), file)
         edges.append(replace(source, only_where=source.head.id) if file.file in both else source)
         names = set(Candidate(source.path).columns) if not nodes and not source.head.type else set()
         if {"subject", "object", "subject_category", "object_category"} <= names:
             ends += [NodeSource(source.path, end, f"{end}_category") for end in ("subject", "object")]
     try:
         return read_graph(
-            path_text(path), edges, nodes or ends, keep_negated=full.keep_negated, separators=full.type_separator,
-            prefix=PREFIX, listed_first=not ends,
+            path_text(path), edges, nodes or ends, keep_negated=full.keep_negated, min_confidence=full.min_confidence,
+            separators=full.type_separator, prefix=PREFIX, listed_first=not ends,
         )  # fmt: skip
     except InputError as error:
         used = {file.file for file in full.edges} | {file.file for file in full.nodes}
@@ -160,7 +160,7 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings | None = None) -> 
         ) from None
 
 
-def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeSource:
+def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
     given = file.columns
     named = [value for value in given.model_dump().values() if value]
@@ -193,8 +193,7 @@ def edge_source(path: str, file: EdgeFile, min_confidence: float = 0.0) -> EdgeS
     )
     return EdgeSource(
         path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
-        file.delimiter, file.header, PREFIX, weight=given.weight, confidence=given.confidence, min_confidence=min_confidence,
-        evidence=given.evidence,
+        file.delimiter, file.header, PREFIX, weight=given.weight, confidence=given.confidence, evidence=given.evidence,
     )  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Maps the ends of edges to nodes, and checks whether the file describes each node in the same way everywhere.
 
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`digest`). The
+A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`). The
 distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
 the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
 takes a fraction of the time of hashing.
@@ -13,7 +13,9 @@ the first that is not empty.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,15 +35,9 @@ def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Ta
     return pa.table({"type": blank, "name": blank, "source": blank} | columns | {"renamed": no, "resourced": no})
 
 
-def digest(ends: pa.Table) -> tuple[pa.Table, np.ndarray, np.ndarray]:
-    """The distinct mentions among :func:`mentions_of` edges, in the order of their first appearance, and the number of each
-    edge's head and tail (int32)."""
-    mentions, number = _merged(ends)
-    return mentions, number[0::2], number[1::2]
-
-
-def _merged(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The distinct ones of mentions that may repeat, and the number (int32) of each mention's own."""
+def distinct(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
+    """The distinct ones of mentions that may repeat, in the order of their first appearance, and the number (int32) of each
+    mention's own. Of :func:`mentions_of` edges, the even ones are the heads."""
     every = every.combine_chunks()
     key, *others = [text_of(every, name) for name in ("index", "id", "type") if name in every.column_names]
     code = codes_of(key)
@@ -117,6 +113,17 @@ def category_of(table: pa.Table, name: str, constant: str = "") -> pa.Dictionary
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
 
 
+def parsed_cells(
+    column: pa.DictionaryArray, parse: Callable[[str], Any]
+) -> tuple[list[Any], np.ndarray, list[tuple[int, str]]]:
+    """What ``parse`` makes of the distinct texts without white space around them; the place of each row's among them; and
+    row and text of each cell that it cannot read, for which it returns None."""
+    texts, codes = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
+    read = [parse(text.strip()) for text in texts]
+    wrong = np.array([value is None for value in read], bool)
+    return read, codes, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong[codes]).tolist()]
+
+
 class NodeTable:
     """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
 
@@ -134,5 +141,5 @@ class NodeTable:
             raise InputError(f"the files have about {every.num_rows:,} nodes; at most {_MOST_NODES:,} are supported")
         self.mentions = every  # so that the strings of nodes are not in memory twice
         blocks.clear()
-        self.mentions, code = _merged(every)
+        self.mentions, code = distinct(every)
         return [code[start:end] for start, end in pairwise(np.cumsum(sizes))]

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.cells import Column, RowBlock
+from graphmill.ingest.cells import Column
 from graphmill.ingest.files import COMMENTS, path_text, text_lines
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Preview, lines_preview
 from graphmill.ingest.guard import guarded
@@ -27,7 +27,6 @@ from graphmill.ingest.interactions import (
     SENTENCES,
     SPLITS,
     USER,
-    Ids,
     count_interactions,
     edge_table,
     interaction_edges,
@@ -136,16 +135,16 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     names = {
         r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
     }
-    entity_names = names.get("entities", [])[num_items:num_entities]
-    parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
-    item_names = names.get("items", names.get("entities", []))[:num_items]
-    parts.append((ITEM, numbers(num_items, item_names)))
-    if num_entities > num_items:
-        ids = [str(i) for i in range(num_items, num_entities)]
-        parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
+    shown = {
+        USER: names.get("users", []),
+        ITEM: names.get("items", names.get("entities", []))[:num_items],
+        ENTITY: names.get("entities", [])[num_items:num_entities],
+    }
+    parts = [(USER, numbers(num_users)), (ITEM, numbers(num_items)), (ENTITY, numbers(num_entities)[num_items:])]
+    parts = [(kind, ids) for kind, ids in parts if len(ids)]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
-        nodes=node_table(parts, Path(path).name),
+        nodes=node_table(parts, Path(path).name, shown),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
         rejects=reading.table(),
         counts=counts,
@@ -192,16 +191,11 @@ def _facts(path: str | Path, reading: Reading) -> np.ndarray:
     names, parts = ("head", "relation", "tail"), [np.zeros((0, 4), np.int64)]
     columns = [Column(name, "whole", required=True) for name in names]
     with RowFile(path, " ", header_line=False, names=names, quoted=False) as file:
-        for rows, rejects in file.blocks(columns, _with_lines):
+        for rows, rejects in file.blocks(columns, lambda block: np.column_stack([*block.table.columns, block.lines])):
             reading.refuse(file.name, rejects)
             parts.append(rows)
     reading.keep_notes(file.name, file.notes)
     return np.concatenate(parts)
-
-
-def _with_lines(block: RowBlock) -> np.ndarray:
-    columns = [column.to_numpy() for column in block.table.columns]
-    return np.stack([*columns, block.lines], axis=1)
 
 
 def _known(

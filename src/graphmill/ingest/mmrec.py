@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.dislikes import with_dislikes
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import path_text, within
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, table_preview
@@ -23,7 +22,6 @@ from graphmill.ingest.interactions import (
     ITEM,
     SENTENCES,
     USER,
-    Ids,
     as_numbers,
     count_interactions,
     interaction_edges,
@@ -31,6 +29,7 @@ from graphmill.ingest.interactions import (
     numbers,
 )
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
+from graphmill.ingest.joined_sources import with_dislikes
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
 from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.row_files import RowFile
@@ -145,7 +144,7 @@ def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
     return choose_columns(names, InteractionColumns(timestamp="none"), file) | {"split": split}
 
 
-def _numbered(column: pa.ChunkedArray) -> tuple[Ids, np.ndarray]:
+def _numbered(column: pa.ChunkedArray) -> tuple[pa.StringArray, np.ndarray]:
     """The ids in order, and each row's number. Ids that are numbers without large gaps are all from 0 to the largest, also
     those without interactions."""
     plain = column.combine_chunks().cast(pa.string()).dictionary_encode()
@@ -153,12 +152,12 @@ def _numbered(column: pa.ChunkedArray) -> tuple[Ids, np.ndarray]:
     values = as_numbers(plain.dictionary)
     if values is not None:
         return numbers(int(values.max()) + 1), values[codes]
-    return Ids(plain.dictionary), codes
+    return plain.dictionary, codes
 
 
-def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Table:
+def _features(file: str | Path, name: str, items: pa.StringArray, num_users: int) -> pa.Table:
     """The matrix as a feature table of the items."""
-    if not items.ids.equals(numbers(len(items)).ids):
+    if not items.equals(numbers(len(items))):
         raise InputError(
             f"{path_text(file)}: row i is item i, but the items have names and not numbers; use the format node_features "
             "with the ids of its rows, or features: [none]"

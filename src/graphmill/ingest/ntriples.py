@@ -17,15 +17,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, Listed, catalogue_of, places_in
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, listed_rows, places_in
 from graphmill.ingest.files import lines_of, path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_assemble import Assembled, Assembly, EdgeRows
-from graphmill.ingest.kg_mentions import digest, mentions_of, text_of
+from graphmill.ingest.kg_assemble import Assembled, Assembly
+from graphmill.ingest.kg_mentions import distinct, mentions_of, text_of
 from graphmill.ingest.rejects import KEEP_NEGATED, Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
 from graphmill.settings import Settings
@@ -116,7 +116,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     made = assembly.finish()
     if withdrawn and not settings.keep_negated:
         made, left_out = _without(made, {tuple(about[node]) for node in withdrawn if node in about})
-        reading.negated += left_out
+        reading.counts["negated"] += left_out
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
@@ -125,17 +125,18 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         reading.notes.append(
             f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
         )
-    known = catalogue_of(_listed(reading.name, types, labels, short, withdrawn))
+    known = catalogue_of([_listed(types, labels, short, withdrawn)])
     made = _typed(made, known, [names.get(iri, iri) for iri in predicates])
     return finished(reading, made, known, listed_first=False)
 
 
-def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, EdgeRows]:
+def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, pa.Table]:
     """The nodes and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    mentions, heads, tails = digest(mentions_of({"id": subject}, {"id": target}))
+    mentions, number = distinct(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    return mentions, EdgeRows(heads, tails, relation, relation, np.zeros(0, np.int64))
+    ends = {"head": number[0::2], "tail": number[1::2]}
+    return mentions, pa.table(ends | {"relation": relation, "display_relation": relation})
 
 
 def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled:
@@ -169,8 +170,8 @@ def _without(made: Assembled, statements: Collection[tuple[str, ...]]) -> tuple[
 
 
 def _listed(
-    name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str], withdrawn: Collection[str]
-) -> list[Listed]:
+    types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str], withdrawn: Collection[str]
+) -> pa.Table:
     """The typed, named and withdrawn nodes, as rows of a node file."""
     # A label alone does not make a node, because such a subject is in no edge.
     rows = [(node, short.get(kind, kind), labels.get(node, "")) for node, kind in types]
@@ -178,9 +179,9 @@ def _listed(
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
     rows += [(node, "", "") for node in withdrawn if node not in typed and node not in labels]
     ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
-    blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
-    gone = pa.array([row[0] in withdrawn for row in rows], pa.bool_())
-    return [Listed(name, "", ids, kinds, names, blank, gone)] if rows else []
+    return listed_rows(
+        ids, types=kinds, name=names, withdrawn=pa.array([row[0] in withdrawn for row in rows], pa.bool_())
+    )
 
 
 def _short(iris: Iterable[str]) -> dict[str, str]:

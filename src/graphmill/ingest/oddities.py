@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.disk import in_buckets
+from graphmill.ingest import disk
 
 
 def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> dict[str, int]:
@@ -20,7 +20,12 @@ def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, node
     """
     kinds = int(relation.max(initial=0)) + 1
     duplicates = loops = 0
-    for r, h, t in in_buckets(len(relation), lambda part: head[part], relation, head, tail):
+    parts = 1 << (max(len(head) - 1, 0) // disk.BUCKET).bit_length()
+    for number in range(parts):
+        places = [p.start + np.flatnonzero(head[p] % parts == number) for p in disk.pieces(len(head), head)]
+        mine = np.concatenate([np.zeros(0, np.int64), *places])
+        r, h, t = relation[mine], head[mine], tail[mine]
+        disk.let_go(relation, head, tail)
         loops += int(np.count_nonzero(h == t))
         order = np.argsort(r.astype(np.uint16) if kinds < 2**16 else r, kind="stable")
         starts = np.flatnonzero(np.diff(r[order], prepend=-1))

@@ -75,7 +75,8 @@ class Probe:
             return True
         a, b = (set(self.values(place)) for place in (first, second))
         if all(cell.isdigit() for cell in a | b):
-            return None if a & b else False if not _ranges_meet(a, b) else None
+            ranges = [(min(numbers), max(numbers)) for numbers in (set(map(int, cells)) for cells in (a, b))]
+            return None if max(low for low, _ in ranges) <= min(high for _, high in ranges) else False
         if a & b:
             return 10 * len(a & b) >= min(len(a), len(b))
         prefixes = [{_PREFIX.match(cell)[0].lower() for cell in cells} for cells in (a, b)]  # type: ignore[index]
@@ -92,11 +93,6 @@ class Probe:
     def place_of(self, kind: Holds) -> int | None:
         """The first column that holds ``kind``."""
         return next((place for place in range(len(self.names)) if self.holds(place) == kind), None)
-
-
-def _ranges_meet(a: set[str], b: set[str]) -> bool:
-    lows, highs = ([bound(map(int, cells)) for cells in (a, b)] for bound in (min, max))
-    return max(lows) <= min(highs)
 
 
 def numbered_pair(names: Sequence[str]) -> tuple[str, str] | None:

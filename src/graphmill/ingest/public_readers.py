@@ -83,14 +83,10 @@ def _read(path: Any, format: str, gives: str, settings: Mapping[str, Any]) -> Ta
         guess = Guess({})
         if not format or chosen == "kg_csv":
             guess = reading_of(file, chosen, settings.get("columns"))
-        tables = read_tables(file, chosen, {**guess.settings, **_unguessed(settings, guess)}, f"read_{gives}")
+        given = {n: value for n, value in settings.items() if n != "columns" or "columns" not in guess.settings}
+        tables = read_tables(file, chosen, {**guess.settings, **given}, f"read_{gives}")
     remarks = [] if settings.get("columns") else guess.remarks
     return replace(tables, notes=[*remarks, *tables.notes])
-
-
-def _unguessed(settings: Mapping[str, Any], guess: Guess) -> dict[str, Any]:
-    """The settings without the columns, if these are part of the guess."""
-    return {name: value for name, value in settings.items() if name != "columns" or "columns" not in guess.settings}
 
 
 def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], where: str) -> Tables:

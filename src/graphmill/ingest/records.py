@@ -117,16 +117,10 @@ def _regular_end(data: bytes, quotes: np.ndarray, final: bool) -> int:
     """The end of the last record in ``data`` with regular quotes; 0 if an exact check is needed."""
     if final:
         return len(data) if len(quotes) % 2 == 0 else 0
-    end = len(data)
-    while True:
-        newline = data.rfind(b"\n", 0, end)
-        before = int(np.searchsorted(quotes, newline))
-        if newline < 0:
-            return 0
-        if before % 2 == 0:
-            return newline + 1
-        # Within a quoted field: continue before its opening quote.
-        end = int(quotes[before - 1])
+    # The last line break outside of a quoted field.
+    newlines = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == _NEWLINE)
+    outside = newlines[np.searchsorted(quotes, newlines) % 2 == 0]
+    return int(outside[-1]) + 1 if len(outside) else 0
 
 
 def _longest_quoted(quotes: np.ndarray, end: int) -> int:

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.ingest.files import path_text
@@ -36,7 +36,10 @@ def recognised(path: str | Path, columns: Iterable[str] = ()) -> list[str]:
     if columns := list(columns):
         return [_format_with(columns)]
     candidate = Candidate(str(path))
-    sure = {name: _sure(name, candidate) for name in FORMATS}
+    sure = dict.fromkeys(FORMATS, 0)
+    for name, each in FORMATS.items():
+        with suppress(Exception):  # a format that fails on a damaged file does not recognise it
+            sure[name] = each.recognises(candidate)
     best = max(sure.values())
     return sorted((n for n, s in sure.items() if s and s >= best - _CLOSE), key=lambda name: -sure[name])
 
@@ -78,52 +81,25 @@ def ingest_report(
         return IngestReport(path_text(path), "auto", problem=problem)
     reports = list[IngestReport]()
     for name in formats or ["kg_csv"]:
-        reports.append(_examined(str(path), name, columns or {}, force))
+        try:
+            if (examine := FORMATS[name].examine) is not None:
+                reports.append(guarded(examine)(str(path)))
+            else:
+                reports.append(report_on(str(path), name, reading_of(path, name, columns), force=force))
+        except InputError as error:
+            reports.append(IngestReport(path_text(path), name, problem=str(error)))
         if not reports[-1].problem:
             break
     report = reports[-1] if not reports[-1].problem else reports[0]
-    if (
-        not formats
-        and candidate.probe is not None
-        and candidate.probe.header is False
-        and len(candidate.probe.ids) == 2
-    ):
-        return replace(report, problem=_unclear(candidate))
+    if not formats and (probe := candidate.probe) is not None and probe.header is False and len(probe.ids) == 2:
+        unclear = (
+            f"{path_text(path)} has no header, and its numbers do not say whether they are users with items or nodes of "
+            "one kind: say it with --format sequence or --format kg_csv"
+        )
+        return replace(report, problem=unclear)
     others = [name for name in formats if name != report.format]
     other = f"the format, {report.format}, by the content; it may also be {' or '.join(others)} (--format)"
     return replace(report, remarks=[*[other] * bool(others), *report.remarks])
-
-
-def _unclear(candidate: Candidate) -> str:
-    return (
-        f"{path_text(candidate.path)} has no header, and its numbers do not say whether they are users with items or "
-        "nodes of one kind: say it with --format sequence or --format kg_csv"
-    )
-
-
-def _sure(format: str, candidate: Candidate) -> int:
-    try:
-        return FORMATS[format].recognises(candidate)
-    except Exception:  # a format that fails on a damaged file does not recognise it
-        return 0
-
-
-def _examined(path: str, format: str, columns: Mapping[str, str], force: bool) -> IngestReport:
-    each = FORMATS[format]
-    try:
-        if each.examine is not None:
-            return guarded(each.examine)(path)
-        return report_on(path, format, reading_of(path, format, columns), force=force)
-    except InputError as error:
-        return IngestReport(path_text(path), format, problem=str(error))
-
-
-def _splits(edges: pa.Table) -> dict[str, int]:
-    """The number of edges in each split, if the files have one."""
-    if "split" not in edges.column_names:
-        return {}
-    counts = np.bincount(edges["split"].to_numpy(), minlength=len(SPLITS)).tolist()
-    return dict(zip(SPLITS, counts, strict=True))
 
 
 def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> IngestReport:
@@ -142,13 +118,17 @@ def report_on(path: str, format: str, guess: Guess, *, force: bool = False) -> I
             problem = checked_share(result.counts, result.rejects, path_text(path))
     except GraphmillError as error:
         return replace(report, problem=str(error))
+    splits = dict[str, int]()
+    if "split" in result.edges.column_names:
+        numbers = np.bincount(result.edges["split"].to_numpy(), minlength=len(SPLITS)).tolist()
+        splits = dict(zip(SPLITS, numbers, strict=True))
     items = each.gives_by(parse(each.settings, guess.settings, format)).startswith("inter")
     name, predicts = ("interactions", "recommendations") if items else ("edges", "links")
     source: dict[str, Any] = {"name": name, "format": format, "path": path_text(path), **guess.settings}
     return replace(
         report,
         problem=problem,
-        counts=_splits(result.edges) | result.counts,
+        counts=splits | result.counts,
         notes=result.notes,
         coverage=[each.to_dict() for each in result.coverage],
         node_types=counted(result.nodes["type"]),

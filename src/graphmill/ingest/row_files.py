@@ -311,13 +311,9 @@ def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
         column = pc.if_else(pc.is_nan(column), pa.scalar(None, kind), column)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         values = pc.fill_null(column.flatten().cast(pa.string()), "")
-        column = pc.binary_join(pa.ListArray.from_arrays(_offsets(column), values), LIST_MARK)
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))), pa.int32())
+        column = pc.binary_join(pa.ListArray.from_arrays(offsets, values), LIST_MARK)
     elif pa.types.is_nested(kind):
         raise InputError(f"{name}: column {label!r} holds {kind}; text or numbers are expected, or lists of them")
     return pc.fill_null(column.cast(pa.string()), "")
-
-
-def _offsets(column: pa.Array) -> pa.Array:
-    return pa.array(
-        np.concatenate(([0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy()))), pa.int32()
-    )

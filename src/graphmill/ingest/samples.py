@@ -27,12 +27,9 @@ def write_sample(chain: str, out: str | Path) -> Path:
     target = Path(out) / one if one and Path(out).suffix not in (".csv", ".tsv") else Path(out)
     with zipfile.ZipFile(FOLDER / f"{chain}.zip") as archive:
         for name in archive.namelist():
-            _write_whole(target if one else target / name, archive.read(name))
+            path = target if one else target / name
+            try:
+                write_atomically(path, archive.read(name))
+            except OSError as error:
+                raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from None
     return target
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    try:
-        write_atomically(path, content)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from None

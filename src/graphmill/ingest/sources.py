@@ -85,11 +85,7 @@ def parse_sources(values: Any, root: Path, attributes: Any = None) -> list[Sourc
     knowledge = [source.name for source in sources if source.gives == "knowledge"]
     if knowledge and "interactions" not in table_names(sources):
         raise SettingsError(f"source {knowledge[0]!r} (part: knowledge) adds to interactions, but there are none")
-    return _with_set_names(sources)
-
-
-def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
-    """If a node type has several sources of features, name each feature set after its source."""
+    # If a node type has several sources of features, each feature set is named after its source.
     kinds = [s.settings.node_type for s in sources if isinstance(s.settings, NodeFeatureSettings)]
     return [
         replace(source, settings=source.settings.model_copy(update={"name": source.name}))
@@ -103,20 +99,18 @@ def parse_attributes(values: Any, root: Path) -> list[SourceFile]:
     """A source for each node type of the ``attributes`` of a dataset. Raises :class:`SettingsError` for invalid ones."""
     if not isinstance(values or {}, Mapping):
         raise SettingsError(f"attributes: write file, id and kinds under each node type, not {abbreviated(values)}")
-    return [_parse_attributes(str(kind), value, root) for kind, value in (values or {}).items()]
-
-
-def _parse_attributes(kind: str, value: Any, root: Path) -> SourceFile:
-    where = f"attributes of {kind!r}"
-    if not isinstance(value, Mapping) or not value.get("file"):
-        raise SettingsError(f"{where}: write file: and the kind of each attribute under it, not {abbreviated(value)}")
-    kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
-    source = {
-        "name": f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', kind)}",
-        "format": "attributes",
-        "path": value["file"],
-    }
-    return _parse_source(source | {"node_type": kind, "id": value.get("id", "")} | settings_of(kinds, where), root)
+    sources = []
+    for kind, value in (values or {}).items():
+        where = f"attributes of {str(kind)!r}"
+        if not isinstance(value, Mapping) or not value.get("file"):
+            raise SettingsError(
+                f"{where}: write file: and the kind of each attribute under it, not {abbreviated(value)}"
+            )
+        kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
+        name = f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', str(kind))}"
+        source = {"name": name, "format": "attributes", "path": value["file"], "node_type": str(kind)}
+        sources.append(_parse_source(source | {"id": value.get("id", "")} | settings_of(kinds, where), root))
+    return sources
 
 
 def _parse_source(value: Any, root: Path) -> SourceFile:

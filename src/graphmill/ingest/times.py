@@ -7,7 +7,6 @@ sorted before they are rounded.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
@@ -40,20 +39,8 @@ class Time(NamedTuple):
     unit: int
 
 
-@dataclass(frozen=True)
-class Times:
-    """Times of E interactions: ``second`` int64, ``nano`` int32, ``unit`` uint8 (a place in :data:`UNITS`)."""
-
-    second: np.ndarray
-    nano: np.ndarray
-    unit: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.second)
-
-    def take(self, rows: np.ndarray) -> Times:
-        """The times of ``rows`` (mask or numbers)."""
-        return Times(self.second[rows], self.nano[rows], self.unit[rows])
+TIME = np.dtype([("second", np.int64), ("nano", np.int32), ("unit", np.uint8)])
+"""Arrays of times: as of :class:`Time`."""
 
 
 def parse_time(text: str) -> Time | None:
@@ -93,23 +80,18 @@ def _date(text: str) -> Time | None:
     return Time(since.days * 86_400 + since.seconds, nano, DATE)
 
 
-def whole_times(numbers: np.ndarray) -> Times:
-    """int64 numbers as times; the size of each shows its unit."""
-    size = np.abs(numbers)
-    unit = sum((size >= limit).astype(np.uint8) for limit in _FROM)
-    assert isinstance(unit, np.ndarray)
-    a_second = np.array([1, 1_000, 1_000_000, _NANO], np.int64)[unit]
-    second, rest = np.divmod(numbers, a_second)
-    return Times(second, (rest * (_NANO // a_second)).astype(np.int32), unit)
+def whole_times(numbers: np.ndarray) -> np.ndarray:
+    """int64 numbers as :data:`TIME`; the size of each shows its unit."""
+    times, size = np.zeros(len(numbers), TIME), np.abs(numbers)
+    for limit in _FROM:
+        times["unit"] += size >= limit
+    a_second = np.array([1, 1_000, 1_000_000, _NANO], np.int64)[times["unit"]]
+    times["second"], rest = np.divmod(numbers, a_second)
+    times["nano"] = rest * (_NANO // a_second)
+    return times
 
 
-def as_times(parsed: list[Time]) -> Times:
-    """Parsed times as columns."""
-    second, nano, unit = zip(*parsed, strict=True) if parsed else ((), (), ())
-    return Times(np.array(second, np.int64), np.array(nano, np.int32), np.array(unit, np.uint8))
-
-
-def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
+def unit_notes(file: str, second: np.ndarray, nano: np.ndarray | None, unit: np.ndarray) -> tuple[int, list[str]]:
     """The number of times whose unit is not the file's most frequent one, and notes on the units and on the future.
 
     Raises :class:`InputError` if there are several units, or numbers and dates, and a time is outside 1971 to 2150 (0
@@ -117,12 +99,13 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     """
     count, odd, later = np.zeros(len(UNITS), np.int64), 0, 0
     (low, high), now = _PLAUSIBLE, datetime.now(UTC).timestamp()
-    for part in pieces(len(times.unit), times.unit, times.second):
-        second, unit = times.second[part], times.unit[part]
-        timed = (second != NO_TIME) & ((unit == DATE) | (second != 0) | (times.nano[part] != 0))
-        count += np.bincount(unit[timed], minlength=len(UNITS))
-        later += int((timed & (second > now)).sum())
-        odd += int((timed & (unit != DATE) & ((second < low) | (second > high))).sum())
+    for part in pieces(len(unit), unit, second):
+        seconds, is_number = second[part], unit[part] != DATE
+        zero = is_number & (seconds == 0) & (nano is None or nano[part] == 0)
+        timed = (seconds != NO_TIME) & ~zero
+        count += np.bincount(unit[part][timed], minlength=len(UNITS))
+        later += int((timed & (seconds > now)).sum())
+        odd += int((timed & is_number & ((seconds < low) | (seconds > high))).sum())
     units = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
     numbers = [unit for unit in units if unit != DATE]
     notes = [f"{later:,} times are in the future, and a split by time would hold those out; correct them"] * bool(later)

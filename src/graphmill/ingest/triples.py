@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Listed
+from graphmill.ingest.catalogue import listed_rows
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.files import COMMENTS, path_text
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, lines_preview
@@ -101,7 +101,7 @@ def _source(
         timestamp="time" if settings.timed else "", delimiter="\t", header=bool(heading),
         split=SPLITS.index(split) if {"valid", "test"} & set(files) else None, names=names, quoted=False, trimmed=True,
         listed_only=path_text(files["entities"]) if "entities" in files else "",
-        relations=(relations, path_text(files["relations"])) if "relations" in files else None,
+        relations=(pa.array(relations, pa.string()), path_text(files["relations"])) if "relations" in files else (None, ""),
     )  # fmt: skip
 
 
@@ -137,14 +137,13 @@ def _header_order(line: str) -> list[int]:
     return []
 
 
-def _listed(symbols: list[str], files: Mapping[str, str | Path], kind: str) -> list[Listed]:
+def _listed(symbols: list[str], files: Mapping[str, str | Path], kind: str) -> list[pa.Table]:
     """The entities of a dictionary, as listed nodes."""
     if not symbols:
         return []
     labels = _names(files["names"], len(symbols)) if "names" in files else {}
-    types, sources = (pa.repeat(pa.scalar(text, pa.string()), len(symbols)) for text in (kind, ""))
     names = pa.array([labels.get(place, "") for place in range(len(symbols))], pa.string())
-    return [Listed(path_text(files["entities"]), kind, pa.array(symbols, pa.string()), types, names, sources)]
+    return [listed_rows(pa.array(symbols, pa.string()), types=kind, name=names, space=kind)]
 
 
 def triples_files(path: str | Path, settings: TriplesSettings | None = None) -> dict[str, str | Path]:

@@ -89,6 +89,4 @@ def with_whole_ids(block: RowBlock, names: Mapping[str, int], decimals: list[tup
         new = new.dictionary_decode()
         new = new.dictionary_encode() if pa.types.is_dictionary(column.type) else new
         table = table.set_column(table.schema.get_field_index(name), table.schema.field(name), new)
-    if keep.all():
-        return replace(block, table=table.combine_chunks())
-    return replace(block, table=table).rows(keep)
+    return replace(block, table=table.combine_chunks()).rows(keep)

@@ -16,9 +16,8 @@ from torch import Tensor, nn
 from graphmill.arrays import load_safetensors
 from graphmill.errors import InputError
 from graphmill.export.manifests import read_version
-from graphmill.graph.attribute_map import KnownFeatures, attribute_map, known_features
 from graphmill.graph.graph_location import open_graph_of
-from graphmill.graph.summary import GraphSummary
+from graphmill.graph.summary import GraphSummary, KnownFeatures, attribute_map, known_features
 from graphmill.runs.export import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import System
