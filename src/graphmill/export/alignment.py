@@ -17,7 +17,7 @@ import pyarrow as pa
 from graphmill.evaluation.drift.procrustes import Rotation, fit_rotation
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.manifests import read_manifest
-from graphmill.export.writers import ParquetEmbeddings
+from graphmill.export.writers import parquet_embeddings
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.verified_files import listed_files
 
@@ -95,12 +95,7 @@ def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[Em
 
 def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, directory: Path) -> Path:
     """Write blocks to ``embeddings_aligned.parquet``, atomically; returns its path."""
-    writer = ParquetEmbeddings(directory / ALIGNED, dim, nodes.num_rows)
-    try:
+    with parquet_embeddings(directory / ALIGNED, dim, nodes.num_rows) as write:
         for block in blocks:
-            writer.write(nodes.slice(block.start, len(block.vectors)), block.vectors)
-        writer.commit()
-    except BaseException:
-        writer.abort()
-        raise
-    return writer.paths[0]
+            write(nodes.slice(block.start, len(block.vectors)), block.vectors)
+    return directory / ALIGNED

@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.predictions.diversity import diversity
 from graphmill.predictions.judgements import Judged
-from graphmill.predictions.top_tails import Candidates, best_tails
+from graphmill.predictions.top_tails import Candidates, best_tails, diversity
 
 Int64 = NDArray[np.int64]
 PAIRS = (100, 1000)

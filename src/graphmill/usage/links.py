@@ -31,14 +31,12 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import Calibration, calibrate
-from graphmill.predictions.diversity import diversity
 from graphmill.predictions.judgements import Judged, read_judgements
-from graphmill.predictions.median_ranks import median_ranks
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import JUDGED, LinkRows, schema
-from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
+from graphmill.predictions.top_tails import BestTails, Candidates, best_tails, diversity, median_ranks
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry

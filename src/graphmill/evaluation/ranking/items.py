@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.ranking.hits import hits
 from graphmill.evaluation.ranking.recommendation import (
     Float,
     Int64,
@@ -23,6 +22,7 @@ from graphmill.evaluation.ranking.recommendation import (
     ScoreBlock,
     best_of_block,
     blocks,
+    hits,
     mean,
     user_metrics,
     wide,
