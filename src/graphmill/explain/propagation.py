@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from graphmill.explain.explanation import NOT_SHARED, Explanation, LinkExplainer, Shares
+from graphmill.explain.explanation import NOT_SHARED, LinkExplainer, LinkShares, NamedPath
 from graphmill.explain.paths import Path
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
@@ -113,21 +113,16 @@ class PropagationExplainer(LinkExplainer):
 
     method = "gradient × input of the messages"
 
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
-        """:meth:`LinkExplainer.of_link`."""
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
+        """:meth:`LinkExplainer.of_link`, with the paths of the messages."""
         kind = self.graph.relations[relation]
         first, second = (self.graph.node_type(end).offset for end in (kind.source, kind.target))
-        why = explain_propagation(self.system, self.model, relation, head + first, tail + second, 0)
-        return _parts(why), [(self.pairs_of(why.source, why.target), why.share)], True
+        why = explain_propagation(self.system, self.model, relation, head + first, tail + second, self.settings.paths)
+        parts = {NOT_SHARED[1]: why.popularity, "paths": why.score - why.popularity}
+        shares = [(self.pairs_of(why.source, why.target), why.share)]
+        return LinkShares(parts, shares, paths=[self._path(path) for path in why.paths])
 
-    def explain(self, relation: int, head: int, tail: int) -> Explanation:
-        """:meth:`LinkExplainer.explain`, with the paths of the messages."""
-        why = explain_propagation(self.system, self.model, relation, head, tail, self.settings.paths)
-        pairs = self.pairs_of(why.source, why.target)
-        explanation = self._explanation(relation, head, tail, _parts(why), pairs, why.share, True)
-        return replace(explanation, paths=tuple(map(self._path, why.paths)))
-
-    def _path(self, path: PropagatedPath) -> tuple[Path, tuple[str, ...]]:
+    def _path(self, path: PropagatedPath) -> NamedPath:
         nodes, kinds = np.array(path.nodes), self.system.messages.named([each.name for each in self.graph.relations])
         pairs = self.pairs_of(nodes[:-1], nodes[1:])
         return Path(path.nodes, tuple(pairs.tolist()), path.strength), tuple(kinds[kind] for kind in path.relations)
@@ -135,10 +130,6 @@ class PropagationExplainer(LinkExplainer):
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`."""
         return score_without_pairs(self.system, self.model, relation, head, tail, self.ends_of(pairs))
-
-
-def _parts(why: Propagated) -> dict[str, float]:
-    return {NOT_SHARED[1]: why.popularity, "paths": why.score - why.popularity}
 
 
 def _strongest(
