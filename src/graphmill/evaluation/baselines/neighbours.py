@@ -145,24 +145,20 @@ class NeighbourScorer:
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) by "source", by "target", or by both, as ``side`` says."""
         self.poll()
-        parts = self._parts(relation, heads, side)
-        self.progress(len(heads))
-        return parts
-
-    def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
         mine: Any = self.rows[source.offset : source.offset + source.count]
         theirs: Any = self.rows[target.offset : target.offset + target.count]
-        if not isinstance(self.rows, np.ndarray):
-            return similar(mine, theirs, links, heads, side)
         parts: dict[Side, Float32] = {}
-        if side in ("both", "source"):
+        if not isinstance(self.rows, np.ndarray):
+            parts = similar(mine, theirs, links, heads, side)
+        elif side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
                 self._sums = relation, np.ascontiguousarray(links.T @ mine)
             parts["source"] = mine[heads] @ self._sums[1].T
-        if side in ("both", "target"):
+        if isinstance(self.rows, np.ndarray) and side in ("both", "target"):
             parts["target"] = (links[heads] @ theirs) @ theirs.T
+        self.progress(len(heads))
         return parts
 
 

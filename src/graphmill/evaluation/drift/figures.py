@@ -7,6 +7,7 @@ node with itself is given raw and after the best rotation (:mod:`.procrustes`). 
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ TYPE_QUERIES = 200
 MOVED = 50
 SHORTEST = 1e-6
 """A vector of at most this length, relative to the median length, counts as having no direction."""
+_OF_LISTS = ("name", "shared", "overlap_10", "type", "id")
 Int64 = NDArray[np.int64]
 Key = tuple[str, str]
 """Type and id of a node."""
@@ -36,7 +38,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes.
+    """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes. Of lists, those
+    of one relation: only ``overlap_10``, the share of the ten best that stayed.
 
     ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
     ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
@@ -46,20 +49,21 @@ class Agreement:
 
     name: str
     shared: int
-    new: int
-    vanished: int
-    overlap_10: float
-    chance_10: float
-    cka: float
-    chance_cka: float
-    cosine_raw: float
-    cosine_aligned: float
-    residual: float
+    new: int = 0
+    vanished: int = 0
+    overlap_10: float = math.nan
+    chance_10: float = math.nan
+    cka: float = math.nan
+    chance_cka: float = math.nan
+    cosine_raw: float = math.nan
+    cosine_aligned: float = math.nan
+    residual: float = math.nan
 
 
 @dataclass(frozen=True)
 class MovedNode:
-    """A shared node, with the cosine between its vectors after alignment and the fraction of its neighbours that stayed."""
+    """A shared node, with the cosine between its vectors after alignment and the fraction of its neighbours, or of its list,
+    that stayed."""
 
     type: str
     id: str
@@ -73,7 +77,8 @@ class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture.
+    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture. ``lists``: they are of lists
+    of items or tails (by relation in the place of types), and not of vectors.
     """
 
     overall: Agreement
@@ -81,16 +86,21 @@ class DriftFigures:
     spectrum_change: float
     moved: tuple[MovedNode, ...]
     overlaps: tuple[Int64, NDArray[np.float64]]
+    lists: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the data for the picture."""
+        """Plain values for JSON, without the data for the picture; of lists, without the figures of vectors."""
+
+        def row(each: Agreement | MovedNode) -> dict[str, Any]:
+            return {name: value for name, value in asdict(each).items() if not self.lists or name in _OF_LISTS}
+
+        whole = {"residual": self.overall.residual, "spectrum_change": self.spectrum_change}
         return plain(
             {
-                "overall": asdict(self.overall),
-                "types": [asdict(each) for each in self.types],
-                "residual": self.overall.residual,
-                "spectrum_change": self.spectrum_change,
-                "moved": [asdict(each) for each in self.moved],
+                "overall": row(self.overall),
+                "types": [row(each) for each in self.types],
+                **({} if self.lists else whole),
+                "moved": [row(each) for each in self.moved],
             }
         )
 

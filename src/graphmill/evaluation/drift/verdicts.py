@@ -7,17 +7,13 @@ compared, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
+from graphmill.evaluation.drift.figures import DriftFigures
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
 from graphmill.settings import Settings, setting
-
-if TYPE_CHECKING:
-    from graphmill.evaluation.drift.figures import DriftFigures
-    from graphmill.evaluation.drift.lists import ListFigures
 
 Status = Literal["pass", "warn", "fail"]
 Name = Literal[
@@ -29,7 +25,6 @@ Name = Literal[
     "data_lost",
     "nodes_vanished",
 ]
-Figures = TypeVar("Figures", bound="DriftFigures | ListFigures", covariant=True)
 SAME = 0.999
 """With at least this mean cosine, vectors count as the same."""
 
@@ -62,10 +57,10 @@ class DriftVerdict:
 
 
 @dataclass(frozen=True)
-class DriftReport(Generic[Figures]):
+class DriftReport:
     """``findings``, the most serious first."""
 
-    figures: Figures
+    figures: DriftFigures
     graph: GraphDifference | None
     findings: tuple[DriftVerdict, ...]
 
@@ -103,19 +98,15 @@ class DriftReport(Generic[Figures]):
 
 def drift_report(
     figures: DriftFigures, graph: GraphDifference | None = None, thresholds: DriftThresholds | None = None
-) -> DriftReport[DriftFigures]:
+) -> DriftReport:
     """Combine the figures and the graph's change. ``graph`` None: not known, for plain files."""
     bounds = thresholds or DriftThresholds()
-    result = [*_ids(figures), *_vanished(figures, bounds), *data_lost(graph, bounds)]
+    of_vectors = [] if figures.lists else [*_ids(figures), *_vanished(figures, bounds)]
+    result = [*of_vectors, *_data_lost(graph, bounds)]
     if not any(finding.name == "ids_permuted" for finding in result):
         result.append(_moved(figures, bounds, explained=bool(result)))
-    return DriftReport(figures, graph, by_gravity(result))
-
-
-def by_gravity(findings: Sequence[DriftVerdict]) -> tuple[DriftVerdict, ...]:
-    """The findings, the most serious first."""
     gravity = {"fail": 0, "warn": 1, "pass": 2}
-    return tuple(sorted(findings, key=lambda finding: gravity[finding.status]))
+    return DriftReport(figures, graph, tuple(sorted(result, key=lambda finding: gravity[finding.status])))
 
 
 def _ids(figures: DriftFigures) -> list[DriftVerdict]:
@@ -152,7 +143,7 @@ def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdi
     ]
 
 
-def data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> list[DriftVerdict]:
+def _data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> list[DriftVerdict]:
     """The finding on lost node pairs, if there are enough. Vectors alone need not show the loss."""
     if graph is None or graph.lost_share < bounds.lost_warn:
         return []
@@ -171,18 +162,17 @@ def data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> list[Dr
 
 
 def _moved(figures: DriftFigures, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
-    overall = figures.overall
+    """``explained``: other findings say why."""
+    overall, changed = figures.overall, 1 - figures.overall.overlap_10
     kept = f"{overall.overlap_10:.0%} of the 10 nearest neighbours stayed"
+    if figures.lists:
+        kept = f"{overall.overlap_10:.0%} of the ten best stayed, in {overall.shared:,} lists"
+        if not changed:
+            return DriftVerdict("unchanged", "pass", f"All {overall.shared:,} lists of the ten best are the same.")
     if overall.cosine_aligned >= SAME:
         if overall.cosine_raw >= SAME:
             return DriftVerdict("unchanged", "pass", "The vectors are the same.")
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
-    return moved(kept, 1 - overall.overlap_10, bounds, explained)
-
-
-def moved(kept: str, changed: float, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
-    """The finding on a share ``changed`` of neighbours or places in lists. ``kept``: the share that stayed, in words.
-    ``explained``: other findings say why."""
     if changed < bounds.changed_warn:
         return DriftVerdict("moved_little", "pass", f"{kept}; another seed alone changes a half to two thirds.")
     remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
