@@ -52,15 +52,11 @@ class BlendExplainer(LinkExplainer):
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
             if name == NBFNET:
-                shares.append(self._propagated(relation, head, tail, amount))
+                first, second = self.system.links.offsets[relation]
+                network = self.system.trained[NBFNET], self.model.parts[NBFNET]
+                why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
+                shares.append((self.pairs_of(why.source, why.target), amount * why.share))
         return LinkShares(parts, shares)
-
-    def _propagated(self, relation: int, head: int, tail: int, amount: float) -> Shares:
-        """The shares of NBFNet's edges."""
-        first, second = self.system.links.offsets[relation]
-        network = self.system.trained[NBFNET], self.model.parts[NBFNET]
-        why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
-        return self.pairs_of(why.source, why.target), amount * why.share
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""

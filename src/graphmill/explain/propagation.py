@@ -38,15 +38,13 @@ class PropagatedPath:
 @dataclass(frozen=True)
 class Propagated:
     """``score`` of a link; ``popularity``: the part of it that no path brought. ``source``, ``target`` int64 [n], lower
-    row of the node table first, and ``share`` float64 [n]: edges, largest share first; ``relations``: for each, numbers of
-    the message graph. ``paths``: strongest first."""
+    row of the node table first, and ``share`` float64 [n]: edges, largest share first. ``paths``: strongest first."""
 
     score: float
     popularity: float
     source: np.ndarray
     target: np.ndarray
     share: np.ndarray
-    relations: list[tuple[int, ...]]
     paths: list[PropagatedPath]
 
 
@@ -68,16 +66,13 @@ def explain_propagation(
     ]
     before, ends = np.array([head], np.int32), []
     for layer in layers:
-        ends.append((before[layer.source], layer.node[layer.target], layer.relation))
+        ends.append((before[layer.source], layer.node[layer.target]))
         before = layer.node
-    u, v, r = (np.concatenate([each[n] for each in ends]).astype(np.int64) for n in range(3))
+    u, v = (np.concatenate(side).astype(np.int64) for side in zip(*ends, strict=True))
     keys = np.minimum(u, v) * system.graph.num_nodes + np.maximum(u, v)
     pairs, place = np.unique(keys, return_inverse=True)
     total = np.bincount(place, np.concatenate(shares), len(pairs))
     order = np.argsort(-total, kind="stable")
-    kinds: list[set[int]] = [set() for _ in pairs]
-    for pair, kind in set(zip(place.tolist(), r.tolist(), strict=True)):
-        kinds[pair].add(kind)
     popularity = float(model.popularity[number].detach()) * float(messages.log_degree(requested)[0, at])
     return Propagated(
         float(score.detach()),
@@ -85,7 +80,6 @@ def explain_propagation(
         pairs[order] // system.graph.num_nodes,
         pairs[order] % system.graph.num_nodes,
         total[order],
-        [tuple(sorted(kinds[pair])) for pair in order.tolist()],
         _strongest(layers, shares, head, tail, paths),
     )
 

@@ -304,7 +304,7 @@ class Run:
             **settings,
         }
         wanted = parse(LinkSettings, values, "links()")
-        if is_for_an_export(self.path, self._directory, self.manifest, wanted):
+        if is_for_an_export(self.path, self.manifest, wanted):
             return links_of_export(self, wanted)
         return links_frame(self._link_model, wanted, overall=heads == [""])
 

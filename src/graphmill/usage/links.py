@@ -7,7 +7,7 @@ Otherwise the model is the restored checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -70,8 +70,8 @@ class LinkModel:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predicted links of one relation. ``rows`` makes their table; ``about``: statistics of it, and the assumptions of the
-    probabilities."""
+    """The predicted links of one relation. ``rows`` makes their table; ``about``: statistics, and what the probabilities
+    assume."""
 
     selected: SelectedLinks
     rows: LinkRows
@@ -86,7 +86,10 @@ def link_model(run: str | Path) -> LinkModel:
     """
     path = Path(run).resolve()
     exported = path / "embeddings" if (path / "embeddings").is_dir() else path
-    if SCORING in listed_files(exported)[0] and _reads_export(path, manifest := read_manifest(exported)):
+    manifest = read_manifest(exported) if SCORING in listed_files(exported)[0] else {}
+    # Where vectors are made from the graph (as those of new nodes are) an export avoids the making. Other runs are scored
+    # from their checkpoint, on their own device, if they have one.
+    if manifest and (entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()):
         if "joined" in manifest:
             raise InputError(
                 f"{path} has nodes that joined after the training, and no graph of them: ask for one head in one relation "
@@ -108,12 +111,6 @@ def link_model(run: str | Path) -> LinkModel:
             f"{restored.system.name} predicts no links but recommends items: graphmill recommend (run.recommend) gives them"
         )
     return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
-
-
-def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. Where vectors are made from the graph (as those of new nodes are) this avoids the
-    making. Other runs are scored from their checkpoint, on their own device, if they have one."""
-    return entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()
 
 
 class Predictor:

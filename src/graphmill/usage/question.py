@@ -104,19 +104,16 @@ class QuestionRanking:
             if figures["links"]:
                 rows.append({**figures, "of_heads": len(heads)})
         lists = {"truth": self.truth, "judgements": self.judgements}
+        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
         return {
             "predicted": rows,
             **{
                 name: {"file": each.file, "rows": each.rows, "notes": list(each.notes)}
-                | agreement(self._judged(each, scorer, poll), seed)
+                | agreement(((every[n], judged) for n, judged in sorted(each.written.items())), seed)
                 for name, each in lists.items()
                 if each
             },
         }
-
-    def _judged(self, judgements: Judgements, scorer: Scorer, poll: Callable[[], None]) -> list[Any]:
-        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
-        return [(each, judgements.written[n]) for n, each in enumerate(every) if n in judgements.written]
 
 
 def ranking_of_question(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:

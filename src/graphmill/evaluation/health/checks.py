@@ -10,8 +10,8 @@ from graphmill.evaluation.health.check import (
     CheckInput,
     Group,
     HealthCheck,
-    Outcome,
     Threshold,
+    Verdict,
     settings_of_thresholds,
 )
 from graphmill.settings import setting
@@ -63,7 +63,7 @@ SOUND = Group(
 )
 
 
-def _dead(e: CheckInput) -> Outcome:
+def _dead(e: CheckInput) -> Verdict:
     most, lonely = e.thresholds.dead_rows_max, e.figures.unconnected
     outcome = DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
     if lonely and outcome.status == "pass":
@@ -74,13 +74,13 @@ def _dead(e: CheckInput) -> Outcome:
     return outcome
 
 
-def _duplicated(e: CheckInput) -> Outcome:
+def _duplicated(e: CheckInput) -> Verdict:
     share, most, rows = e.figures.duplicated_share, e.thresholds.duplicated_share_max, e.figures.duplicated
     if rows and share <= most:
         counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
         remedy = "Look at these nodes: nodes without edges or features all get the same vector."
-        return Outcome(share, most, "warn", said, remedy)
+        return Verdict(DUPLICATED.name, share, most, "warn", said, remedy)
     outcome = DUPLICATED.outcome(share, most, share <= most)
     if e.figures.alike and outcome.status == "pass":
         rows_alike = "1 row repeats" if e.figures.alike == 1 else f"{e.figures.alike:,} rows repeat"
@@ -235,7 +235,7 @@ def _with_enough_rows(e: CheckInput) -> list[TypeFigures]:
     return [each for each in e.figures.types if each.judged]
 
 
-def _type_cosine(e: CheckInput) -> Outcome | None:
+def _type_cosine(e: CheckInput) -> Verdict | None:
     if not (types := _with_enough_rows(e)):
         return None
     kind = max(types, key=lambda kind: kind.cosine)
@@ -244,7 +244,7 @@ def _type_cosine(e: CheckInput) -> Outcome | None:
     )
 
 
-def _type_rank(e: CheckInput) -> Outcome | None:
+def _type_rank(e: CheckInput) -> Verdict | None:
     if not (types := _with_enough_rows(e)):
         return None
     kind = min(types, key=lambda kind: kind.effective_rank / type_rank_needed(e.thresholds, kind.available))

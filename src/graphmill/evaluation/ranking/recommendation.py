@@ -69,17 +69,12 @@ def excluded(seen: KnownItems, disliked: CsrPattern, exclude_seen: bool) -> Know
     """What no list of a user has: what the user dislikes, and with ``exclude_seen`` what the user has ``seen``."""
     users = len(seen.indptr) - 1
     if not len(disliked):
-        return seen if exclude_seen else no_items(users)
+        return seen if exclude_seen else KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
     if not exclude_seen:
         return KnownItems(disliked.indptr, disliked.columns.astype(np.int64))
     row = np.concatenate((np.repeat(np.arange(users), np.diff(seen.indptr)), disliked.row))
     items: Int64 = np.concatenate((seen.items, disliked.columns.astype(np.int64)))[np.argsort(row, kind="stable")]
     return KnownItems(seen.indptr + disliked.indptr, items)
-
-
-def no_items(users: int) -> KnownItems:
-    """A :class:`KnownItems` of ``users`` users without items."""
-    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
 
 
 def top_k(
@@ -174,16 +169,13 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
     """
     num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
     hit, positives = hits(lists, *held_out.rows(users), num_items)
-    return hit_metrics(hit[positives > 0], positives[positives > 0], ks)
-
-
-def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
-    """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
-    return {name: mean(values) for name, values in user_metrics(hit, positives, ks).items()}
+    of_user = user_metrics(hit[positives > 0], positives[positives > 0], ks)
+    return {name: mean(values) for name, values in of_user.items()}
 
 
 def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
-    """The metrics of each user: metric → float64 [U]."""
+    """The metrics of :func:`set_metrics` of each user, float64 [U], from hits (bool [U, K], best first) and the number of
+    held-out items [U]."""
     users = len(hit)
     user, column = np.nonzero(hit)  # each user's best item first
     counts = np.bincount(user, minlength=users)
