@@ -19,7 +19,7 @@ from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.figures import agreement, matrix_figures
 from graphmill.predictions.judgements import Judged, Judgements, read_judgements
-from graphmill.predictions.question import Question, read_question
+from graphmill.predictions.question import Question
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import RankSettings
 from graphmill.predictions.top_tails import Candidates
@@ -114,11 +114,3 @@ class QuestionRanking:
                 if each
             },
         }
-
-
-def ranking_of_question(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:
-    """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
-    whole = Question.model_validate({"split": split})
-    return QuestionRanking(
-        graph, settings, read_question(root / settings.question) if settings.question else whole, root
-    )

@@ -28,6 +28,7 @@ from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.evaluation.ranking.windows import RECENT, TimeWindows
 from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.predictions.question import Question, read_question
 from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
@@ -38,7 +39,7 @@ from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import QuestionRanking, ranking_of_question
+from graphmill.usage.question import QuestionRanking
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
@@ -78,8 +79,11 @@ def rank_any(
         labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
         result = _rank_items(restored, split, labels, outlets, poll)
     else:
-        question = ranking_of_question(restored.graph, wanted, split, root)
-        result, labels = _rank_links(restored, split, question, how), question.labels
+        # The ranking of the question, else of all links of the split.
+        every = Question.model_validate({"split": split})
+        asking = read_question(root / wanted.question) if wanted.question else every
+        question = QuestionRanking(restored.graph, wanted, asking, root)
+        result, labels = _rank_links(restored, question, how), question.labels
     if labels and not labels.parts_in(result["parts"]):
         note = f"no held-out link of {split} has an end with a {labels.title}, so that no figures are shown by it"
         result["labels"] = {"notes": [f"{note}; a graph does not keep a category that held-out nodes alone have"]}
@@ -172,7 +176,7 @@ def _item_parts(
     return rows, {f"{RECENT}_{name}": value for name, value in of_late.items()}
 
 
-def _rank_links(restored: Restored, split: str, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
     """Rank links, or only those that are asked for, beside the baselines."""
     graph, system, seed = restored.graph, cast(Any, restored.system), restored.job.settings.training.seed
     alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
