@@ -28,8 +28,6 @@ Float32 = NDArray[np.float32]
 
 BLOCK_SCORES = 1 << 22
 """Number of scores in a block: 16 MiB in float32, and the same again for each intermediate result of the scorer."""
-_ROWS = 4096
-"""Tails whose ranks are sorted at a time."""
 UNKNOWN = -1
 """Stands for a split's number if the graph does not have the link."""
 
@@ -232,12 +230,10 @@ def median_ranks(candidates: Candidates, most_heads: int, seed: int) -> NDArray[
             order = torch.argsort(row, descending=True, stable=True)[: int(torch.isfinite(row).sum())].numpy()
             ranks[order, column] = np.arange(1, len(order) + 1)
             column += 1
-    result = np.full(candidates.count, np.nan, np.float32)
-    for start in range(0, candidates.count, _ROWS):
-        ordered = np.sort(ranks[start : start + _ROWS], axis=1)
-        absent = (ordered == 0).sum(1)
-        known = np.flatnonzero(absent < len(heads))
-        times = len(heads) - absent[known]
-        middle = (ordered[known, absent[known] + shift] for shift in ((times - 1) // 2, times // 2))
-        result[start + known] = np.mean(list(middle), axis=0)
+    ranks.sort(axis=1)
+    absent, result = (ranks == 0).sum(1), np.full(candidates.count, np.nan, np.float32)
+    known = np.flatnonzero(absent < len(heads))
+    times = len(heads) - absent[known]
+    middle = [ranks[known, absent[known] + shift] for shift in ((times - 1) // 2, times // 2)]
+    result[known] = np.mean(middle, axis=0)
     return result

@@ -89,10 +89,11 @@ def trace_influence(
         "fingerprint": restored.fingerprint,
         "results": records,
     }
-    with writing(folder):
-        write_atomically(folder / f"{settings.mode}.json", (json.dumps(content, indent=1) + "\n").encode())
-        with replacing(folder / f"{settings.mode}.csv") as file, file.text() as lines:
-            csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
+    report, table = (folder / f"{settings.mode}.{ending}" for ending in ("json", "csv"))
+    with writing(report):
+        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    with writing(table), replacing(table) as file, file.text() as lines:
+        csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
     return content
 
 
