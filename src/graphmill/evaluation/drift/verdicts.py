@@ -7,6 +7,7 @@ compared, too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -109,56 +110,50 @@ def drift_report(
     return DriftReport(figures, graph, tuple(sorted(result, key=lambda finding: gravity[finding.status])))
 
 
-def _ids(figures: DriftFigures) -> list[DriftVerdict]:
+def _ids(figures: DriftFigures) -> Iterator[DriftVerdict]:
     """Detect shuffled ids: neighbours at chance level although the spectrum is the same."""
     all_of_it = figures.overall
     # Compare within each type, because the types themselves may not have moved.
     cka = sum(each.cka * each.shared for each in figures.types) / all_of_it.shared
     by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
     if not by_chance or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
-        return []
-    return [
-        DriftVerdict(
-            "ids_permuted",
-            "fail",
-            f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
-            "spectrum: they belong to other ids than before, or were hardly trained.",
-            "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
-            "up by id.",
-        )
-    ]
+        return
+    yield DriftVerdict(
+        "ids_permuted",
+        "fail",
+        f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
+        "spectrum: they belong to other ids than before, or were hardly trained.",
+        "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
+        "up by id.",
+    )
 
 
-def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdict]:
+def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> Iterator[DriftVerdict]:
     gone = figures.overall.vanished / max(figures.overall.vanished + figures.overall.shared, 1)
     if gone < bounds.lost_warn:
-        return []
-    return [
-        DriftVerdict(
-            "nodes_vanished",
-            "fail" if gone >= bounds.lost_fail else "warn",
-            f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
-            "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
-        )
-    ]
+        return
+    yield DriftVerdict(
+        "nodes_vanished",
+        "fail" if gone >= bounds.lost_fail else "warn",
+        f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
+        "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
+    )
 
 
-def _data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> list[DriftVerdict]:
+def _data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> Iterator[DriftVerdict]:
     """The finding on lost node pairs, if there are enough. Vectors alone need not show the loss."""
     if graph is None or graph.lost_share < bounds.lost_warn:
-        return []
+        return
     largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
-    return [
-        DriftVerdict(
-            "data_lost",
-            "fail" if graph.lost_share >= bounds.lost_fail else "warn",
-            f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})." if where else "."),
-            "If the data should not have shrunk: check the sources and their rejected rows before this version goes "
-            "live. A warm start (training.init_from) keeps what the lost data taught; train from scratch to see the "
-            "effect.",
-        )
-    ]
+    yield DriftVerdict(
+        "data_lost",
+        "fail" if graph.lost_share >= bounds.lost_fail else "warn",
+        f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})." if where else "."),
+        "If the data should not have shrunk: check the sources and their rejected rows before this version goes "
+        "live. A warm start (training.init_from) keeps what the lost data taught; train from scratch to see the "
+        "effect.",
+    )
 
 
 def _moved(figures: DriftFigures, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
