@@ -87,7 +87,8 @@ def read_embeddings(path: str | Path) -> Embeddings:
     if suffixes.endswith((".parquet", ".pq")):
         return _read_parquet(path)
     if suffixes.endswith((".csv", ".csv.gz")):
-        return _assembled(path, [_read_csv(path)])
+        table = _read_csv(path)
+        return _assembled(path, [table], table.num_rows)
     if suffixes.endswith(".npy"):
         return _read_npy(path)
     raise InputError(f"{path.name} is not an embedding file: those end in .parquet, .csv, .csv.gz or .npy")
@@ -126,29 +127,20 @@ def _read_parquet(path: Path) -> Embeddings:
     return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
 
 
-def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
-    """Concatenate tables of consecutive rows; ``embedding`` is a list column of any type.
-
-    ``rows``: the total number of rows, if known. Then the vectors are held once, not twice.
-    """
-    parts: list[pa.Table] = []
-    vectors: list[NDArray[np.float32]] = []
-    row = 0
+def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int) -> Embeddings:
+    """Tables of consecutive ``rows``, whose ``embedding`` is a list column of any type. The vectors are held once."""
+    parts, vectors, row = list[pa.Table](), np.empty((rows, 0), np.float32), 0
     for block in blocks:
         if block.num_rows:
             _require_ids(path, block, row)
-            result = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
-            if not rows:
-                vectors.append(result)
-            else:
-                vectors = vectors or [np.empty((rows, result.shape[1]), dtype=np.float32)]
-                vectors[0][row : row + len(result)] = result
+            result = _vectors(path, block, row, vectors.shape[1])
+            vectors = vectors if parts else np.empty((rows, result.shape[1]), np.float32)
+            vectors[row : row + len(result)] = result
             parts.append(block.drop_columns(["embedding"]))
             row += block.num_rows
     if not parts:
         raise InputError(f"{path.name} holds no rows")
-    table = pa.concat_tables(parts, promote_options="permissive")
-    return _embeddings(table, vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
+    return _embeddings(pa.concat_tables(parts, promote_options="permissive"), vectors)
 
 
 def _embeddings(table: pa.Table, vectors: NDArray[np.float32]) -> Embeddings:

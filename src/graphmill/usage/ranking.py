@@ -155,14 +155,11 @@ def _item_parts(
     lists = evaluator.all_lists(split, more)
     held = known(view.held_out(split))
     users, items = held.of(np.arange(view.num_users))
-    best = {
-        who: (best_items.users[:, None] * view.num_items + best_items.items)[:, : max(ks)]
-        for who, best_items in lists.items()
-    }
-    hits = {
-        who: in_sorted(users * view.num_items + items, sorted_unique(keys[lists[who].items[:, : max(ks)] >= 0]))
-        for who, keys in best.items()
-    }
+    hits = {}
+    for who, each in lists.items():
+        row, place = np.nonzero(each.items[:, : max(ks)] >= 0)
+        listed = sorted_unique(each.users[row] * view.num_items + each.items[row, place])
+        hits[who] = in_sorted(users * view.num_items + items, listed)
     rows = item_parts(
         (users, items),
         hits,
@@ -181,7 +178,7 @@ def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, A
     graph, system, seed = restored.graph, cast(Any, restored.system), restored.job.settings.training.seed
     alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
     about = {**restored.used, "split": split}
-    _ = wanted.truth  # a file that cannot be used is refused before the work
+    _ = wanted.truth, wanted.labels  # a file that cannot be used is refused before the work
     scorer, windows = system.scorer(restored.model), TimeWindows.of(graph, split)
     every = link_queries(graph, split) if alone else system.ranking_queries(split)
     queries = wanted.queries(every) if alone else every
