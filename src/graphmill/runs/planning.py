@@ -96,8 +96,7 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
     if not explicit and len(modes) == 1:
         source = "batching as asked for"
     elif not explicit:
-        whole = memory_limit() if job.device.type == "cpu" else device_memory(job.device).total
-        total = int(whole * _SHARE) // local
+        total = int(_total(job.device) * _SHARE) // local
         fitting = (mode for mode, rungs in modes.items() if any(o.estimate.peak <= total for o in rungs))
         chosen = next(fitting, list(modes)[-1])
         modes, source = {chosen: modes[chosen]}, f"auto took {chosen}, for this machine's {format_size(total)}"
@@ -270,3 +269,7 @@ def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
 
 def _listed(estimate: Estimate) -> str:
     return ", ".join(f"{name} {format_size(size)}" for name, size in estimate.parts.items() if size >= 1 << 20)
+
+
+def _total(device: Any) -> int:
+    return memory_limit() if device.type == "cpu" else device_memory(device).total
