@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.influence.tracin import top
-
 CSV_COLUMNS = (
     "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
     "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
@@ -37,14 +35,18 @@ class Names:
 
 
 def lists_of(
-    triple: np.ndarray, influences: np.ndarray, train: np.ndarray, names: Names, k: int
+    triple: np.ndarray,
+    influences: np.ndarray,
+    strongest: tuple[np.ndarray, np.ndarray],
+    train: np.ndarray,
+    names: Names,
 ) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The ``k`` strongest proponents and opponents of an explained triple, by the influence of each triple of ``train``.
+    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
 
     As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
     order of signed influence: proponents first, the strongest opponent last.
     """
-    proponents, opponents = (rows.tolist() for rows in top(influences, k))
+    proponents, opponents = (rows.tolist() for rows in strongest)
     values = {row: float(influences[row]) for row in (*proponents, *opponents)}
     record = names.symbols(triple, "test") | {
         name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]

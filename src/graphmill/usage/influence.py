@@ -15,7 +15,7 @@ from graphmill.atomic_files import replacing, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.influence.results import CSV_COLUMNS, Names, lists_of
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.influence.tracin import TracedCheckpoint, influence
+from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
@@ -76,7 +76,7 @@ def trace_influence(
         for triple, values in zip(
             part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
         ):
-            record, listed = lists_of(triple, values, train, names, settings.top_k)
+            record, listed = lists_of(triple, values, top(values, settings.top_k), train, names)
             records.append(record)
             rows += listed
     content = {
