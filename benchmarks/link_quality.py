@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from benchmarks.parts import card
 from benchmarks.parts.hetionet import hetionet
 from benchmarks.parts.link_baselines import baseline_rankings
-from graphmill.evaluation.ranking.against_baselines import mrr_ratio
+from graphmill.evaluation.ranking.comparison import mrr_ratio
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.graph.build import build_graph

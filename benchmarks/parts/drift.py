@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from benchmarks.parts import card
 from benchmarks.parts.hetionet import TYPES
-from graphmill.evaluation.drift.figures import DriftFigures, drift_figures
+from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, drift_report
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.graph.build import build_graph
@@ -112,7 +112,7 @@ def _row(
     same: GraphSummary,
 ) -> card.Row:
     after, graph = made
-    found: DriftReport[DriftFigures] = drift_report(drift_figures(before, after), graph_difference(same, graph))
+    found: DriftReport = drift_report(drift_figures(before, after), graph_difference(same, graph))
     overall, names = found.figures.overall, " + ".join(finding.name for finding in found.findings)
     note = (
         f"{names}; overlap@10 {overall.overlap_10:.3f}, CKA {overall.cka:.3f}, "

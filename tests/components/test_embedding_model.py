@@ -15,7 +15,7 @@ from dagster_graphql.schema.run_config import default_values_yaml_from_type_snap
 from graphmill.components import embedding_model
 from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import SettingsError
-from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
+from graphmill.export.writers import csv_embeddings, parquet_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.metadata import PICTURE_BYTES
 from graphmill.systems.conve.settings import PRESETS as CONVE_PRESETS
@@ -49,10 +49,13 @@ def export(project: Project, vectors: np.ndarray, nodes: pa.Table) -> dict[str, 
     folder = project.root / RUN / "embeddings"
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
-    parquet = ParquetEmbeddings(folder / "embeddings.parquet", vectors.shape[1], nodes.num_rows)
-    for writer, name in ((parquet, "embeddings.parquet"), (CsvEmbeddings(folder / "embeddings.csv"), "embeddings.csv")):
-        writer.write(nodes, vectors)
-        writer.commit()
+    parquet = parquet_embeddings(folder / "embeddings.parquet", vectors.shape[1], nodes.num_rows)
+    for writer, name in (
+        (parquet, "embeddings.parquet"),
+        (csv_embeddings(folder / "embeddings.csv"), "embeddings.csv"),
+    ):
+        with writer as write:
+            write(nodes, vectors)
         files[name] = {"bytes": (folder / name).stat().st_size}
     return {"result": {"kind": "result", "epoch": 8, "dim": DIM, "rows": len(vectors), "files": files}}
 

@@ -3,6 +3,7 @@
 import itertools
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
@@ -65,8 +66,12 @@ def test_over_the_bound_the_largest_hubs_are_left_out(
     assert all(set(a) <= set(b) for a, b in zip(two, found, strict=True)), "paths over one node are always found"
 
 
-def test_paths_are_told_by_name(graph: TypedGraph, adjacency: dict[int, set[int]]) -> None:
-    evidence = PathEvidence(graph, lambda node: f"<{node}>")
+def test_paths_are_told_by_name(
+    graph: TypedGraph, adjacency: dict[int, set[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"<{node}>" for node in range(graph.num_nodes)]
+    monkeypatch.setattr(graph, "node_table", lambda: pa.table({"name": names}))
+    evidence = PathEvidence(graph)
     head, tail = next(
         (h, t) for h, t in itertools.combinations(range(graph.num_nodes), 2) if len(brute_force(adjacency, h, t)) == 3
     )

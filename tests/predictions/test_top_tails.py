@@ -7,9 +7,7 @@ import torch
 from graphmill.errors import TrainingError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions import top_tails
-from graphmill.predictions.diversity import diversity
-from graphmill.predictions.median_ranks import median_ranks
-from graphmill.predictions.top_tails import best_tails, top_of_rows
+from graphmill.predictions.top_tails import best_tails, diversity, median_ranks, top_of_rows
 from tests.predictions.conftest import candidates_of, random_scores, relation_called
 
 SPLITS = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": (3,)}

@@ -140,7 +140,7 @@ def uses(run_dir: Path, other: Path) -> dict[str, Use]:
 
     return {
         "weights": weights,
-        "comparison": lambda: compare_runs(run_dir, other).to_dict(),
+        "comparison": lambda: compare_runs(run_dir, other),
         "warm start": warm,
         "neighbours": lambda: load(run_dir).neighbors("n3").to_dict(),
         "history": lambda: load(run_dir).history.to_dict(),

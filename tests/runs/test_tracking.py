@@ -13,7 +13,7 @@ from graphmill.errors import GraphmillError, SettingsError
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.runs.tracking import mirror, mlflow_tracker
-from graphmill.runs.tracking.mlflow_tracker import About, Point
+from graphmill.runs.tracking.mlflow_tracker import Point
 from graphmill.runs.train import train
 from tests.training.cases import CASES, recommender_graph
 
@@ -24,7 +24,7 @@ class Remembered:
     """MLflow's place in memory, since the real one takes seconds a run (below). ``lost``: its server is away."""
 
     lost: ClassVar[bool] = False
-    runs: ClassVar[dict[str, About]] = {}
+    runs: ClassVar[dict[str, dict[str, Any]]] = {}
     points: ClassVar[list[Point]] = []
     finished: ClassVar[list[Mapping[str, Any]]] = []
 
@@ -35,10 +35,10 @@ class Remembered:
         if type(self).lost:
             raise ConnectionError("nobody answers")
 
-    def start(self, about: About) -> str:
+    def start(self, key: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> str:
         self._there()
-        self.runs[about.key] = about
-        return about.key
+        self.runs[key] = {"name": name, "parameters": parameters, "tags": tags}
+        return key
 
     def log(self, run: str, points: Sequence[Point]) -> None:
         self._there()
@@ -90,9 +90,9 @@ def epochs_of(name: str) -> list[int]:
 def test_parameters_curves_and_results_are_sent_once(graph: str, tmp_path: Path) -> None:
     run = Path(train(values(graph), "test", root=str(tmp_path))["run_dir"])
     (about,) = Remembered.runs.values()
-    assert about.parameters["model.embedding_dim"] == 8
-    assert about.tags["graphmill.run_dir"] == str(run)
-    assert not [name for name in about.parameters if name.startswith("tracker")]
+    assert about["parameters"]["model.embedding_dim"] == 8
+    assert about["tags"]["graphmill.run_dir"] == str(run)
+    assert not [name for name in about["parameters"] if name.startswith("tracker")]
     assert epochs_of(Remembered.points[0].name) == [1, 2, 3, 4]
     assert "final/valid_recall@5" in Remembered.finished[-1]["figures"]
     # A run that goes on is the same run in the tracker, and what it has is not sent again.

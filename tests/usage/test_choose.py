@@ -93,7 +93,7 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
         tests = [name for name in json.loads((Path(each.run) / "report.json").read_text())["metrics"] if "test" in name]
         assert bool(tests) == (each.run == found.run), "the test split is read for the chosen run alone"
     runs = [each.run for each in found.candidates if each.run]
-    assert "valid_recall@20" in {figure.name for figure in compare_runs(*runs[:2]).figures}
+    assert "valid_recall@20" in {figure["name"] for figure in compare_runs(*runs[:2])["figures"]}
     assert graphmill.load(found.run).path == Path(found.run)
     assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
     assert len(found.rows()) == len(found.candidates) == 6
@@ -166,7 +166,7 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
     assert states == {"mf": "finished", "popularity": "finished", bad: "ended early"}
     (reason,) = (each.reason for each in choice.candidates if each.name == bad)
     assert re.search(r"recall@20 0\.\d+ at epoch \d+; the best has 0\.\d+", reason)
-    runs = {each.tags["graphmill.run_dir"] for each in Remembered.runs.values()}
+    runs = {each["tags"]["graphmill.run_dir"] for each in Remembered.runs.values()}
     assert {str(Path(each.run).resolve()) for each in choice.candidates if each.run} < runs
 
 

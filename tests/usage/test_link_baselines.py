@@ -1,9 +1,11 @@
 """The baselines of a run's ranking: in ranking.json, on the command line, kept for the next time, and stopped."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from graphmill.cli.output import ranking_json, show_ranking
@@ -88,17 +90,33 @@ def test_complex_is_no_baseline_of_itself_and_settings_leave_baselines_out(typed
     assert set(found["mrr"]) == {"model", "degree", "knn"}
 
 
-def test_what_is_kept_depends_on_graph_and_settings_and_damage_is_mended(typed: TypedGraph, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage", [lambda b: b"damaged", lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b.replace(b"0.5", b"0.6", 1)]
+)
+def test_what_is_kept_depends_on_graph_and_settings_and_damage_is_mended(
+    damage: Callable[[bytes], bytes], typed: TypedGraph, tmp_path: Path
+) -> None:
     first = LinkBaselines(typed, "test", tmp_path, width=8)
-    found = first.rankings(["knn", "spectral"])
-    kept = sorted(path.name for path in tmp_path.glob("*.npz"))
+    computed = first.rankings(["knn", "spectral"])
+    kept = sorted(path.name for path in tmp_path.glob("*.json"))
     assert len(kept) == 2
     LinkBaselines(typed, "test", tmp_path, width=4).rankings(["knn", "spectral"])
-    assert len(list(tmp_path.glob("knn-*.npz"))) == 1  # its rows have no width
-    assert len(list(tmp_path.glob("spectral-*.npz"))) == 2
-    (tmp_path / kept[0]).write_bytes(b"damaged")
-    again = LinkBaselines(typed, "test", tmp_path, width=8).rankings(["knn"])
-    assert again["knn"].to_dict() == found["knn"].to_dict()
+    assert len(list(tmp_path.glob("knn-*.json"))) == 1  # its rows have no width
+    assert len(list(tmp_path.glob("spectral-*.json"))) == 2
+    outlet = Kept()
+    again = LinkBaselines(typed, "test", tmp_path, width=8, outlets=[outlet]).rankings(["knn"])
+    assert "as kept" in outlet.notes[0]
+    for ranking in (again["knn"], computed["knn"]):
+        assert [each.reciprocal.dtype for each in ranking.relations] == [np.float64] * len(ranking.relations)
+    content = (tmp_path / kept[0]).read_bytes()
+    assert damage(content) != content
+    (tmp_path / kept[0]).write_bytes(damage(content))
+    mended = LinkBaselines(typed, "test", tmp_path, width=8, outlets=[outlet := Kept()]).rankings(["knn"])
+    assert not any("as kept" in note for note in outlet.notes)
+    for ranking in (again["knn"], mended["knn"]):
+        assert ranking.to_dict() == computed["knn"].to_dict()
+        for mine, theirs in zip(computed["knn"].relations, ranking.relations, strict=True):
+            np.testing.assert_array_equal(mine.reciprocal, theirs.reciprocal)
 
 
 @pytest.mark.parametrize("name", ["knn", "spectral"])
@@ -118,7 +136,7 @@ def test_it_stops_wherever_it_is_asked(name: str, typed: TypedGraph, tmp_path: P
         polls = 0
         with pytest.raises(StoppedError):
             LinkBaselines(typed, "test", tmp_path / "stopped", width=4, poll=poll).rankings([name])
-    assert not list((tmp_path / "stopped").glob("*.npz"))
+    assert not list((tmp_path / "stopped").glob("*.json"))
 
 
 def test_long_stages_say_how_much_of_them_is_done(

@@ -172,11 +172,11 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Compare two runs: settings that differ, metrics, time and memory."""
-    from graphmill.usage.compare import compare_runs
+    from graphmill.usage.compare import compare_runs, figure_rows, setting_rows
 
     comparison = compare_runs(run_a, run_b)
     if as_json:
-        print_json(comparison.to_dict())
+        print_json(comparison)
         return
-    print_table("Settings that differ", ["setting", "A", "B"], comparison.setting_rows())
-    print_table("Figures", ["figure", "A", "B", "B / A"], comparison.figure_rows())
+    print_table("Settings that differ", ["setting", "A", "B"], setting_rows(comparison))
+    print_table("Figures", ["figure", "A", "B", "B / A"], figure_rows(comparison))

@@ -182,13 +182,13 @@ def links(
         needed = scoring_bytes(run) if estimate or not heads else 0
         model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
         if estimate:
-            return estimate_links(model, settings, needed).to_json()
+            return estimate_links(model, settings, needed)
         if not heads:
             return write_links(model, settings, outlets=[Terminal()])
         predictor = Predictor(model, settings)
         parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
-        return {**model.about, **predictor.notes, "links": rows, "calibration": [each.about() for each in parts]}
+        return {**model.about, **predictor.notes, "links": rows, "calibration": [each.about for each in parts]}
 
     predictions: dict[str, Any] = on_its_device(predicted)
     for note in predictions.get("notes", ()):

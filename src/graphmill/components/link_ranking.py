@@ -9,8 +9,7 @@ from graphmill.components.plan import ModelPlan, Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table
 from graphmill.evaluation.pictures.embedding import ranking_bars
-from graphmill.evaluation.ranking.against_baselines import title
-from graphmill.evaluation.ranking.comparison import ComparedRelation
+from graphmill.evaluation.ranking.comparison import title
 from graphmill.orchestration.checks import Check, SeverityName
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.reports.ranking_tables import ranking_tables
@@ -38,7 +37,6 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
     against, average = comparison["against"], comparison["against"]["average"]
     other = "micro" if average == "macro" else "macro"
     figures, others = comparison[average], comparison[other]
-    rows = tuple(ComparedRelation(**row) for row in comparison["relations"])
     ratio, values = against["ratios"][against["best"]], figures["model"] | {f"{other}_mrr": others["model"]["mrr"]}
     interval = {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
     tables = {each.name: dg.MetadataValue.md(table(each.head, each.rows)) for each in ranking_tables(report)}
@@ -47,7 +45,11 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         run_verdict(step.path(step.run_dir)).text,
         {"mrr_by_scorer": _mrr_table(against), "by_relation": by_relation, **tables},
         others=scalars(values | interval),
-        pictures={"mrr_by_relation": Picture(ranking_bars(rows), f"{step.run_dir}/ranking.png", "MRR by relation")},
+        pictures={
+            "mrr_by_relation": Picture(
+                ranking_bars(comparison["relations"]), f"{step.run_dir}/ranking.png", "MRR by relation"
+            )
+        },
         plotted=PLOTTED,
         baselines={
             name: values | {f"{other}_mrr": others[name]["mrr"]} for name, values in figures.items() if name != "model"

@@ -3,24 +3,28 @@
 Columns are those of the export: node_index (optional), node_id, node_name (optional), node_type, embedding.
 """
 
+import json
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import orjson
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from graphmill.arrays import load_npy
-from graphmill.errors import InputError
-from graphmill.evaluation.embedding_csv import REQUIRED, read_csv, require_columns
+from graphmill.errors import InputError, listed
 from graphmill.parquet import ParquetTable
 from graphmill.verified_files import damaged, damaged_file, listed_files
 
 #: File names to look for in a directory, the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
-OPTIONAL = ("node_index", "node_name")
+REQUIRED, OPTIONAL = ("node_id", "node_type", "embedding"), ("node_index", "node_name")
+_TEXTS = dict.fromkeys((*REQUIRED, "node_name"), str)
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def read_nodes(path: Path) -> ExportedNodes:
     """The nodes of an export without vectors: a Parquet file with node_id, node_name and node_type, which is verified."""
     _require_whole(path)
     file = ParquetTable(path, path.name, remedy="export it again")
-    require_columns(path, [*file.names, "embedding"])
+    _require_columns(path, [*file.names, "embedding"])
     table = file.read(["node_id", "node_name", "node_type"])
     _require_ids(path, table, 0)
     return _embeddings(table, np.empty((table.num_rows, 0), np.float32))
@@ -83,7 +87,8 @@ def read_embeddings(path: str | Path) -> Embeddings:
     if suffixes.endswith((".parquet", ".pq")):
         return _read_parquet(path)
     if suffixes.endswith((".csv", ".csv.gz")):
-        return _assembled(path, [read_csv(path)])
+        table = _read_csv(path)
+        return _assembled(path, [table], table.num_rows)
     if suffixes.endswith(".npy"):
         return _read_npy(path)
     raise InputError(f"{path.name} is not an embedding file: those end in .parquet, .csv, .csv.gz or .npy")
@@ -91,9 +96,9 @@ def read_embeddings(path: str | Path) -> Embeddings:
 
 def _in_directory(path: Path) -> Path:
     for folder in (path, path / "embeddings"):
-        listed, _ = listed_files(folder)
+        files, _ = listed_files(folder)
         for name in PREFERRED:
-            if (folder / name).is_file() and (not listed or name in listed):
+            if (folder / name).is_file() and (not files or name in files):
                 return folder / name
     if (path / "scorer").is_dir() or (path / "nodes.parquet").is_file():
         raise InputError(f"{path} has no vectors of nodes: it is of a system whose export is its weights")
@@ -103,17 +108,17 @@ def _in_directory(path: Path) -> Path:
 def _require_whole(path: Path) -> None:
     """Compare a file, and that of its ids, with the manifest beside it, if that lists them."""
     try:
-        listed, remedy = listed_files(path.parent)
+        known, remedy = listed_files(path.parent)
     except InputError:
         return  # the caller named a file, not the folder: a manifest that cannot be read says nothing about it
-    files = {name: listed[name] for name in (path.name, path.with_suffix(".ids.txt").name) if name in listed}
+    files = {name: known[name] for name in (path.name, path.with_suffix(".ids.txt").name) if name in known}
     if result := damaged_file(path.parent, files):
         raise damaged(*result, remedy)
 
 
 def _read_parquet(path: Path) -> Embeddings:
     file = ParquetTable(path, path.name, mapped=True, remedy="export it again")
-    require_columns(path, file.names)
+    _require_columns(path, file.names)
     kind = file.schema.field("embedding").type
     is_list = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
     if not is_list or not pa.types.is_floating(kind.value_type):
@@ -122,29 +127,20 @@ def _read_parquet(path: Path) -> Embeddings:
     return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
 
 
-def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
-    """Concatenate tables of consecutive rows; ``embedding`` is a list column of any type.
-
-    ``rows``: the total number of rows, if known. Then the vectors are held once, not twice.
-    """
-    parts: list[pa.Table] = []
-    vectors: list[NDArray[np.float32]] = []
-    row = 0
+def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int) -> Embeddings:
+    """Tables of consecutive ``rows``, whose ``embedding`` is a list column of any type. The vectors are held once."""
+    parts, vectors, row = list[pa.Table](), np.empty((rows, 0), np.float32), 0
     for block in blocks:
         if block.num_rows:
             _require_ids(path, block, row)
-            result = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
-            if not rows:
-                vectors.append(result)
-            else:
-                vectors = vectors or [np.empty((rows, result.shape[1]), dtype=np.float32)]
-                vectors[0][row : row + len(result)] = result
+            result = _vectors(path, block, row, vectors.shape[1])
+            vectors = vectors if parts else np.empty((rows, result.shape[1]), np.float32)
+            vectors[row : row + len(result)] = result
             parts.append(block.drop_columns(["embedding"]))
             row += block.num_rows
     if not parts:
         raise InputError(f"{path.name} holds no rows")
-    table = pa.concat_tables(parts, promote_options="permissive")
-    return _embeddings(table, vectors[0] if len(vectors) == 1 else np.concatenate(vectors))
+    return _embeddings(pa.concat_tables(parts, promote_options="permissive"), vectors)
 
 
 def _embeddings(table: pa.Table, vectors: NDArray[np.float32]) -> Embeddings:
@@ -190,6 +186,55 @@ def _vectors(path: Path, block: pa.Table, row: int, width: int) -> NDArray[np.fl
 
 def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
     return np.asarray(column.cast(pa.string()).to_numpy(), dtype=object)
+
+
+def _read_csv(path: Path) -> pa.Table:
+    """The rows, with ``embedding``, a JSON list in one quoted field, as lists of float32. NaN, null and Infinity are valid;
+    blanks are null.
+
+    Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
+    """
+    try:
+        frame = pd.read_csv(path, dtype=_TEXTS, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
+    except pd.errors.EmptyDataError:
+        raise InputError(f"{path.name} holds no rows") from None
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        reason = str(error).strip().split("\n")[0][:200]
+        raise InputError(f"{path.name} is not a readable CSV file ({reason})") from None
+    if not isinstance(frame.index, pd.RangeIndex):  # pandas then takes the first column for names of rows
+        raise InputError(f"{path.name}: its rows have more cells than its header")
+    _require_columns(path, list(frame.columns))
+    texts = frame.pop("embedding")
+    vectors = [
+        None if pd.isna(text) else _vector(f"{path.name}: embedding in row {row}", text)
+        for row, text in enumerate(texts, 1)
+    ]
+    kept = [name for name in ("node_index", "node_id", "node_name", "node_type") if name in frame.columns]
+    try:
+        table = pa.Table.from_pandas(frame[kept], preserve_index=False)
+    except (OverflowError, pa.ArrowException):
+        raise InputError(f"{path.name}: node_index must be whole numbers of at most 64 bits") from None
+    return table.append_column("embedding", pa.array(vectors, pa.list_(pa.float32())))
+
+
+def _require_columns(path: Path, names: Sequence[str]) -> None:
+    """Raises :class:`InputError` if a required column is not among ``names``."""
+    if missing := [name for name in REQUIRED if name not in names]:
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
+
+
+def _vector(where: str, text: str) -> NDArray[np.float32]:
+    try:
+        try:
+            values = orjson.loads(text)
+        except orjson.JSONDecodeError:  # NaN and Infinity, which strict JSON does not have
+            values = json.loads(text)
+        vector = np.array([np.nan if value is None else value for value in values], dtype=np.float32)
+    except (ValueError, TypeError, RecursionError):
+        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}") from None
+    if vector.ndim != 1:
+        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}")
+    return vector
 
 
 def _read_npy(path: Path) -> Embeddings:

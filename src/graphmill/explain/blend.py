@@ -9,7 +9,7 @@ import numpy as np
 from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
-from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares, Shares
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
@@ -39,7 +39,7 @@ class BlendExplainer(LinkExplainer):
                 rows, setting = cast(np.ndarray, part.scorer.rows), _setting(part)
                 self.shares[name] = SpectralShares(self.spectral, rows, system.paired, setting, self.settings.neighbors)
 
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
         parts: dict[str, float] = {}
         shares: list[Shares] = []
@@ -52,15 +52,11 @@ class BlendExplainer(LinkExplainer):
             else:
                 parts[_NAMES.get(name, name)] = amount * float(part.scores(relation, np.array([head]))[0, tail])
             if name == NBFNET:
-                shares.append(self._propagated(relation, head, tail, amount))
-        return parts, shares, True
-
-    def _propagated(self, relation: int, head: int, tail: int, amount: float) -> Shares:
-        """The shares of NBFNet's edges."""
-        first, second = self.system.links.offsets[relation]
-        network = self.system.trained[NBFNET], self.model.parts[NBFNET]
-        why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
-        return self.pairs_of(why.source, why.target), amount * why.share
+                first, second = self.system.links.offsets[relation]
+                network = self.system.trained[NBFNET], self.model.parts[NBFNET]
+                why = explain_propagation(*network, relation, head + first, tail + second, paths=0)
+                shares.append((self.pairs_of(why.source, why.target), amount * why.share))
+        return LinkShares(parts, shares)
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""

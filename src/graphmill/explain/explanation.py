@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from torch import nn
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 Shares = tuple[np.ndarray, np.ndarray]
 """int64 numbers of undirected pairs (may repeat), and the float64 share of each."""
 
+NamedPath = tuple[Path, tuple[str, ...]]
+"""A path with its relations; () until they are named."""
 NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation", "ComplEx")
 """Parts of a score that do not come from edges."""
 _PATH_EDGES = 2000
@@ -67,8 +69,7 @@ class Explanation:
     ``head``, ``tail``: rows of the node table. ``relation``: its index. ``parts``: the contribution of each named part
     to ``score``. ``whole``: nothing was left out of the neighbourhood, so ``score`` equals the model's own.
     ``evidence``: edges with positive shares, largest first. ``against``: edges with negative shares, largest first.
-    ``paths``: strongest first, with their relations. ``edges``: number of edges with a share. ``other``: the sum of the
-    shares of edges that are not listed.
+    ``paths``: strongest first, with their relations. ``other``: the sum of the shares of edges that are not listed.
     """
 
     relation: int
@@ -78,8 +79,7 @@ class Explanation:
     parts: dict[str, float]
     evidence: tuple[EdgeShare, ...]
     against: tuple[EdgeShare, ...]
-    paths: tuple[tuple[Path, tuple[str, ...]], ...]
-    edges: int
+    paths: tuple[NamedPath, ...]
     other: float
     whole: bool
 
@@ -89,6 +89,16 @@ class Explanation:
             f"{joined([names[e.source], names[e.target]], ['/'.join(e.relations)])} ({e.share:+.3g})"
             for e in self.evidence
         ]
+
+
+class LinkShares(NamedTuple):
+    """What an explainer finds in a score: its ``parts`` by name, the ``shares`` of edges in them, whether no edge was left
+    out (``whole``), and the strongest ``paths``, if not those among the edges with the largest shares."""
+
+    parts: dict[str, float]
+    shares: list[Shares]
+    whole: bool = True
+    paths: Sequence[NamedPath] | None = None
 
 
 class LinkExplainer(ABC):
@@ -105,8 +115,8 @@ class LinkExplainer(ABC):
         self._ends = _ends_of_pairs(self.graph)
 
     @abstractmethod
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
-        """The parts of a score by name, the shares of edges in them, and whether no edge was left out. Local numbers."""
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
+        """The shares in the score of a link, by local numbers."""
 
     @abstractmethod
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
@@ -117,12 +127,34 @@ class LinkExplainer(ABC):
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:
         """Explain one link, given by rows of the node table. :meth:`named` adds the relations' names to its edges."""
-        parts, shares, whole = self.of_link(relation, *self.local(relation, head, tail))
+        parts, shares, whole, paths = self.of_link(relation, *self.local(relation, head, tail))
         pairs = np.concatenate([np.zeros(0, np.int64), *(p for p, _ in shares)])
         values = np.concatenate([np.zeros(0), *(v for _, v in shares)])
         pairs, place = np.unique(pairs, return_inverse=True)
         total = np.bincount(place, values, minlength=len(pairs))
-        return self._explanation(relation, head, tail, parts, pairs, total, whole)
+        order, most = np.argsort(-total, kind="stable"), self.settings.edges
+        chosen = [i for i in order[:most] if total[i] > 0]
+        against = [i for i in order[::-1][:most] if total[i] < 0]
+        if paths is None:
+            by_pair = {int(pairs[i]): float(total[i]) for i in order[:_PATH_EDGES]}
+            ends = {pair: (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in by_pair}
+            paths = [(path, ()) for path in strongest_paths(ends, by_pair, head, tail, self.settings.paths)]
+        evidence = {
+            i: EdgeShare(int(pairs[i]), int(self._ends[0][pairs[i]]), int(self._ends[1][pairs[i]]), (), float(total[i]))
+            for i in (*chosen, *against)
+        }
+        return Explanation(
+            relation,
+            head,
+            tail,
+            sum(parts.values()),
+            parts,
+            tuple(evidence[i] for i in chosen),
+            tuple(evidence[i] for i in against),
+            tuple(paths),
+            float(total.sum() - total[[*chosen, *against]].sum()),
+            whole,
+        )
 
     def local(self, relation: int, head: int, tail: int) -> tuple[int, int]:
         """Rows of the node table as numbers within the relation's source and target type."""
@@ -157,55 +189,21 @@ class LinkExplainer(ABC):
         names = _relations_of_pairs(self.graph, wanted)
         every = ((e.source, e.target) for each in explanations for e in (*each.evidence, *each.against))
         known = known_of_edges(self.graph, every)
+
+        def with_names(e: EdgeShare) -> EdgeShare:
+            return replace(e, relations=names[e.pair], known=known[e.source, e.target])
+
         return [
             replace(
                 each,
-                evidence=tuple(
-                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.evidence
-                ),
-                against=tuple(
-                    replace(e, relations=names[e.pair], known=known[e.source, e.target]) for e in each.against
-                ),
+                evidence=tuple(map(with_names, each.evidence)),
+                against=tuple(map(with_names, each.against)),
                 paths=tuple(
                     (path, relations or tuple("/".join(names[p]) for p in path.pairs)) for path, relations in each.paths
                 ),
             )
             for each in explanations
         ]
-
-    def _explanation(
-        self,
-        relation: int,
-        head: int,
-        tail: int,
-        parts: dict[str, float],
-        pairs: np.ndarray,
-        shares: np.ndarray,
-        whole: bool,
-    ) -> Explanation:
-        order = np.argsort(-shares, kind="stable")
-        most = self.settings.edges
-        chosen = [i for i in order[:most] if shares[i] > 0]
-        against = [i for i in order[::-1][:most] if shares[i] < 0]
-        ends = {int(pair): (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in pairs[order[:_PATH_EDGES]]}
-        by_pair = {int(pairs[i]): float(shares[i]) for i in order[:_PATH_EDGES]}
-        paths = strongest_paths(ends, by_pair, head, tail, self.settings.paths)
-        return Explanation(
-            relation,
-            head,
-            tail,
-            sum(parts.values()),
-            parts,
-            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in chosen),
-            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in against),
-            tuple((path, ()) for path in paths),
-            len(pairs),
-            float(shares.sum() - shares[[*chosen, *against]].sum()),
-            whole,
-        )
-
-    def _evidence(self, pair: int, share: float) -> EdgeShare:
-        return EdgeShare(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
 
 
 def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:

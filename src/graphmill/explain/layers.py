@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
 from graphmill.explain.messages import integrated_shares, sampled_inputs
 from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
 from graphmill.systems.hgt.link_scores import turned
@@ -29,7 +29,7 @@ class LayersExplainer(LinkExplainer):
         self.encoder: Any = self.model.encoder
         self.spectral: Tensor | None = system.spectral(self.model)
 
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
         hood, (values, none, every) = self._learned(relation, head, tail)
         parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
@@ -37,7 +37,7 @@ class LayersExplainer(LinkExplainer):
         weight = float(decoder.popularities()[relation].detach())
         parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][tail])
         parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
-        return parts, [(hood.pairs, values)], hood.whole
+        return LinkShares(parts, [(hood.pairs, values)], hood.whole)
 
     @torch.no_grad()
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:

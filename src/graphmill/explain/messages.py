@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.explain.neighbourhood import Neighbourhood
-from graphmill.systems.hgt.model import HGT, HGTLayer
+from graphmill.systems.hgt.model import HGT
 
 Relations = Sequence[tuple[int, int]]
 """Source and target type of each relation."""
@@ -43,18 +43,10 @@ def integrated_shares(
     embeddings, per type [seeds, embedding_dim] in the neighbourhood's order, to a 0-d tensor. The number of
     Gauss–Legendre points doubles from 16 until the shares sum to the difference, or ``most_steps`` is reached.
     """
-    device = next(encoder.parameters()).device
-    graph = [
-        (torch.from_numpy(hood.source[n]).to(device), torch.from_numpy(hood.target[n]).to(device),
-         torch.from_numpy(hood.pair[n]).to(device))
-        for n in range(len(relations))
-    ]  # fmt: skip
-
-    with torch.no_grad():  # the mask changes only what follows the first layer's messages
-        first = _attended(encoder, 0, hood, relations, graph, inputs)
+    masked, device = _Masked(encoder, hood, relations, inputs), next(encoder.parameters()).device
 
     def value(mask: Tensor) -> Tensor:
-        return score(masked_embeddings(encoder, hood, relations, graph, inputs, first, mask))
+        return score(masked.embeddings(mask))
 
     count = len(hood.pairs)
     with torch.no_grad():
@@ -74,79 +66,68 @@ def integrated_shares(
         steps *= 2
 
 
-def masked_embeddings(
-    encoder: HGT,
-    hood: Neighbourhood,
-    relations: Relations,
-    graph: Sequence[tuple[Tensor, Tensor, Tensor]],
-    inputs: Sequence[Tensor],
-    first: Sequence[Attended],
-    mask: Tensor,
-) -> list[Tensor]:
-    """Per type the seeds' embeddings, with each message multiplied by the ``mask`` [pairs] of its pair. ``first``: the
-    messages of the first layer. Memory grows with edges × width."""
-    x = list(inputs)
-    for number in range(len(encoder.layers)):
-        layer = encoder.layer(number)
-        attended = _attended(encoder, number, hood, relations, graph, x) if number else first
-        receivers = [rows[:count] for rows, count in zip(x, hood.counts[number + 1].tolist(), strict=True)]
-        out = layer.update_all(
-            receivers, [_sums(layer, rows, *each, mask) for rows, each in zip(receivers, attended, strict=True)]
-        )
-        x = encoder.finish_all(number, out)
-    return [encoder.head(t, rows) for t, rows in enumerate(x)]
+class _Masked:
+    """The layers on a neighbourhood. ``inputs``: as of :func:`integrated_shares`. Memory grows with edges × width."""
 
+    def __init__(self, encoder: HGT, hood: Neighbourhood, relations: Relations, inputs: Sequence[Tensor]) -> None:
+        self.encoder, self.hood, self.relations, self.inputs = encoder, hood, relations, inputs
+        device = next(encoder.parameters()).device
+        every = zip(hood.source, hood.target, hood.pair, strict=True)
+        self.graph = [[torch.from_numpy(part).to(device) for part in of_relation] for of_relation in every]
+        with torch.no_grad():  # the mask changes only what follows the first layer's messages
+            self.first = self._attended(0, inputs)
 
-def _sums(
-    layer: HGTLayer, rows: Tensor, messages: Tensor | None, target: Tensor, pair: Tensor, mask: Tensor
-) -> Tensor | None:
-    """The masked sum of each receiver's messages [receivers, width]; None for a type without a relation into it."""
-    if messages is None:
-        return None
-    summed = messages.new_zeros(len(rows), layer.num_heads, layer.out_dim // layer.num_heads)
-    return summed.index_add(0, target, messages * mask[pair][:, None, None]).flatten(1)
+    def embeddings(self, mask: Tensor) -> list[Tensor]:
+        """Per type the seeds' embeddings, with each message multiplied by the ``mask`` [pairs] of its pair."""
+        x = list(self.inputs)
+        for number in range(len(self.encoder.layers)):
+            layer = self.encoder.layer(number)
+            receivers, sums = self._receivers(number, x), list[Tensor | None]()
+            attended = self._attended(number, x) if number else self.first
+            for rows, (messages, target, pair) in zip(receivers, attended, strict=True):
+                if messages is None:
+                    sums.append(None)
+                    continue
+                summed = messages.new_zeros(len(rows), layer.num_heads, layer.out_dim // layer.num_heads)
+                sums.append(summed.index_add(0, target, messages * mask[pair][:, None, None]).flatten(1))
+            x = self.encoder.finish_all(number, layer.update_all(receivers, sums))
+        return [self.encoder.head(t, rows) for t, rows in enumerate(x)]
 
+    def _receivers(self, number: int, x: Sequence[Tensor]) -> list[Tensor]:
+        """Per type the rows of the nodes that a layer computes."""
+        return [rows[:count] for rows, count in zip(x, self.hood.counts[number + 1].tolist(), strict=True)]
 
-def _attended(
-    encoder: HGT,
-    number: int,
-    hood: Neighbourhood,
-    relations: Relations,
-    graph: Sequence[tuple[Tensor, Tensor, Tensor]],
-    x: Sequence[Tensor],
-) -> list[Attended]:
-    """The messages of a layer's edges, weighted by attention, per target type."""
-    layer = encoder.layer(number)
-    heads = layer.num_heads
-    width = layer.out_dim // heads
-    receivers = [rows[:count] for rows, count in zip(x, hood.counts[number + 1].tolist(), strict=True)]
-    both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
-    queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
-    result: list[list[tuple[Tensor, Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
-    for r, (source_type, target_type) in enumerate(relations):
-        edges = hood.layer_edges(number, r, target_type)
-        src, dst, pair = (part[edges] for part in graph[r])
-        kv, q = both[source_type], queries[target_type]
-        if kv is None or q is None or not len(src):
-            continue
-        # Apply the relation's matrices to nodes, not to edges: each edge then takes a row of each of the two results.
-        keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
-        values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
-        logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
-        result[target_type].append((logits, values[src], dst, pair))
-    out: list[Attended] = []
-    for t, rows in enumerate(receivers):
-        none = torch.zeros(0, dtype=torch.int64, device=rows.device)
-        if not result[t]:
-            out.append((rows.new_zeros(0, heads, width) if layer.is_target[t] else None, none, none))
-            continue
-        logits, values, dst, pair = (torch.cat(parts) for parts in zip(*result[t], strict=True))
-        highest = logits.new_full((len(rows), heads), -math.inf)
-        highest = highest.scatter_reduce(0, dst[:, None].expand_as(logits), logits.detach(), "amax")
-        weights = (logits - highest[dst]).exp()
-        total = logits.new_zeros(len(rows), heads).index_add(0, dst, weights)
-        out.append(((weights / total[dst])[:, :, None] * values, dst, pair))
-    return out
+    def _attended(self, number: int, x: Sequence[Tensor]) -> list[Attended]:
+        """The messages of a layer's edges, weighted by attention, per target type."""
+        layer, receivers = self.encoder.layer(number), self._receivers(number, x)
+        heads, width = layer.num_heads, layer.out_dim // layer.num_heads
+        both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
+        queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
+        result: list[list[tuple[Tensor, Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
+        for r, (source_type, target_type) in enumerate(self.relations):
+            edges = self.hood.layer_edges(number, r, target_type)
+            src, dst, pair = (part[edges] for part in self.graph[r])
+            kv, q = both[source_type], queries[target_type]
+            if kv is None or q is None or not len(src):
+                continue
+            # Apply the relation's matrices to nodes, not to edges: each edge then takes a row of each of the two results.
+            keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
+            values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
+            logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
+            result[target_type].append((logits, values[src], dst, pair))
+        out: list[Attended] = []
+        for t, rows in enumerate(receivers):
+            none = torch.zeros(0, dtype=torch.int64, device=rows.device)
+            if not result[t]:
+                out.append((rows.new_zeros(0, heads, width) if layer.is_target[t] else None, none, none))
+                continue
+            logits, values, dst, pair = (torch.cat(parts) for parts in zip(*result[t], strict=True))
+            highest = logits.new_full((len(rows), heads), -math.inf)
+            highest = highest.scatter_reduce(0, dst[:, None].expand_as(logits), logits.detach(), "amax")
+            weights = (logits - highest[dst]).exp()
+            total = logits.new_zeros(len(rows), heads).index_add(0, dst, weights)
+            out.append(((weights / total[dst])[:, :, None] * values, dst, pair))
+        return out
 
 
 def sampled_inputs(encoder: HGT, rows: Sequence[np.ndarray], given: Sequence[np.ndarray | None]) -> list[Tensor]:

@@ -8,7 +8,7 @@ import numpy as np
 from torch import nn
 
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, rows_of_links, setting_of
-from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, Shares
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
 from graphmill.explain.shares import NeighbourhoodShares, SpectralShares
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.neighbours.system import SpectralSystem
@@ -28,10 +28,10 @@ class NeighboursExplainer(LinkExplainer):
             rows = cast(np.ndarray, system.rows(self.model))
             self.shares = SpectralShares(self.spectral, rows, self.links, self.setting, self.settings.neighbors)
 
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
         parts, shares = self.shares.of_link(relation, head, tail, self.setting.weight)
-        return {**parts, NOT_SHARED[1]: self._popularity(relation, tail)}, shares, True
+        return LinkShares({**parts, NOT_SHARED[1]: self._popularity(relation, tail)}, shares)
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`: neighbourhoods and their vectors are computed again."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from graphmill.explain.explanation import NOT_SHARED, Explanation, LinkExplainer, Shares
+from graphmill.explain.explanation import NOT_SHARED, LinkExplainer, LinkShares, NamedPath
 from graphmill.explain.paths import Path
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
@@ -38,15 +38,13 @@ class PropagatedPath:
 @dataclass(frozen=True)
 class Propagated:
     """``score`` of a link; ``popularity``: the part of it that no path brought. ``source``, ``target`` int64 [n], lower
-    row of the node table first, and ``share`` float64 [n]: edges, largest share first; ``relations``: for each, numbers of
-    the message graph. ``paths``: strongest first."""
+    row of the node table first, and ``share`` float64 [n]: edges, largest share first. ``paths``: strongest first."""
 
     score: float
     popularity: float
     source: np.ndarray
     target: np.ndarray
     share: np.ndarray
-    relations: list[tuple[int, ...]]
     paths: list[PropagatedPath]
 
 
@@ -68,16 +66,13 @@ def explain_propagation(
     ]
     before, ends = np.array([head], np.int32), []
     for layer in layers:
-        ends.append((before[layer.source], layer.node[layer.target], layer.relation))
+        ends.append((before[layer.source], layer.node[layer.target]))
         before = layer.node
-    u, v, r = (np.concatenate([each[n] for each in ends]).astype(np.int64) for n in range(3))
+    u, v = (np.concatenate(side).astype(np.int64) for side in zip(*ends, strict=True))
     keys = np.minimum(u, v) * system.graph.num_nodes + np.maximum(u, v)
     pairs, place = np.unique(keys, return_inverse=True)
     total = np.bincount(place, np.concatenate(shares), len(pairs))
     order = np.argsort(-total, kind="stable")
-    kinds: list[set[int]] = [set() for _ in pairs]
-    for pair, kind in set(zip(place.tolist(), r.tolist(), strict=True)):
-        kinds[pair].add(kind)
     popularity = float(model.popularity[number].detach()) * float(messages.log_degree(requested)[0, at])
     return Propagated(
         float(score.detach()),
@@ -85,7 +80,6 @@ def explain_propagation(
         pairs[order] // system.graph.num_nodes,
         pairs[order] % system.graph.num_nodes,
         total[order],
-        [tuple(sorted(kinds[pair])) for pair in order.tolist()],
         _strongest(layers, shares, head, tail, paths),
     )
 
@@ -113,21 +107,16 @@ class PropagationExplainer(LinkExplainer):
 
     method = "gradient × input of the messages"
 
-    def of_link(self, relation: int, head: int, tail: int) -> tuple[dict[str, float], list[Shares], bool]:
-        """:meth:`LinkExplainer.of_link`."""
+    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
+        """:meth:`LinkExplainer.of_link`, with the paths of the messages."""
         kind = self.graph.relations[relation]
         first, second = (self.graph.node_type(end).offset for end in (kind.source, kind.target))
-        why = explain_propagation(self.system, self.model, relation, head + first, tail + second, 0)
-        return _parts(why), [(self.pairs_of(why.source, why.target), why.share)], True
+        why = explain_propagation(self.system, self.model, relation, head + first, tail + second, self.settings.paths)
+        parts = {NOT_SHARED[1]: why.popularity, "paths": why.score - why.popularity}
+        shares = [(self.pairs_of(why.source, why.target), why.share)]
+        return LinkShares(parts, shares, paths=[self._path(path) for path in why.paths])
 
-    def explain(self, relation: int, head: int, tail: int) -> Explanation:
-        """:meth:`LinkExplainer.explain`, with the paths of the messages."""
-        why = explain_propagation(self.system, self.model, relation, head, tail, self.settings.paths)
-        pairs = self.pairs_of(why.source, why.target)
-        explanation = self._explanation(relation, head, tail, _parts(why), pairs, why.share, True)
-        return replace(explanation, paths=tuple(map(self._path, why.paths)))
-
-    def _path(self, path: PropagatedPath) -> tuple[Path, tuple[str, ...]]:
+    def _path(self, path: PropagatedPath) -> NamedPath:
         nodes, kinds = np.array(path.nodes), self.system.messages.named([each.name for each in self.graph.relations])
         pairs = self.pairs_of(nodes[:-1], nodes[1:])
         return Path(path.nodes, tuple(pairs.tolist()), path.strength), tuple(kinds[kind] for kind in path.relations)
@@ -135,10 +124,6 @@ class PropagationExplainer(LinkExplainer):
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`."""
         return score_without_pairs(self.system, self.model, relation, head, tail, self.ends_of(pairs))
-
-
-def _parts(why: Propagated) -> dict[str, float]:
-    return {NOT_SHARED[1]: why.popularity, "paths": why.score - why.popularity}
 
 
 def _strongest(

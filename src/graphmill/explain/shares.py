@@ -9,6 +9,7 @@ which share it equally, and so is what the logarithm makes of all counts.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ import scipy.sparse as sp
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import Shares
+from graphmill.graph.similar_neighbours import Side
 from graphmill.graph.spectral import Neighbourhoods, scaled
 from graphmill.graph.spectral_vectors import SpectralVectors
 from graphmill.graph.typed_paths import NONE
@@ -36,27 +38,32 @@ class NeighbourhoodShares:
 
     def of_link(self, relation: int, head: int, tail: int, weight: float) -> tuple[dict[str, float], list[Shares]]:
         """The part of the score by name, and the edges' shares of it. ``head``, ``tail``: local numbers."""
-        sides = [n for n, side in enumerate(("target", "source")) if self.setting.side in (side, "both")]
-        shares = [share for side in sides for share in self._alike(relation, head, tail, side, weight)]
+        shares: list[Shares] = []
+        for _, others, links, end in _known(self.links, relation, head, tail, self.setting.side):
+            factor = weight * (1.0 + len(others)) ** -self.setting.damping
+            span = slice(self.rows.indptr[end], self.rows.indptr[end + 1])
+            for other, pair in zip(others, links, strict=True):
+                theirs = slice(self.rows.indptr[other], self.rows.indptr[other + 1])
+                _, mine, its = np.intersect1d(self.rows.indices[span], self.rows.indices[theirs], return_indices=True)
+                value = self.rows.data[span][mine].astype(np.float64) * self.rows.data[theirs][its] * factor / 3
+                pairs = self.entries.pair[span][mine], self.entries.pair[theirs][its]
+                shares += [(np.array([pair]), np.array([value.sum()])), *((p.astype(np.int64), value) for p in pairs)]
         return {"neighbourhoods in common": sum(float(value.sum()) for _, value in shares)}, shares
 
-    def _alike(self, relation: int, head: int, tail: int, side: int, weight: float) -> list[Shares]:
-        """``side`` 0: the head's other targets and the target; 1: the target's other heads and the head."""
-        first, second = self.links.offsets[relation]
-        matrices, row = ((self.links.outgoing, head), (self.links.incoming, tail))[side]
-        links = matrices[relation][[row]]
-        others = links.indices + (second, first)[side]
-        end = (tail + second, head + first)[side]
-        factor = weight * (1.0 + len(others)) ** -self.setting.damping
-        span = slice(self.rows.indptr[end], self.rows.indptr[end + 1])
-        result: list[Shares] = []
-        for other, pair in zip(others, links.data - 1, strict=True):
-            theirs = slice(self.rows.indptr[other], self.rows.indptr[other + 1])
-            _, mine, its = np.intersect1d(self.rows.indices[span], self.rows.indices[theirs], return_indices=True)
-            value = self.rows.data[span][mine].astype(np.float64) * self.rows.data[theirs][its] * factor / 3
-            pairs = self.entries.pair[span][mine], self.entries.pair[theirs][its]
-            result += [(np.array([pair]), np.array([value.sum()])), *((p.astype(np.int64), value) for p in pairs)]
-        return result
+
+def _known(
+    links: PairedLinks, relation: int, head: int, tail: int, side: Side
+) -> Iterator[tuple[str, np.ndarray, np.ndarray, int]]:
+    """The head's other targets, for the target, and the target's other heads, for the head, as ``side`` says: what they are
+    called, their global numbers, the pairs of the links to them, and the global number of the node that they are for."""
+    first, second = links.offsets[relation]
+    sides = (("target", "other targets of the head", links.outgoing, head, second, tail + second),
+             ("source", "other heads of the target", links.incoming, tail, first, head + first))  # fmt: skip
+    for which, name, matrices, row, offset, end in sides:
+        if side in (which, "both"):
+            matrix = matrices[relation]
+            span = slice(matrix.indptr[row], matrix.indptr[row + 1])
+            yield name, matrix.indices[span] + offset, matrix.data[span].astype(np.int64) - 1, end
 
 
 @dataclass
@@ -109,19 +116,10 @@ class SpectralShares:
 
     def of_link(self, relation: int, head: int, tail: int, amount: float) -> tuple[dict[str, float], list[Shares]]:
         """The parts of the score by name, and the edges' shares of them. ``head``, ``tail``: local numbers."""
-        first, second = self.links.offsets[relation]
-        h, t = head + first, tail + second
         parts, shares = {}, []
-        sides = (("target", "other targets of the head", self.links.outgoing, head, second, t),
-                 ("source", "other heads of the target", self.links.incoming, tail, first, h))  # fmt: skip
-        for side, name, matrices, row, offset, end in sides:
-            if self.setting.side not in (side, "both"):
-                continue
-            matrix = matrices[relation]
-            span = slice(matrix.indptr[row], matrix.indptr[row + 1])
-            others, pairs = matrix.indices[span] + offset, matrix.data[span].astype(np.int64) - 1
-            value, result = self._sum(amount * (1.0 + len(others)) ** -self.setting.damping, others, pairs, end)
-            parts[name] = value
+        for name, others, pairs, end in _known(self.links, relation, head, tail, self.setting.side):
+            factor = amount * (1.0 + len(others)) ** -self.setting.damping
+            parts[name], result = self._sum(factor, others, pairs, end)
             shares += result
         return parts, shares
 

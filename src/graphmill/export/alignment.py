@@ -17,7 +17,7 @@ import pyarrow as pa
 from graphmill.evaluation.drift.procrustes import Rotation, fit_rotation
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.export.manifests import read_manifest
-from graphmill.export.writers import ParquetEmbeddings
+from graphmill.export.writers import parquet_embeddings
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.verified_files import listed_files
 
@@ -30,22 +30,6 @@ class Reference:
 
     space: str
     embeddings: Embeddings
-
-
-@dataclass(frozen=True)
-class Alignment:
-    """A rotation onto a reference, or the reason why there is none."""
-
-    space: str
-    shared: int
-    rotation: Rotation | None
-    problem: str = ""
-
-    def about(self, in_place: bool) -> dict[str, Any]:
-        """The entry in the export's manifest."""
-        if self.rotation is None:
-            return {"to": self.space, "shared": self.shared, "problem": self.problem}
-        return {"to": self.space, "shared": self.shared, "residual": self.rotation.residual, "in_place": in_place}
 
 
 def aligned_file(folder: Path) -> Path:
@@ -64,19 +48,21 @@ def manifest_alignment(folder: Path) -> dict[str, Any]:
     return dict(result) if "problem" not in result else {}
 
 
-def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes: pa.Table) -> Alignment:
-    """Fit the rotation of the blocks (in row order of ``nodes``) onto the reference, on their shared nodes."""
+def fit_alignment(
+    reference: Reference, blocks: Sequence[EmbeddingBlock], nodes: pa.Table
+) -> tuple[Rotation | None, dict[str, Any]]:
+    """Fit the rotation of the blocks (in row order of ``nodes``) onto the reference, on their shared nodes.
+
+    Returns the rotation, or None, and the entry in the export's manifest: with its residual, or why there is none.
+    """
     dim, known = blocks[0].vectors.shape[1], reference.embeddings
     rows = known.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
     shared = int((rows >= 0).sum())
+    about = {"to": reference.space, "shared": shared}
     if known.vectors.shape[1] != dim:
-        return Alignment(
-            reference.space, shared, None, f"it has {known.vectors.shape[1]} dimensions, the live version {dim}"
-        )
+        return None, {**about, "problem": f"it has {known.vectors.shape[1]} dimensions, the live version {dim}"}
     if shared < dim:
-        return Alignment(
-            reference.space, shared, None, f"{shared} shared nodes do not fix a rotation of {dim} dimensions"
-        )
+        return None, {**about, "problem": f"{shared} shared nodes do not fix a rotation of {dim} dimensions"}
 
     def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for block in blocks:
@@ -84,7 +70,8 @@ def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes:
             existing = places >= 0
             yield block.vectors[existing], np.asarray(known.vectors)[places[existing]]
 
-    return Alignment(reference.space, shared, fit_rotation(pairs(), dim))
+    rotation = fit_rotation(pairs(), dim)
+    return rotation, {**about, "residual": rotation.residual}
 
 
 def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[EmbeddingBlock]:
@@ -95,12 +82,7 @@ def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[Em
 
 def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, directory: Path) -> Path:
     """Write blocks to ``embeddings_aligned.parquet``, atomically; returns its path."""
-    writer = ParquetEmbeddings(directory / ALIGNED, dim, nodes.num_rows)
-    try:
+    with parquet_embeddings(directory / ALIGNED, dim, nodes.num_rows) as write:
         for block in blocks:
-            writer.write(nodes.slice(block.start, len(block.vectors)), block.vectors)
-        writer.commit()
-    except BaseException:
-        writer.abort()
-        raise
-    return writer.paths[0]
+            write(nodes.slice(block.start, len(block.vectors)), block.vectors)
+    return directory / ALIGNED

@@ -5,9 +5,8 @@ If there is a manifest, the files are complete. A killed export leaves no manife
 
 from __future__ import annotations
 
-import contextlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
-from graphmill.atomic_files import only_writer, write_atomically, writing
+from graphmill.atomic_files import only_writer, writing
 from graphmill.errors import TrainingError
-from graphmill.export.manifests import EXPORT_FORMAT, FORMAT_NUMBER
-from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, ParquetEmbeddings
-from graphmill.verified_files import MANIFEST, describe_file, sealed
+from graphmill.export.manifests import EXPORT_FORMAT, write_manifest
+from graphmill.export.writers import Write, csv_embeddings, parquet_embeddings
+from graphmill.verified_files import MANIFEST
 
 if TYPE_CHECKING:
     from graphmill.training.contract import EmbeddingBlock
@@ -47,58 +46,31 @@ def export_embeddings(
         TrainingError: a vector is not finite, or the rows do not match the node table. No files are left.
         ResourceError: the disk is full or read-only.
     """
+    extra = further or {}
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with only_writer(directory):
-            return _export(blocks, nodes, dim, directory, formats, about, further or {})
+            (directory / MANIFEST).unlink(missing_ok=True)
+            names = ["embeddings.parquet", *(["embeddings.csv"] if formats.csv else []), *extra]
+            with ExitStack() as files:
+                parquet = parquet_embeddings(directory / names[0], dim, nodes.num_rows)
+                writers = [files.enter_context(parquet)]
+                if formats.csv:
+                    writers.append(files.enter_context(csv_embeddings(directory / names[1])))
+                rows = _stream(blocks, nodes, writers)
+                if rows != nodes.num_rows:
+                    raise TrainingError(
+                        f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match"
+                    )
+                # Files of an earlier export would belong to another model.
+                (directory / SCORING).unlink(missing_ok=True)
+                for name, arrays in extra.items():
+                    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+                    save_safetensors(directory / name, contiguous, "numpy")
+            return write_manifest(directory, EXPORT_FORMAT, (rows, dim), names, about)
 
 
-def _export(
-    blocks: Iterable[EmbeddingBlock],
-    nodes: pa.Table,
-    dim: int,
-    directory: Path,
-    formats: ExportSettings,
-    about: dict[str, Any],
-    extra: Mapping[str, Mapping[str, np.ndarray]],
-) -> dict[str, Any]:
-    (directory / MANIFEST).unlink(missing_ok=True)
-    writers: list[EmbeddingWriter] = []
-    try:
-        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim, nodes.num_rows))
-        if formats.csv:
-            writers.append(CsvEmbeddings(directory / "embeddings.csv"))
-        rows = _stream(blocks, nodes, writers)
-        if rows != nodes.num_rows:
-            raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
-        # Files of an earlier export would belong to another model.
-        (directory / SCORING).unlink(missing_ok=True)
-        for name, arrays in extra.items():
-            contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-            save_safetensors(directory / name, contiguous, "numpy")
-        for writer in writers:
-            writer.commit()
-    except BaseException:
-        for writer in writers:
-            with contextlib.suppress(OSError):
-                writer.abort()
-        raise
-    manifest = {
-        "format": EXPORT_FORMAT,
-        "version": FORMAT_NUMBER,
-        "rows": nodes.num_rows,
-        "dim": dim,
-        "files": {
-            path.name: describe_file(path)
-            for path in [*(path for w in writers for path in w.paths), *(directory / name for name in extra)]
-        },
-        **about,
-    }
-    write_atomically(directory / MANIFEST, (json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n").encode())
-    return manifest
-
-
-def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:
+def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: Sequence[Write]) -> int:
     expected = 0
     for block in blocks:
         if block.start != expected:
@@ -110,7 +82,7 @@ def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[Emb
                 "fp32 or a lower learning rate"
             )
         rows = nodes.slice(block.start, len(block.vectors))
-        for writer in writers:
-            writer.write(rows, block.vectors)
+        for write in writers:
+            write(rows, block.vectors)
         expected += len(block.vectors)
     return expected

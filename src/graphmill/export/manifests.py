@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 from graphmill.training.run_files import shaped
-from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, read_sealed
+from graphmill.verified_files import MANIFEST, REMEDIES, VERSION, describe_file, read_sealed, sealed
 
 EMBEDDINGS, SCORER = "embeddings", "scorer"
 """The folder of a run's export: of vectors, or of the weights of a system without vectors."""
@@ -67,6 +70,17 @@ def export_folder(path: Path) -> Path:
     if (path / SCORER / MANIFEST).is_file():
         return path / SCORER
     return path / EMBEDDINGS if (path / EMBEDDINGS).is_dir() else path
+
+
+def write_manifest(
+    directory: Path, format: str, shape: tuple[int, int], files: Iterable[str], about: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write and return the manifest of an export of ``shape`` (rows, dim), after its ``files``. ``about``: more fields."""
+    listed = {name: describe_file(directory / name) for name in files}
+    head = {"format": format, "version": FORMAT_NUMBER, "rows": shape[0], "dim": shape[1], "files": listed}
+    manifest = {**head, **about}
+    write_atomically(directory / MANIFEST, (json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n").encode())
+    return manifest
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:

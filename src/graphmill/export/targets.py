@@ -11,7 +11,7 @@ import pyarrow as pa
 from graphmill.atomic_files import writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, ParquetEmbeddings
+from graphmill.export.writers import csv_embeddings, parquet_embeddings
 
 ENDINGS = (".parquet", ".csv")
 BLOCK = 10_000
@@ -35,16 +35,11 @@ def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> d
     rows, dim = embeddings.vectors.shape
     types = np.array(embeddings.type_names, dtype=object)[embeddings.types]
     path = root / target if root else Path(target)
-    with writing(path):
-        writer: EmbeddingWriter = CsvEmbeddings(path) if target.endswith(".csv") else ParquetEmbeddings(path, dim, rows)
-        try:
-            for start in range(0, rows, BLOCK):
-                part = slice(start, start + BLOCK)
-                columns = {"index": embeddings.index[part], "id": embeddings.ids[part], "name": embeddings.names[part]}
-                nodes = pa.table({**columns, "type": pa.array(types[part], pa.string())})
-                writer.write(nodes, np.asarray(embeddings.vectors[part], dtype=np.float32))
-            writer.commit()
-        except BaseException:
-            writer.abort()
-            raise
+    writer = csv_embeddings(path) if target.endswith(".csv") else parquet_embeddings(path, dim, rows)
+    with writing(path), writer as write:
+        for start in range(0, rows, BLOCK):
+            part = slice(start, start + BLOCK)
+            columns = {"index": embeddings.index[part], "id": embeddings.ids[part], "name": embeddings.names[part]}
+            nodes = pa.table({**columns, "type": pa.array(types[part], pa.string())})
+            write(nodes, np.asarray(embeddings.vectors[part], dtype=np.float32))
     return {"target": target, "rows": rows}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
-from graphmill.atomic_files import only_writer, replacing, write_atomically, writing
-from graphmill.export.manifests import FORMAT_NUMBER, SCORER_FORMAT
+from graphmill.atomic_files import only_writer, replacing, writing
+from graphmill.export.manifests import SCORER_FORMAT, write_manifest
 from graphmill.parquet import write_parquet
-from graphmill.verified_files import MANIFEST, describe_file, sealed
+from graphmill.verified_files import MANIFEST
 
 if TYPE_CHECKING:
     from torch import nn
@@ -46,16 +45,5 @@ def export_weights(model: nn.Module, graph: TypedGraph, directory: Path, about: 
             for name, table in ((RELATIONS, relations), (NODES, nodes)):
                 with replacing(directory / name) as part:
                     write_parquet(table, part.file)
-            manifest = {
-                "format": SCORER_FORMAT,
-                "version": FORMAT_NUMBER,
-                "rows": nodes.num_rows,
-                "dim": 0,
-                "files": {name: describe_file(directory / name) for name in (WEIGHTS, RELATIONS, NODES)},
-                "relations": [list(relation.key) for relation in graph.relations],
-                **about,
-            }
-            write_atomically(
-                directory / MANIFEST, (json.dumps(sealed(manifest), indent=2, sort_keys=True) + "\n").encode()
-            )
-    return manifest
+            about = {"relations": [list(relation.key) for relation in graph.relations], **about}
+            return write_manifest(directory, SCORER_FORMAT, (nodes.num_rows, 0), (WEIGHTS, RELATIONS, NODES), about)

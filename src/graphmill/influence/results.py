@@ -1,17 +1,12 @@
-"""Results of an influence analysis as JSON and CSV files."""
+"""Results of an influence analysis as records and rows of its JSON and CSV files."""
 
 from __future__ import annotations
 
-import csv
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from graphmill.atomic_files import replacing, write_atomically, writing
 
 CSV_COLUMNS = (
     "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
@@ -39,42 +34,23 @@ class Names:
         return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """One explained triple with its strongest proponents and opponents: rows of ``train``, and their influences."""
+def lists_of(
+    triple: np.ndarray,
+    influences: np.ndarray,
+    strongest: tuple[np.ndarray, np.ndarray],
+    train: np.ndarray,
+    names: Names,
+) -> tuple[dict[str, Any], list[list[Any]]]:
+    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
 
-    triple: np.ndarray
-    proponents: np.ndarray
-    opponents: np.ndarray
-    values: dict[int, float]
-
-    def to_json(self, train: np.ndarray, names: Names) -> dict[str, Any]:
-        """A JSON record; ``top_influences`` are the proponents, ``top_opponents`` the opponents."""
-
-        def rows(chosen: np.ndarray) -> list[dict[str, Any]]:
-            return [names.symbols(train[i], "train") | {"influence": self.values[i]} for i in chosen.tolist()]
-
-        return names.symbols(self.triple, "test") | {
-            "top_influences": rows(self.proponents),
-            "top_opponents": rows(self.opponents),
-        }
-
-    def to_rows(self, train: np.ndarray, names: Names) -> list[list[Any]]:
-        """CSV rows in descending order of signed influence: proponents first, the strongest opponent last."""
-        order = [*self.proponents.tolist(), *self.opponents.tolist()[::-1]]
-        mine = names.cells(self.triple)
-        return [[*mine, *names.cells(train[i]), repr(self.values[i])] for i in order]
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Whole or not at all."""
-    with writing(path):
-        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
-
-
-def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Whole or not at all."""
-    with writing(path), replacing(path) as part, part.text() as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+    As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
+    order of signed influence: proponents first, the strongest opponent last.
+    """
+    proponents, opponents = (rows.tolist() for rows in strongest)
+    values = {row: float(influences[row]) for row in (*proponents, *opponents)}
+    record = names.symbols(triple, "test") | {
+        name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]
+        for name, rows in (("top_influences", proponents), ("top_opponents", opponents))
+    }
+    cells = names.cells(triple)
+    return record, [[*cells, *names.cells(train[row]), repr(values[row])] for row in (*proponents, *opponents[::-1])]

@@ -7,11 +7,10 @@ loss of a label (``training.gradients``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from graphmill.errors import SettingsError
 from graphmill.influence.dots import pairwise
@@ -69,10 +68,12 @@ def _one_checkpoint(
     width = int(mine[:, 1].max()) + 1
     out: np.ndarray | None = None
     order = np.argsort(mine[:, 0] * width + mine[:, 1], kind="stable")
-    for part in _blocks(len(order), batch_size, poll):
-        chosen = order[part]
+    for start in range(0, len(order), batch_size):
+        poll()
+        chosen = order[start : start + batch_size]
         left = tracer.label_gradients(mine[chosen])
-        block = _both(pairwise(left, right), directions)
+        # The sum over an explained triple's labels.
+        block = pairwise(left, right).view(len(chosen), directions, -1).sum(1).cpu().numpy()
         if out is None:
             out = np.zeros((len(explained), len(train)), dtype=block.dtype)
         owner = chosen % len(train)
@@ -82,17 +83,6 @@ def _one_checkpoint(
             out[:, owner[side]] += block[side].T
     assert out is not None
     return out
-
-
-def _both(products: Tensor, directions: int) -> np.ndarray:
-    """[n, directions · m] → [n, m]: sums over an explained triple's labels."""
-    return products.view(len(products), directions, -1).sum(1).cpu().numpy()
-
-
-def _blocks(total: int, size: int, poll: Callable[[], None]) -> Iterator[slice]:
-    for start in range(0, total, size):
-        poll()
-        yield slice(start, min(start + size, total))
 
 
 def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

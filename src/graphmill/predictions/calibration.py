@@ -15,7 +15,7 @@ shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -134,8 +134,7 @@ def reweighted(points: Pairs, base_rate: float) -> Pairs:
         return points
     positives, negatives = (float(points.weights[points.positive == kind].sum()) for kind in (True, False))
     factor = positives * (1 - base_rate) / (base_rate * max(negatives, 1e-300))
-    weights = np.where(points.positive, points.weights, points.weights * factor)
-    return Pairs(points.scores, points.positive, weights, points.heads, points.ranks)
+    return replace(points, weights=np.where(points.positive, points.weights, points.weights * factor))
 
 
 def fit(points: Pairs, rows: NDArray[np.bool_]) -> tuple[Float, Float]:

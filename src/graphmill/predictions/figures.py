@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.predictions.diversity import diversity
 from graphmill.predictions.judgements import Judged
-from graphmill.predictions.top_tails import Candidates, best_tails
+from graphmill.predictions.top_tails import Candidates, best_tails, diversity
 
 Int64 = NDArray[np.int64]
 PAIRS = (100, 1000)
@@ -68,7 +67,8 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
     than a false one, with its interval over other true links; None unless the list has both. ``trained``: judged links that
     are left out, because training has them.
     """
-    ranked: list[tuple[bool, Int64, NDArray[np.float64], NDArray[np.bool_]]] = []
+    none = np.zeros(0, np.int64), np.zeros(0), np.zeros(0, bool)
+    ranked: dict[str, list[tuple[Int64, NDArray[np.float64], NDArray[np.bool_]]]] = {"yes": [none], "no": [none]}
     trained = 0
     for candidates, judged in parts:
         pairs = judged.all
@@ -84,31 +84,22 @@ def agreement(parts: Iterable[tuple[Candidates, Judged]], seed: int = 0) -> dict
             relative[rows], hit[rows] = np.where(finite, rank / last, np.nan), rank < K
         kept = ~np.isnan(relative)
         trained += int((~kept).sum())
-        for word, own_pairs in ((True, judged.yes), (False, judged.no)):
-            part = kept & in_sorted(pairs, own_pairs)
-            ranked.append((word, heads[part] + (candidates.relation.index << 40), relative[part], hit[part]))
-    yes, no = (
-        [np.concatenate([np.zeros(0, np.int64), *(each[at] for each in ranked if each[0] is word)]) for at in (1, 2, 3)]
-        for word in (True, False)
-    )
+        for word, pairs_of_word in (("yes", judged.yes), ("no", judged.no)):
+            part = kept & in_sorted(pairs, pairs_of_word)
+            ranked[word].append((heads[part] + (candidates.relation.index << 40), relative[part], hit[part]))
+    by_word = {word: [np.concatenate(column) for column in zip(*parts, strict=True)] for word, parts in ranked.items()}
+    yes, no = by_word["yes"], by_word["no"]
     auc = None
     if len(yes[1]) and len(no[1]):
         ordered = np.sort(no[1])
         worse = len(ordered) - np.searchsorted(ordered, yes[1], side="right")
         tied = len(ordered) - np.searchsorted(ordered, yes[1], side="left") - worse
         auc = _share((worse + tied / 2) / len(ordered), yes[0], seed)
-    return {
-        **{
-            word: {
-                "links": len(head_scores[1]),
-                "hits": _share(head_scores[2], head_scores[0], seed),
-                "rank": _share(head_scores[1], head_scores[0], seed),
-            }
-            for word, head_scores in (("yes", yes), ("no", no))
-        },
-        "auc": auc,
-        "trained": trained,
+    figures: dict[str, Any] = {
+        word: {"links": len(rank), "hits": _share(hit, heads, seed), "rank": _share(rank, heads, seed)}
+        for word, (heads, rank, hit) in by_word.items()
     }
+    return figures | {"auc": auc, "trained": trained}
 
 
 def _share(values: NDArray[Any], units: Int64, seed: int) -> dict[str, float] | None:

@@ -10,7 +10,7 @@ For a head with many neighbours, it leaves out paths of length 3 over the larges
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -159,8 +159,8 @@ class PathEvidence:
 
     schema = pa.schema([("path_length", pa.int8()), ("paths", pa.string())])
 
-    def __init__(self, graph: TypedGraph, name_of: Callable[[int], str], most: int = 1000) -> None:
-        self.most, self._graph, self._name_of = most, graph, name_of
+    def __init__(self, graph: TypedGraph, most: int = 1000) -> None:
+        self.most, self._graph, self._names = most, graph, graph.node_table()["name"]
         self._relations = [relation.name for relation in graph.relations]
 
     @cached_property
@@ -179,7 +179,7 @@ class PathEvidence:
         return {"path_length": length.tolist(), "paths": named}
 
     def _named(self, path: Path) -> str:
-        text = self._name_of(path.nodes[0])
+        text = str(self._names[path.nodes[0]].as_py())
         for a, b in pairwise(path.nodes):
-            text += f" –{self._relations[self._paths.relation_between(a, b)[0]]}– {self._name_of(b)}"
+            text += f" –{self._relations[self._paths.relation_between(a, b)[0]]}– {self._names[b].as_py()}"
         return text

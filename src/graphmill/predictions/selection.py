@@ -64,10 +64,6 @@ class Nodes:
         """A hint at nodes with similar ids or names, or ""."""
         return self._known.did_you_mean(text)
 
-    def _of(self, types: Sequence[str]) -> str:
-        """The id of a node of these types."""
-        return next((self.ids[t.offset] for t in self.graph.node_types if t.name in types and t.count), self.ids[0])
-
     def find(self, text: str, types: Sequence[str], end: str = "heads") -> int:
         """The global number of the one node of :meth:`rows`. ``end``: which end of a link it is, for messages.
 
@@ -84,9 +80,8 @@ class Nodes:
             raise InputError(
                 f"the relation needs {end} of type {', '.join(types)}, and '{text}' is of type {', '.join(elsewhere)}"
             )
-        hint = (
-            self.did_you_mean(text) or f"; give its id or name as the graph has it: ids are such as {self._of(types)!r}"
-        )
+        other = next((self.ids[t.offset] for t in self.graph.node_types if t.name in types and t.count), self.ids[0])
+        hint = self.did_you_mean(text) or f"; give its id or name as the graph has it: ids are such as {other!r}"
         raise InputError(f"{self.graph.path} has no node '{text}'{hint}")
 
 

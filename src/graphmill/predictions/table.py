@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -36,25 +37,24 @@ def schema(evidence: pa.Schema) -> pa.Schema:
     return pa.schema([*map(pa.field, *zip(*fields, strict=True)), *evidence])
 
 
+@dataclass
 class LinkRows:
-    """The table of one relation's best tails, made in parts, so that the texts of all rows are never in memory at once."""
+    """The table of one relation's best tails, made in parts, so that the texts of all rows are never in memory at once.
 
-    def __init__(
-        self,
-        graph: TypedGraph,
-        relation: Relation,
-        best: BestTails,
-        median_ranks: NDArray[np.float32],
-        probabilities: NDArray[np.float32],
-        evidence_schema: pa.Schema,
-        evidence: Mapping[int, Mapping[str, Any]],
-        judged: Judged,
-    ) -> None:
-        """``median_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value."""
-        self.graph, self.relation, self.best = graph, relation, best
-        self.median_ranks, self.probabilities, self.evidence = median_ranks, probabilities, evidence
-        self._evidence_schema, self._judged = evidence_schema, judged
-        nodes = graph.node_table()
+    ``median_ranks``, ``probabilities`` [N]: for the rows of ``best``. ``evidence``: row → column → value.
+    """
+
+    graph: TypedGraph
+    relation: Relation
+    best: BestTails
+    median_ranks: NDArray[np.float32]
+    probabilities: NDArray[np.float32]
+    evidence_schema: pa.Schema
+    evidence: Mapping[int, Mapping[str, Any]]
+    judged: Judged
+
+    def __post_init__(self) -> None:
+        nodes = self.graph.node_table()
         self._ids, self._names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
 
     def __len__(self) -> int:
@@ -82,12 +82,12 @@ class LinkRows:
             "known": splits[best.known],
         }
         rows_of_evidence = [self.evidence.get(row, {}) for row in rows.tolist()]
-        columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self._evidence_schema.names}
+        columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self.evidence_schema.names}
         if JUDGED.name in columns:
             pairs = best.heads * self.graph.node_type(self.relation.target).count + best.tails
-            words = np.where(in_sorted(pairs, self._judged.no), "no", "")
-            columns[JUDGED.name] = np.where(in_sorted(pairs, self._judged.yes), "yes", words)
-        kinds = schema(self._evidence_schema)
+            words = np.where(in_sorted(pairs, self.judged.no), "no", "")
+            columns[JUDGED.name] = np.where(in_sorted(pairs, self.judged.yes), "yes", words)
+        kinds = schema(self.evidence_schema)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in kinds}, kinds)
 
     def _about(self, end: str, kind: str, local: NDArray[np.int64]) -> dict[str, Sequence[Any]]:

@@ -1,5 +1,5 @@
 """Finds the best tails of each head exactly: scores every candidate, for a block of heads at a time, so that memory is
-bounded.
+bounded. Finds hubs among them, too: tails that rank high for every head.
 
 Ties are ordered by tail number, so that the result does not depend on the blocks of heads.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -195,3 +196,44 @@ def top_of_rows(scores: torch.Tensor, k: int) -> tuple[Int64, Float32]:
     tails, best = places.numpy(), values.numpy()
     order = np.lexsort((tails, -best))
     return np.take_along_axis(tails, order, 1), np.take_along_axis(best, order, 1)
+
+
+def diversity(best: BestTails, candidates: Candidates, n: int) -> dict[str, Any]:
+    """How diverse the tails with rank 1 to ``n`` are, and whether all heads get the same.
+
+    The figures are the number of distinct tails, the fraction of heads that have the most frequent tail
+    (``top_tail_share``), and the fraction of rows with one of the ten most frequent tails (``top_10_share``).
+    """
+    counts = np.bincount(best.tails[best.ranks <= n], minlength=candidates.count)
+    present = counts[counts > 0]
+    share = present / max(int(present.sum()), 1)
+    heads = len(np.unique(best.heads))
+    return {
+        "n": n,
+        "distinct_tails": len(present),
+        "top_tail_share": float(present.max(initial=0) / max(heads, 1)),
+        "top_10_share": float(np.sort(share)[-10:].sum()),
+    }
+
+
+def median_ranks(candidates: Candidates, most_heads: int, seed: int) -> NDArray[np.float32]:
+    """float32 [count]: the median of each tail's rank over sampled heads; nan if it was a candidate of none.
+
+    At most ``most_heads`` heads with a training link in the relation are sampled. A tail's rank is among the candidates
+    of a head, with ties by tail number. Heads for which the tail is not a candidate are left out.
+    """
+    heads = candidates.drawn_heads(most_heads, "median-ranks", seed)
+    ranks = np.zeros((candidates.count, len(heads)), np.int32)  # 0: not a candidate
+    column = 0
+    for _, scores in candidates.blocks(heads):
+        for row in scores:  # one head at a time: sorting needs eight bytes per candidate
+            order = torch.argsort(row, descending=True, stable=True)[: int(torch.isfinite(row).sum())].numpy()
+            ranks[order, column] = np.arange(1, len(order) + 1)
+            column += 1
+    ranks.sort(axis=1)
+    absent, result = (ranks == 0).sum(1), np.full(candidates.count, np.nan, np.float32)
+    known = np.flatnonzero(absent < len(heads))
+    times = len(heads) - absent[known]
+    middle = [ranks[known, absent[known] + shift] for shift in ((times - 1) // 2, times // 2)]
+    result[known] = np.mean(middle, axis=0)
+    return result

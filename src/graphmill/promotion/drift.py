@@ -11,7 +11,7 @@ from typing import Any
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.drift.figures import drift_figures
-from graphmill.evaluation.drift.lists import Lists, list_report
+from graphmill.evaluation.drift.lists import Lists, list_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.comparisons import overlap_histogram
@@ -75,7 +75,7 @@ def _graph_of(run: Path) -> GraphSummary | None:
         return None
 
 
-def compare_sides(before: Side, after: Side, thresholds: DriftThresholds | None = None) -> DriftReport[Any]:
+def compare_sides(before: Side, after: Side, thresholds: DriftThresholds | None = None) -> DriftReport:
     """The drift report of ``after`` against ``before``: of their vectors, or of the best lists where one has none or they
     are of two systems."""
     changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
@@ -84,7 +84,7 @@ def compare_sides(before: Side, after: Side, thresholds: DriftThresholds | None 
         if not (before.system and after.system):
             raise InputError(f"of {before.name} and {after.name}, one has vectors and the other has none: no drift")
         lists = _lists(before)
-        return list_report(lists, _lists(after, lists), changed, thresholds)
+        return drift_report(list_figures(lists, _lists(after, lists)), changed, thresholds)
     figures = drift_figures(read_embeddings(before.vectors), read_embeddings(after.vectors))
     return drift_report(figures, changed, thresholds)
 
@@ -111,7 +111,7 @@ def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThreshol
     return values
 
 
-def write_report(report: DriftReport[Any], values: dict[str, Any], folder: Path) -> None:
+def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
     """Write ``drift.json`` and ``overlap.png`` into ``folder``."""
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):

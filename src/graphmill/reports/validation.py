@@ -4,7 +4,7 @@ cosine."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -127,12 +127,19 @@ def _ranking(embeddings: Embeddings, graph: TypedGraph) -> LinkRanking | None:
 
 def graph_of(path: Path) -> TypedGraph | None:
     """The graph of a run or export, if it is on this machine and has not changed since; else None."""
-    for folder in (path, path / "embeddings", path.parent):
-        with suppress(GraphmillError, OSError):  # a manifest.json of another program names no graph
-            data = (read_manifest(folder).get("data") or {}) if (folder / MANIFEST).is_file() else {}
+    for folder, manifest in _manifests(path):
+        with suppress(GraphmillError, OSError):
+            data = manifest.get("data") or {}
             if {"path", "content_hash"} <= data.keys():
                 return open_graph_of(folder, data)
     return None
+
+
+def _manifests(path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """The manifests of exports at a path, in its folder for vectors, and beside it; not of other programs."""
+    for folder in (path, path / "embeddings", path.parent):
+        with suppress(GraphmillError, OSError):
+            yield folder, read_manifest(folder)
 
 
 def _neighbourhoods(embeddings: Embeddings, graph: TypedGraph) -> NDArray[np.int64]:
@@ -146,9 +153,5 @@ def _neighbourhoods(embeddings: Embeddings, graph: TypedGraph) -> NDArray[np.int
 
 def _settings_of(path: Path) -> Collection[str] | None:
     """The names of the settings of an export, from the manifest beside it; None if there is none."""
-    for folder in (path, path / "embeddings", path.parent):
-        with suppress(InputError):  # a manifest.json of another program has no settings
-            about = read_manifest(folder) if (folder / MANIFEST).is_file() else {}
-            if isinstance(about.get("settings"), Mapping):
-                return setting_names(about["settings"])
-    return None
+    every = (manifest.get("settings") for _, manifest in _manifests(path))
+    return next((setting_names(values) for values in every if isinstance(values, Mapping)), None)

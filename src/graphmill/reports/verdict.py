@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from graphmill.errors import InputError
 from graphmill.evaluation.markdown import number
-from graphmill.evaluation.ranking.against_baselines import title
+from graphmill.evaluation.ranking.comparison import title
 from graphmill.evaluation.ranking.names import SIMPLER
 from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
@@ -132,38 +132,26 @@ def _compared(ranking: Mapping[str, Any]) -> _Compared:
     against = ranking.get("comparison", ranking).get("against")
     if not against:
         return _Compared("unranked", "not compared with simple ways", "It has not been compared with simple ways yet.")
-    return _of_items(against) if "metric" in against else _of_links(against)
+    if "metric" not in against:
+        return _of_links(against)
+    best, figures = against["best"], against["figures"]
+    return _comparison(best, SIMPLER[best], against["metric"], figures, against)
 
 
 def _of_links(against: Mapping[str, Any]) -> _Compared:
-    best, mrr = against["best"], against["mrr"]
-    ratio, name = against["ratios"][best], f"{against['average']} MRR"
-    return _comparison(
-        best, title(best), name, mrr["model"], mrr[best], ratio["low"], ratio["high"], against["queries"]
-    )
-
-
-def _of_items(against: Mapping[str, Any]) -> _Compared:
-    best, value = against["best"], against["figures"]
-    interval = against["low"], against["high"]
-    return _comparison(
-        best, SIMPLER[best], against["metric"], value["model"], value[best], *interval, against["queries"]
-    )
+    best = against["best"]
+    interval = {**against["ratios"][best], "queries": against["queries"]}
+    return _comparison(best, title(best), f"{against['average']} MRR", against["mrr"], interval)
 
 
 def _comparison(
-    rival: str,
-    called: str,
-    metric: str,
-    ours: float,
-    theirs: float,
-    low: float | None,
-    high: float | None,
-    queries: int,
+    rival: str, called: str, metric: str, figures: Mapping[str, float], interval: Mapping[str, Any]
 ) -> _Compared:
-    """``low`` to ``high``: the interval of the ratio (None: not measured)."""
+    """``figures``: of the model and the rival. ``interval``: of their ratio, from ``low`` to ``high`` (None: not measured),
+    and the number of ``queries``."""
+    ours, theirs, low, high = figures["model"], figures[rival], interval["low"], interval["high"]
     ratio = ours / theirs if theirs > 0 else math.inf if ours > 0 else 1.0
-    rest = f"{queries:,} queries"
+    rest = f"{interval['queries']:,} queries"
     if low is None or high is None or math.isnan(low):
         level = abs(ratio - 1) <= LEVEL_WITHOUT_INTERVAL
         word: Word = "level" if level else "better" if ratio > 1 else "worse"

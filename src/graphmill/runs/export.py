@@ -190,15 +190,15 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         reference = champion_reference(restored.run.path, about["system"], about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
-        result = fit_alignment(reference, blocks, nodes)
+        rotation, entry = fit_alignment(reference, blocks, nodes)
         in_place = bool(getattr(restored.system, "rotation_keeps_scores", False))
-        about["alignment"] = result.about(in_place)
-        if result.rotation is not None and in_place:
-            blocks = rotated(blocks, result.rotation)
-        elif result.rotation is not None:
+        about["alignment"] = entry if rotation is None else {**entry, "in_place": in_place}
+        if rotation is not None and in_place:
+            blocks = rotated(blocks, rotation)
+        elif rotation is not None:
             with writing(folder):
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
-                copy = write_aligned(rotated(blocks, result.rotation), nodes, width, folder)
+                copy = write_aligned(rotated(blocks, rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
     return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, extra))
 

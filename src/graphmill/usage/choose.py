@@ -265,7 +265,8 @@ def _tried(
     settings, seconds = planned.settings, planned.seconds
     candidate = partial(Candidate, str(settings.system), settings=planned.differs)
     least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / max(settings.training.epochs, 1))
-    if least >= limit.left and not _finished(planned, folder):
+    run = prepare(planned.values, AUTO, root=str(folder)).run if least >= limit.left else None
+    if run and not (run.path / "report.json").is_file():  # a finished one is reused
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
         return candidate("no time", reason if limit.left else "the budget was used up before it began"), None
     # Another metric that chooses its epochs cannot be compared while it trains.
@@ -309,11 +310,6 @@ def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
         report["metrics"] = metrics | kept
         restored.run.write_json("report.json", report)
     return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
-
-
-def _finished(planned: Planned, folder: Path) -> bool:
-    """Whether this run has finished in the folder, so that it can be reused."""
-    return (prepare(planned.values, AUTO, root=str(folder)).run.path / "report.json").is_file()
 
 
 def _size(restored: Restored) -> int:

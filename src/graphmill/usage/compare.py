@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,47 +11,17 @@ from graphmill.evaluation.json_values import flat
 from graphmill.runs.resolve import stored_settings
 from graphmill.training.run_directory import RunDirectory
 
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of both runs. ``ratio`` is B / A, or nan if a ratio has no meaning."""
-
-    name: str
-    a: float
-    b: float
-
-    @property
-    def ratio(self) -> float:
-        """B / A."""
-        return self.b / self.a if self.a and math.isfinite(self.a) and math.isfinite(self.b) else math.nan
+_FIGURES = (
+    *("epochs_done", "steps_done", "best_epoch", "seconds", "seconds_per_step", "seconds_per_epoch"),
+    *("peak_memory_bytes", "skips"),
+)
 
 
-@dataclass(frozen=True)
-class RunComparison:
-    """``settings``: path → both values, where they differ (including data, versions and resolved settings)."""
+def compare_runs(a: str | Path, b: str | Path) -> dict[str, Any]:
+    """Compare two finished runs ``a`` and ``b``, as plain values.
 
-    a: str
-    b: str
-    settings: dict[str, tuple[Any, Any]]
-    figures: list[Figure]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison as plain values."""
-        return {**asdict(self), "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in self.figures]}
-
-    def setting_rows(self) -> list[list[str]]:
-        """Table rows: setting, A, B."""
-        return [[name, str(a), str(b)] for name, (a, b) in self.settings.items()]
-
-    def figure_rows(self) -> list[list[str]]:
-        """Table rows: figure, A, B, B / A."""
-        return [
-            [f.name, _shown(f.a), _shown(f.b), "" if math.isnan(f.ratio) else f"{f.ratio:.3f}"] for f in self.figures
-        ]
-
-
-def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
-    """Compare two finished runs.
+    ``settings``: path → both values, where they differ (including data, versions and resolved settings). ``figures``: the
+    ``name`` of each, ``a``, ``b`` and their ``ratio`` B / A, nan if it has no meaning.
 
     Raises:
         InputError: one of them is not a run directory, or its run has not ended.
@@ -65,7 +34,23 @@ def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
     ]
     both = {name: tuple(one.get(name, "absent") for one in described) for name in described[0] | described[1]}
     settings = {name: (before, after) for name, (before, after) in both.items() if before != after}
-    return RunComparison(str(a), str(b), settings, _figures(*reports))
+    before, after = (_figures(report) for report in reports)
+    figures = [_compared(name, before.get(name), after.get(name)) for name in before | after]
+    return {"a": str(a), "b": str(b), "settings": settings, "figures": figures}
+
+
+def setting_rows(comparison: Mapping[str, Any]) -> list[list[str]]:
+    """Table rows: setting, A, B."""
+    return [[name, str(a), str(b)] for name, (a, b) in comparison["settings"].items()]
+
+
+def figure_rows(comparison: Mapping[str, Any]) -> list[list[str]]:
+    """Table rows: figure, A, B, B / A."""
+
+    def shown(value: float, digits: str = ".6g") -> str:
+        return "" if math.isnan(value) else f"{value:{digits}}"
+
+    return [[f["name"], shown(f["a"]), shown(f["b"]), shown(f["ratio"], ".3f")] for f in comparison["figures"]]
 
 
 def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -73,19 +58,11 @@ def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"data hash": manifest["data"]["content_hash"]}
 
 
-def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Figure]:
-    def number(value: Any) -> float:
-        return math.nan if value is None else float(value)
-
-    plain = ("epochs_done", "steps_done", "best_epoch", "seconds", "seconds_per_step", "seconds_per_epoch")
-    figures = [
-        Figure(name, number(a.get(name)), number(b.get(name))) for name in (*plain, "peak_memory_bytes", "skips")
-    ]
-    for section, prefix in (("final_losses", "loss "), ("metrics", "")):
-        x, y = a[section], b[section]
-        figures += [Figure(prefix + name, number(x.get(name)), number(y.get(name))) for name in x | y]
-    return figures
+def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
+    losses = {f"loss {name}": value for name, value in report["final_losses"].items()}
+    return {name: report.get(name) for name in _FIGURES} | losses | dict(report["metrics"])
 
 
-def _shown(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.6g}"
+def _compared(name: str, first: Any, second: Any) -> dict[str, Any]:
+    a, b = (math.nan if value is None else float(value) for value in (first, second))
+    return {"name": name, "a": a, "b": b, "ratio": b / a if a and math.isfinite(a) and math.isfinite(b) else math.nan}

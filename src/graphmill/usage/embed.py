@@ -19,7 +19,7 @@ from graphmill.evaluation.drift.procrustes import fit_rotation
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.manifests import read_manifest
-from graphmill.export.writers import ParquetEmbeddings
+from graphmill.export.writers import parquet_embeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
@@ -261,13 +261,8 @@ def _write(
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MANIFEST).unlink(missing_ok=True)
-        alone = ParquetEmbeddings(folder / NEW, vectors.shape[1], new.num_rows)
-        try:
-            alone.write(new, vectors)
-            alone.commit()
-        except BaseException:
-            alone.abort()
-            raise
+        with parquet_embeddings(folder / NEW, vectors.shape[1], new.num_rows) as write:
+            write(new, vectors)
         about["joined"]["new"] = {NEW: describe_file(folder / NEW)}
     extra = {SCORING: scoring} if scoring else {}
     formats = restored.job.settings.export

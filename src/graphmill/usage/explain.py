@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,21 +62,20 @@ class EdgeEvidence:
     """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
 
     It needs a run of a system that explains its links.
-
-    ``name_of``: row of the node table → the node's name.
     """
 
     schema = pa.schema([("because", pa.string())])
 
-    def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
+    def __init__(self, restored: Restored, most: int) -> None:
         self._explainer = explainer_of(restored.system, restored.model, ExplainSettings(edges=3, paths=0))
-        self._name_of, self.most = name_of, most
+        self._names, self.most = restored.graph.node_table()["name"], most
 
     def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
         """``a –relation– b (+0.123) ; …`` of each link."""
         links = zip(heads.tolist(), tails.tolist(), strict=True)
         result = self._explainer.named([self._explainer.explain(relation, head, tail) for head, tail in links])
-        names = {node: self._name_of(node) for why in result for e in why.evidence for node in (e.source, e.target)}
+        nodes = {node for why in result for e in why.evidence for node in (e.source, e.target)}
+        names = {node: str(self._names[node].as_py()) for node in nodes}
         return {"because": [" ; ".join(why.lines(names)) for why in result]}
 
 
@@ -110,12 +109,19 @@ def explain_link(
     [why] = explainer.named([explainer.explain(result.index, h, t)])
     names = restored.graph.node_table().column("name").to_pylist()
     reported = [*why.evidence, *reversed(why.against)]
-    paths = [_path([names[node] for node in path.nodes], relations, path.strength) for path, relations in why.paths]
-    deletion = {}
+    paths = []
+    for path, relations in why.paths:
+        nodes = [names[node] for node in path.nodes]
+        text = f"{joined(nodes, relations)} ({path.strength:.3g})"
+        paths.append({"path": text, "nodes": nodes, "relations": list(relations), "strength": path.strength})
+    deletion: dict[str, float] = {}
     if verify:
         listed = np.array([e.pair for e in why.evidence], np.int64)
         others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
-        deletion = _deletion(listed, others, lambda gone: explainer.score_without(result.index, h, t, gone))
+        drawn = generator(0, "explain", "deletion").choice(others, min(len(listed), len(others)), replace=False)
+        without = {"without_the_listed_edges": listed, "without_as_many_others": drawn}
+        scores = {name: explainer.score_without(result.index, h, t, gone) for name, gone in without.items()}
+        deletion = {"edges": len(listed), **scores}
     return ExplainedLink(
         names[h],
         result.name,
@@ -138,21 +144,6 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     source, target = restored.graph.node_type(relation.source), restored.graph.node_type(relation.target)
     scores = restored.system.scorer(restored.model).score_targets(relation.index, np.array([h - source.offset]))
     return float(scores[0, t - target.offset])
-
-
-def _path(nodes: Sequence[str], relations: Sequence[str], strength: float) -> dict[str, Any]:
-    text = f"{joined(nodes, relations)} ({strength:.3g})"
-    return {"path": text, "nodes": list(nodes), "relations": list(relations), "strength": strength}
-
-
-def _deletion(listed: np.ndarray, others: np.ndarray, score: Callable[[np.ndarray], float]) -> dict[str, float]:
-    """The score without the listed edges, and without equally many random ones of the others."""
-    drawn = generator(0, "explain", "deletion").choice(others, min(len(listed), len(others)), replace=False)
-    return {
-        "edges": len(listed),
-        "without_the_listed_edges": score(listed),
-        "without_as_many_others": score(drawn),
-    }
 
 
 def pairs_around(graph: TypedGraph, *nodes: int, neighbors: bool = True) -> np.ndarray:

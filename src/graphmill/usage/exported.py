@@ -184,9 +184,18 @@ class Run:
     @property
     def history(self) -> pd.DataFrame:
         """One row per epoch: its losses (means over steps), and its validation figures if it was evaluated."""
-        from graphmill.usage.history import history
+        import pandas as pd
 
-        return history(self.path / "metrics.jsonl")
+        from graphmill.training.metrics_log import MetricsLog
+
+        return pd.DataFrame(
+            {
+                "epoch": each["epoch"],
+                **each["losses"],
+                **{f"valid_{name}": value for name, value in (each.get("valid") or {}).items()},
+            }
+            for each in MetricsLog(self.path / "metrics.jsonl").read("epoch")
+        )
 
     def read_json(self, name: str) -> Mapping[str, Any]:
         """Read a JSON file of the run directory. Raises :class:`InputError` if it is missing; an export alone has none."""
@@ -295,7 +304,7 @@ class Run:
             **settings,
         }
         wanted = parse(LinkSettings, values, "links()")
-        if is_for_an_export(self.path, self._directory, self.manifest, wanted):
+        if is_for_an_export(self.path, self.manifest, wanted):
             return links_of_export(self, wanted)
         return links_frame(self._link_model, wanted, overall=heads == [""])
 

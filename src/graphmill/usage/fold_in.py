@@ -4,7 +4,6 @@ retraining."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
 
@@ -36,13 +35,9 @@ class FoldsIn(Protocol):
         k], and a report."""
 
 
-@dataclass(frozen=True)
-class Met:
-    """A history file in the model's item numbers, with the ids and names of the users [U] and of the new items."""
-
-    histories: Histories
-    users: tuple[list[str], list[str]]
-    new_items: tuple[list[str], list[str]]
+Texts = tuple[list[str], list[str]]
+Met = tuple[Histories, Texts, Texts]
+"""A history file in the model's item numbers, with the ids and names of the users [U], and of the new items."""
 
 
 def recommend_history(
@@ -65,8 +60,9 @@ def recommend_history(
         InputError: no user in it has an interaction with an item that the model knows (or can fold in).
     """
     require_counts(restored, k, exclude_seen)
-    met = _one_user(restored, history) if not isinstance(history, IngestResult) else _of_tables(restored, history)
-    usable = _usable(restored, met, source)
+    read = _of_tables if isinstance(history, IngestResult) else _one_user
+    histories, people, new_items = read(restored, history)  # type: ignore[arg-type]
+    usable = _usable(restored, histories, source)
     items, scores, about = cast(FoldsIn, restored.system).fold_in(
         restored.model, usable, k, cast(ExcludeSeen, exclude_seen)
     )
@@ -75,13 +71,13 @@ def recommend_history(
     nodes = graph.node_table().slice(kind.offset, kind.count)
     ids, names = (
         np.array([*nodes[name].to_pylist(), *new], dtype=object)
-        for name, new in zip(("id", "name"), met.new_items, strict=True)
+        for name, new in zip(("id", "name"), new_items, strict=True)
     )
-    users = tuple(np.array(each, dtype=object) for each in met.users)
+    users = tuple(np.array(each, dtype=object) for each in people)
     table = as_table((users[0], users[1]), (ids, names), items, scores)
     written = write_table(output or restored.run.path / FILE, table)
     known = int((usable.known >= 0).sum())
-    left_out = len(met.histories.items) - len(usable.items)
+    left_out = len(histories.items) - len(usable.items)
     counts = {"users": len(usable.known), "known_users": known, "interactions_left_out": left_out}
     without = counts["users_without_list"] = int((items < 0).all(axis=1).sum())
     said = {}
@@ -93,10 +89,9 @@ def recommend_history(
     return {**written, "k": k, **counts, **about, **said}
 
 
-def _usable(restored: Restored, met: Met, source: str) -> Histories:
+def _usable(restored: Restored, h: Histories, source: str) -> Histories:
     """The histories without items that are unknown to the model and, for factor models, have no interaction with a
     known user."""
-    h = met.histories
     graph = restored.graph
     items = graph.node_type(interaction_relation(graph).target).count
     reached = np.zeros(items + h.new_items, bool)
@@ -123,7 +118,7 @@ def _one_user(restored: Restored, items: Sequence[str]) -> Met:
         raise InputError(f"history: the model has no item '{lost[0]}' ({len(lost)} of {len(items)} are unknown to it)")
     numbers = np.array([place[item] for item in items], np.int64)
     result = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
-    return Met(result, ([""], [""]), ([], []))
+    return result, ([""], [""]), ([], [])
 
 
 def _of_tables(restored: Restored, tables: IngestResult) -> Met:
@@ -159,11 +154,8 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     if weights is not None:
         weights = np.concatenate([weights[mine], np.asarray(trained.relative_weights(weights_of(edges)))])[order]
     histories = Histories(indptr, item[order], known, len(new), all_times, disliked, weights)
-    return Met(
-        histories,
-        ([ids[row] for row in requested], [names[row] for row in requested]),
-        ([ids[row] for row in new], [names[row] for row in new]),
-    )
+    users_of_file, new_items = (([ids[row] for row in rows], [names[row] for row in rows]) for rows in (requested, new))
+    return histories, users_of_file, new_items
 
 
 def _disliked(restored: Restored, known: np.ndarray, user: np.ndarray, item: np.ndarray, items: int) -> CsrPattern:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from graphmill.atomic_files import writing
+from graphmill.atomic_files import replacing, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
-from graphmill.influence.results import CSV_COLUMNS, Explanation, Names, write_csv, write_json
+from graphmill.influence.results import CSV_COLUMNS, Names, lists_of
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.predictions.selection import resolve_link
@@ -55,81 +56,60 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    return _Analysis(restored, settings, folder, poll, note).run()
+    system, names = cast(Traceable, restored.system), names_of(restored.graph)
+    train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
+    store = CheckpointStore(restored.run.checkpoints)
+
+    def opened(info: CheckpointInfo) -> Tracer:
+        """All checkpoints share one model, whose weights this replaces, so one is used at a time."""
+        note(f"checkpoint {infos.index(info) + 1} of {len(infos)}")
+        loaded = store.load(info)
+        load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
+        return system.tracer(restored.model, settings.precision)
+
+    checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
+    explained = _explained(restored, settings)
+    at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
+    records, rows = [], []
+    for start in range(0, len(explained), at_once):
+        part = explained[start : start + at_once]
+        for triple, values in zip(
+            part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
+        ):
+            record, listed = lists_of(triple, values, top(values, settings.top_k), train, names)
+            records.append(record)
+            rows += listed
+    content = {
+        "num_test_triples": len(explained),
+        "num_training_triples": len(train),
+        "top_k": settings.top_k,
+        "learning_rate": infos[-1].learning_rate,
+        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
+        "settings": settings.model_dump(),
+        "fingerprint": restored.fingerprint,
+        "results": records,
+    }
+    report, table = (folder / f"{settings.mode}.{ending}" for ending in ("json", "csv"))
+    with writing(report):
+        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    with writing(table), replacing(table) as file, file.text() as lines:
+        csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
+    return content
 
 
-@dataclass
-class _Analysis:
-    restored: Restored
-    settings: InfluenceSettings
-    folder: Path
-    poll: Callable[[], None]
-    note: Callable[[str], None]
-
-    def __post_init__(self) -> None:
-        restored, settings = self.restored, self.settings
-        self.system = cast(Traceable, restored.system)
-        self.names = names_of(restored.graph)
-        self.train = self.system.traced_triples("train")
-        self.infos = chosen_checkpoints(restored, settings.checkpoints)
-        self.store = CheckpointStore(restored.run.checkpoints)
-        self.checkpoints = [TracedCheckpoint(i.epoch, i.learning_rate, partial(self._opened, i)) for i in self.infos]
-
-    def run(self) -> dict[str, Any]:
-        explained = self._explained()
-        rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
-        results: list[Explanation] = []
-        for start in range(0, len(explained), rows):
-            results += self._explain(explained[start : start + rows])
-        content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
-        write_json(self.folder / f"{self.settings.mode}.json", content)
-        rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
-        write_csv(self.folder / f"{self.settings.mode}.csv", CSV_COLUMNS, rows_of)
-        return content
-
-    def _explain(self, explained: np.ndarray) -> list[Explanation]:
-        what = (self.system, self.checkpoints, self.train, explained, self.settings.batch_size)
-        total = influence(*what, poll=self.poll)
-        result = []
-        for triple, values in zip(explained, total, strict=True):
-            proponents, opponents = top(values, self.settings.top_k)
-            listed = [*proponents.tolist(), *opponents.tolist()]
-            result.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
-        return result
-
-    def _opened(self, info: CheckpointInfo) -> Tracer:
-        """A checkpoint as :class:`TracedCheckpoint` opens it. All share one model, whose weights this replaces, so use
-        one at a time."""
-        self.note(f"checkpoint {self.infos.index(info) + 1} of {len(self.infos)}")
-        loaded = self.store.load(info)
-        load_model(loaded.snapshot.tensors, self.restored.model, str(loaded.path))
-        return self.system.tracer(self.restored.model, self.settings.precision)
-
-    # ------------------------------------------------------------------ what is asked
-
-    def _explained(self) -> np.ndarray:
-        if self.settings.mode == "single":
-            relation, head, tail = resolve_link(self.restored.graph, *self.settings.triple)
-            return np.array([[head, relation.index, tail]])
-        triples = self.system.traced_triples(self.settings.split)
-        if not len(triples):
-            raise InputError(f"the graph has no triple in its {self.settings.split} split")
-        limit = self.settings.max_test_triples
-        if 0 < limit < len(triples):
-            rng = generator(self.settings.seed, "influence", self.settings.split)
-            triples = triples[np.sort(rng.choice(len(triples), limit, replace=False))]
-        return triples
-
-    def _head(self, explained: int) -> dict[str, Any]:
-        return {
-            "num_test_triples": explained,
-            "num_training_triples": len(self.train),
-            "top_k": self.settings.top_k,
-            "learning_rate": self.infos[-1].learning_rate,
-            "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in self.infos],
-            "settings": self.settings.model_dump(),
-            "fingerprint": self.restored.fingerprint,
-        }
+def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
+    """int64 [m, 3]: the triples that the settings ask for."""
+    if settings.mode == "single":
+        relation, head, tail = resolve_link(restored.graph, *settings.triple)
+        return np.array([[head, relation.index, tail]])
+    triples = cast(Traceable, restored.system).traced_triples(settings.split)
+    if not len(triples):
+        raise InputError(f"the graph has no triple in its {settings.split} split")
+    limit = settings.max_test_triples
+    if 0 < limit < len(triples):
+        rng = generator(settings.seed, "influence", settings.split)
+        triples = triples[np.sort(rng.choice(len(triples), limit, replace=False))]
+    return triples
 
 
 def names_of(graph: TypedGraph) -> Names:

@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 
 from graphmill.atomic_files import write_atomically
+from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
-from graphmill.evaluation.ranking.against_baselines import Average, title
-from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.comparison import Average, mrr_of, title
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
-from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.spectral import PRODUCTS
 from graphmill.graph.typed_graph import TypedGraph
@@ -37,8 +37,9 @@ from graphmill.systems.blend.complex_part import complex_values
 from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
+from graphmill.verified_files import read_sealed, sealed
 
-VERSION = 5
+VERSION = 6
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
 NOTE_SECONDS = 10.0
 """Seconds between two progress notes."""
@@ -80,23 +81,22 @@ class LinkBaselines:
 
     def ranking(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
-        path = self.folder / f"{name}-{self._digest(name)}.npz"
-        try:
-            ranking, about = from_bytes(b"" if self.selected else path.read_bytes())
-            taken = "as kept"
-        except (OSError, ValueError, KeyError, TypeError):  # not cached yet, or damaged
+        path = self.folder / f"{name}-{self._digest(name)}.json"
+        if kept := None if self.selected else _read(path):
+            (ranking, about), taken = kept, "as kept"
+        else:
             began, clock = time.process_time(), time.monotonic()
             scorer, about = self.scorer(name)
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
             if isinstance(scorer, NeighbourScorer):
                 scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
-            ranking = self._ranked(scorer)
+            ranking = rank_links(scorer, self.queries, ks=self.ks)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             if not self.selected:
-                self._keep(path, to_bytes(ranking, about))
+                self._keep(path, ranking, about)
             taken = f"in {time.monotonic() - clock:.0f} s"
         described = ", ".join(f"{key} {value}" for key, value in about.items())
-        self._note(f"{title(name)}: MRR {self._mean(ranking):.4f} {taken} ({described})")
+        self._note(f"{title(name)}: MRR {mrr_of(ranking, self.average):.4f} {taken} ({described})")
         return ranking, about
 
     def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
@@ -138,9 +138,6 @@ class LinkBaselines:
         scorer.poll = self.poll
         return scorer, {**values["objective"], "epoch": restored.epoch}
 
-    def _ranked(self, scorer: Scorer) -> LinkRanking:
-        return rank_links(scorer, self.queries, ks=self.ks)
-
     def _queries(self, split: str, limit: int = 0) -> LinkQueries:
         ask = both_sides if self.sides == "both" else link_queries
         return ask(self.graph, split, max_per_relation=limit)
@@ -149,9 +146,6 @@ class LinkBaselines:
     def _valid(self) -> LinkQueries:
         """The validation queries that choose settings. Raises :class:`InputError` if the graph has no validation links."""
         return self._queries("valid", TUNING_QUERIES)
-
-    def _mean(self, ranking: LinkRanking) -> float:
-        return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
 
     def _digest(self, name: str) -> str:
         by_name: dict[str, Any] = {"spectral": {"width": self.width}}
@@ -163,10 +157,13 @@ class LinkBaselines:
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
-    def _keep(self, path: Path, content: bytes) -> None:
+    def _keep(self, path: Path, ranking: LinkRanking, about: dict[str, Any]) -> None:
+        kept = asdict(ranking)
+        for relation in kept["relations"]:
+            relation["reciprocal"] = relation["reciprocal"].tolist()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, content)
+            write_atomically(path, json.dumps(sealed({"about": about, "ranking": kept})).encode())
         except OSError as error:
             self._note(
                 f"the ranking could not be kept in {self.folder} ({error.strerror}): it is computed anew next time"
@@ -189,6 +186,17 @@ class LinkBaselines:
     def _note(self, text: str) -> None:
         for outlet in self.outlets:
             outlet.send({"kind": "note", "text": f"baseline {text}"})
+
+
+def _read(path: Path) -> tuple[LinkRanking, dict[str, Any]] | None:
+    """A ranking that was cached, and what is known about it; None if there is none, or a damaged one."""
+    try:
+        kept = read_sealed(path, "")
+        rows = [{**row, "reciprocal": np.array(row["reciprocal"])} for row in kept["ranking"]["relations"]]
+        relations, ks = tuple(RelationRanking(**row) for row in rows), tuple(kept["ranking"]["ks"])
+        return LinkRanking(**{**kept["ranking"], "relations": relations, "ks": ks}), kept["about"]
+    except (InputError, KeyError, TypeError):
+        return None
 
 
 def _heads(queries: LinkQueries) -> int:

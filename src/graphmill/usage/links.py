@@ -7,10 +7,9 @@ Otherwise the model is the restored checkpoint.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from graphmill.atomic_files import PartFile, only_writer, write_atomically, writing
+from graphmill.atomic_files import PartFile, only_writer, replacing, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.json_values import readable
@@ -30,15 +29,13 @@ from graphmill.export.manifests import read_manifest
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
-from graphmill.predictions.calibration import Calibration, calibrate
-from graphmill.predictions.diversity import diversity
+from graphmill.predictions.calibration import calibrate
 from graphmill.predictions.judgements import Judged, read_judgements
-from graphmill.predictions.median_ranks import median_ranks
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import JUDGED, LinkRows, schema
-from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
+from graphmill.predictions.top_tails import BestTails, Candidates, best_tails, diversity, median_ranks
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.systems.registry import entry
@@ -73,21 +70,12 @@ class LinkModel:
 
 @dataclass(frozen=True)
 class Predicted:
-    """The predicted links of one relation. ``rows`` makes their table; ``counted`` has statistics of it."""
+    """The predicted links of one relation. ``rows`` makes their table; ``about``: statistics, and what the probabilities
+    assume."""
 
     selected: SelectedLinks
     rows: LinkRows
-    calibration: Calibration
-    counted: dict[str, Any]
-
-    def about(self) -> dict[str, Any]:
-        """All statistics, and the assumptions of the probabilities."""
-        return {
-            "relation": _name(self.selected),
-            **self.counted,
-            "calibration": self.calibration.about,
-            "bins": [list(edges) for edges in self.calibration.bins],
-        }
+    about: dict[str, Any]
 
 
 def link_model(run: str | Path) -> LinkModel:
@@ -98,7 +86,10 @@ def link_model(run: str | Path) -> LinkModel:
     """
     path = Path(run).resolve()
     exported = path / "embeddings" if (path / "embeddings").is_dir() else path
-    if SCORING in listed_files(exported)[0] and _reads_export(path, manifest := read_manifest(exported)):
+    manifest = read_manifest(exported) if SCORING in listed_files(exported)[0] else {}
+    # Where vectors are made from the graph (as those of new nodes are) an export avoids the making. Other runs are scored
+    # from their checkpoint, on their own device, if they have one.
+    if manifest and (entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()):
         if "joined" in manifest:
             raise InputError(
                 f"{path} has nodes that joined after the training, and no graph of them: ask for one head in one relation "
@@ -122,12 +113,6 @@ def link_model(run: str | Path) -> LinkModel:
     return LinkModel(path, restored.graph, restored.system.scorer(restored.model), restored.used)
 
 
-def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether to score from the export. Where vectors are made from the graph (as those of new nodes are) this avoids the
-    making. Other runs are scored from their checkpoint, on their own device, if they have one."""
-    return entry(manifest["system"]).new_nodes or not (path / "checkpoints").is_dir()
-
-
 class Predictor:
     """Predicts links of a model by settings. ``evidence``: further evidence for the best links of each relation, in
     addition to the supporting paths.
@@ -146,7 +131,7 @@ class Predictor:
         nodes, self.selection = Nodes(model.graph), settings.selection(root)
         self.selected = selected_links(nodes, self.selection, root)
         self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
-        self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
+        self.evidence = (PathEvidence(model.graph, settings.path_links), *evidence)
         judged = [JUDGED] if self.judgements else []
         self.evidence_schema = pa.unify_schemas([*(each.schema for each in self.evidence), pa.schema(judged)])
         self.schema = schema(self.evidence_schema)
@@ -196,7 +181,8 @@ class Predictor:
             evidence,
             judged,
         )
-        counted = {
+        about = {
+            "relation": _name(selected),
             "rows": len(best),
             "heads": len(selected.heads),
             "candidates": candidates.options,
@@ -205,8 +191,10 @@ class Predictor:
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
+            "calibration": calibration.about,
+            "bins": [list(edges) for edges in calibration.bins],
         }
-        return Predicted(selected, rows, calibration, counted)
+        return Predicted(selected, rows, about)
 
     def _evidence_of(self, selected: SelectedLinks, best: BestTails) -> dict[int, dict[str, Any]]:
         """Row → column → value, for the rows with the best scores."""
@@ -222,13 +210,6 @@ class Predictor:
             for at, row in enumerate(top.tolist()):
                 values.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
         return values
-
-    @cached_property
-    def _names(self) -> Any:
-        return self.model.graph.node_table()["name"]
-
-    def _name_of(self, row: int) -> str:
-        return str(self._names[row].as_py())
 
 
 def links_frame(model: LinkModel, settings: LinkSettings, *, overall: bool) -> pd.DataFrame:
@@ -262,17 +243,11 @@ def write_links(
         folder.mkdir(exist_ok=True)
         with only_writer(folder):
             files = [TABLE, CSV] if settings.csv else [TABLE]
-            parts = []
-            try:
-                parts += [PartFile(folder / name) for name in files]
+            with ExitStack() as stack:
+                parts = [stack.enter_context(replacing(folder / name)) for name in files]
                 about = _write_tables(predictor, parts, outlets)
                 (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
                 (folder / CSV).unlink(missing_ok=True)
-                for part in parts:
-                    part.commit()
-            finally:
-                for part in parts:
-                    part.abort()
             about |= predictor.notes
             if model.later_edges and settings.explained_links:
                 about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
@@ -289,8 +264,7 @@ def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
     system = RunDirectory(model.path).read_json("settings.json")["system"]
     if model.later_edges or not settings.explained_links or not entry(system).explains:
         return []
-    names = model.graph.node_table()["name"]
-    return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]
+    return [EdgeEvidence(restore(model.path), settings.explained_links)]
 
 
 def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequence[Outlet]) -> dict[str, Any]:
@@ -305,7 +279,7 @@ def _write_tables(predictor: Predictor, parts: Sequence[PartFile], outlets: Sequ
             for chunk in each.rows.chunks():
                 for writer in writers:
                     writer.write_table(chunk)
-            relations.append(each.about())
+            relations.append(each.about)
             best.append(_best_rows(each, settings.shown_links))
             for outlet in outlets:
                 outlet.send({"kind": "note", "text": f"{_name(each.selected)}: {len(each.rows):,} links"})

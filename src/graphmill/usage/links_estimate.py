@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 import timeit
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,33 +26,6 @@ clock = time.perf_counter
 """The clock of the estimate, in seconds."""
 SAMPLE = 16
 """Heads of each relation that are scored, three times, to measure the time."""
-
-
-@dataclass(frozen=True)
-class RelationEstimate:
-    """``heads`` to predict tails for, ``others`` scored for median ranks and probabilities, at most; ``seconds``."""
-
-    relation: str
-    heads: int
-    others: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class LinksEstimate:
-    """By relation, in total, and ``peak_bytes``: the memory of the whole process."""
-
-    relations: list[RelationEstimate]
-    peak_bytes: int
-
-    @property
-    def seconds(self) -> float:
-        """Of all relations."""
-        return sum(each.seconds for each in self.relations)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values."""
-        return {**asdict(self), "seconds": self.seconds}
 
 
 def scoring_bytes(run: str | Path) -> int:
@@ -80,20 +52,21 @@ def scoring_bytes(run: str | Path) -> int:
     return needed
 
 
-def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> LinksEstimate:
+def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> dict[str, Any]:
     """Score a sample of the heads of each relation, and extrapolate the time to all of them. The search for paths and
-    edges, of a fixed number of links, is not in it."""
-    estimates = []
+    edges, of a fixed number of links, is not in it.
+
+    Returns ``relations`` (each with its ``heads`` to predict tails for, ``others`` scored for median ranks and
+    probabilities, at most, and ``seconds``), the ``seconds`` of all, and ``peak_bytes``, the memory of the whole process.
+    """
+    relations = []
     for selected in selected_links(Nodes(model.graph), settings.selection(root), root):
         heads = sampled(selected.heads, SAMPLE, "links-estimate", settings.seed, selected.relation.index)
         # The shortest of three: the first one compiles, and others may wait for other programs.
         score = partial(model.scorer.score_targets, selected.relation.index, heads)
-        seconds = min(timeit.repeat(score, timer=clock, number=1, repeat=3))
+        seconds = min(timeit.repeat(score, timer=clock, number=1, repeat=3)) / len(heads)
         others = settings.median_heads + settings.probability_heads
         every = len(selected.heads) + min(others, 2 * model.graph.node_type(selected.relation.source).count)
-        estimates.append(
-            RelationEstimate(
-                " | ".join(selected.relation.key), len(selected.heads), others, seconds / len(heads) * every
-            )
-        )
-    return LinksEstimate(estimates, peak_bytes)
+        name, counts = " | ".join(selected.relation.key), {"heads": len(selected.heads), "others": others}
+        relations.append({"relation": name, **counts, "seconds": seconds * every})
+    return {"relations": relations, "peak_bytes": peak_bytes, "seconds": sum(each["seconds"] for each in relations)}

@@ -63,23 +63,20 @@ def _require_types(links: TrainingLinks, relations: Sequence[Sequence[str]], emb
                 raise InputError(f"relation {'|'.join(key)} is not between the rows of its node types")
 
 
-def graph_is_elsewhere(run: Path, folder: Path, manifest: Mapping[str, Any]) -> bool:
-    """Whether the export in ``folder`` of ``run`` can score links and its training graph is not on this machine."""
-    scores = SCORING in manifest["files"]
-    if not scores or "joined" in manifest:  # nodes that joined later are in no graph
-        return scores
-    try:
-        open_graph_of(run, manifest["data"])
-    except InputError:
-        return True
-    return False
-
-
-def is_for_an_export(run: Path, folder: Path, manifest: Mapping[str, Any], settings: LinkSettings) -> bool:
-    """Whether one head's tails in one relation are asked for, and the graph, which anything else needs, is elsewhere."""
+def is_for_an_export(run: Path, manifest: Mapping[str, Any], settings: LinkSettings) -> bool:
+    """Whether one head's tails in one relation are asked for of the export of ``run``, which can score links,
+    and its training graph, which anything else needs, is not on this machine."""
     alone = len(settings.heads) == len(settings.relations) == 1
     graph_needed = bool(settings.judgements or settings.candidates or settings.candidates_file)
-    return alone and not graph_needed and graph_is_elsewhere(run, folder, manifest)
+    if not alone or graph_needed or SCORING not in manifest["files"]:
+        return False
+    try:
+        if "joined" not in manifest:  # nodes that joined later are in no graph
+            open_graph_of(run, manifest["data"])
+            return False
+    except InputError:
+        pass
+    return True
 
 
 def relation_of_export(

@@ -19,7 +19,7 @@ from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.figures import agreement, matrix_figures
 from graphmill.predictions.judgements import Judged, Judgements, read_judgements
-from graphmill.predictions.question import Question, read_question
+from graphmill.predictions.question import Question
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import RankSettings
 from graphmill.predictions.top_tails import Candidates
@@ -104,24 +104,13 @@ class QuestionRanking:
             if figures["links"]:
                 rows.append({**figures, "of_heads": len(heads)})
         lists = {"truth": self.truth, "judgements": self.judgements}
+        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
         return {
             "predicted": rows,
             **{
                 name: {"file": each.file, "rows": each.rows, "notes": list(each.notes)}
-                | agreement(self._judged(each, scorer, poll), seed)
+                | agreement(((every[n], judged) for n, judged in sorted(each.written.items())), seed)
                 for name, each in lists.items()
                 if each
             },
         }
-
-    def _judged(self, judgements: Judgements, scorer: Scorer, poll: Callable[[], None]) -> list[Any]:
-        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
-        return [(each, judgements.written[n]) for n, each in enumerate(every) if n in judgements.written]
-
-
-def ranking_of_question(graph: TypedGraph, settings: RankSettings, split: str, root: Path = Path()) -> QuestionRanking:
-    """The ranking that ``settings`` ask for: of their question, else of all links of ``split``."""
-    whole = Question.model_validate({"split": split})
-    return QuestionRanking(
-        graph, settings, read_question(root / settings.question) if settings.question else whole, root
-    )

@@ -5,8 +5,7 @@ The system's methods decide which of the two it is. ``kind`` in the file names i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,61 +17,35 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.probe import LabelSettings
-from graphmill.evaluation.ranking.against_baselines import Average
-from graphmill.evaluation.ranking.comparison import RankingComparison, compare_to_baselines
+from graphmill.evaluation.ranking.comparison import Average, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of
-from graphmill.evaluation.ranking.queries import first_nodes, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.evaluation.ranking.windows import RECENT, TimeWindows
 from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.predictions.question import Question, read_question
 from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import METRICS
-from graphmill.systems.registry import entry
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.labels import node_labels
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import QuestionRanking, ranking_of_question
+from graphmill.usage.question import QuestionRanking
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE, ANSWER = "ranking.json", "question.json"
 SPECTRAL_WIDTH = 128
 """Width of the baseline's spectral vectors, if the model has no vectors."""
-
-
-@dataclass(frozen=True)
-class RankedRun:
-    """The rankings by name (model, degree, knn, spectral, complex), their comparison, and parts of the queries."""
-
-    rankings: dict[str, LinkRanking]
-    comparison: RankingComparison
-    parts: list[dict[str, Any]]
-    epoch: int
-
-    def mrr_beside_baselines(self) -> dict[str, float]:
-        """MRR by scorer, by the average of the comparison."""
-        of = self.comparison.macro if self.comparison.against.average == "macro" else self.comparison.micro
-        return {name: figures["mrr"] for name, figures in of.items()}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for report files."""
-        return {
-            "kind": "links",
-            "epoch": self.epoch,
-            "comparison": self.comparison.to_dict(),
-            "parts": self.parts,
-            "rankings": {name: ranking.to_dict() for name, ranking in self.rankings.items()},
-        }
 
 
 def rank_any(
@@ -87,7 +60,7 @@ def rank_any(
 ) -> dict[str, Any]:
     """Rank the held-out data of a run, write ``ranking.json`` and the card, and return the main metrics.
 
-    It ranks links (:func:`rank_run`) or items. For items, ``figures`` groups metrics by scorer
+    It ranks links or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted`` and ``truth`` as in
     ``ranking.json``. ``labels`` has ``notes`` where no query has a label. A question or judgements in ``settings``
@@ -106,8 +79,11 @@ def rank_any(
         labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
         result = _rank_items(restored, split, labels, outlets, poll)
     else:
-        question = ranking_of_question(restored.graph, wanted, split, root)
-        result, labels = _rank_links(restored, split, question, how), question.labels
+        # The ranking of the question, else of all links of the split.
+        every = Question.model_validate({"split": split})
+        asking = read_question(root / wanted.question) if wanted.question else every
+        question = QuestionRanking(restored.graph, wanted, asking, root)
+        result, labels = _rank_links(restored, question, how), question.labels
     if labels and not labels.parts_in(result["parts"]):
         note = f"no held-out link of {split} has an end with a {labels.title}, so that no figures are shown by it"
         result["labels"] = {"notes": [f"{note}; a graph does not keep a category that held-out nodes alone have"]}
@@ -179,14 +155,11 @@ def _item_parts(
     lists = evaluator.all_lists(split, more)
     held = known(view.held_out(split))
     users, items = held.of(np.arange(view.num_users))
-    best = {
-        who: (best_items.users[:, None] * view.num_items + best_items.items)[:, : max(ks)]
-        for who, best_items in lists.items()
-    }
-    hits = {
-        who: in_sorted(users * view.num_items + items, sorted_unique(keys[lists[who].items[:, : max(ks)] >= 0]))
-        for who, keys in best.items()
-    }
+    hits = {}
+    for who, each in lists.items():
+        row, place = np.nonzero(each.items[:, : max(ks)] >= 0)
+        listed = sorted_unique(each.users[row] * view.num_items + each.items[row, place])
+        hits[who] = in_sorted(users * view.num_items + items, listed)
     rows = item_parts(
         (users, items),
         hits,
@@ -200,96 +173,83 @@ def _item_parts(
     return rows, {f"{RECENT}_{name}": value for name, value in of_late.items()}
 
 
-def _rank_links(restored: Restored, split: str, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
-    """Rank links, or only those that are asked for."""
-    system, seed = restored.system, restored.job.settings.training.seed
-    alone = bool(wanted.settings.question or wanted.settings.judgements)
-    split = wanted.question.split
+def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank links, or only those that are asked for, beside the baselines."""
+    graph, system, seed = restored.graph, cast(Any, restored.system), restored.job.settings.training.seed
+    alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
     about = {**restored.used, "split": split}
-    _ = wanted.truth  # a file that cannot be used is refused before the work
-    scorer = system.scorer(restored.model)
-    ranked = rank_run(restored, scorer, split, wanted if alone else None, labels=wanted.labels, **how)
-    compared, report = ranked.comparison.to_dict(), {**about, **ranked.to_dict()}
+    _ = wanted.truth, wanted.labels  # a file that cannot be used is refused before the work
+    scorer, windows = system.scorer(restored.model), TimeWindows.of(graph, split)
+    every = link_queries(graph, split) if alone else system.ranking_queries(split)
+    queries = wanted.queries(every) if alone else every
+    rankings = _rankings(restored, scorer, every, queries, windows, how)
+    baselines = {name: ranking for name, ranking in rankings.items() if name != "model"}
+    average: Average = "macro" if alone else system.average
+    compared = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
+    part_rows = parts(queries, rankings, first_nodes(graph), wanted.labels, windows)
+    report = {
+        **about,
+        "kind": "links",
+        "comparison": compared,
+        "parts": part_rows,
+        "rankings": {name: ranking.to_dict() for name, ranking in rankings.items()},
+    }
     result = {name: compared[name] for name in ("macro", "micro", "against")}
-    result |= {"mrr": ranked.mrr_beside_baselines(), "parts": ranked.parts}
+    result |= {"mrr": compared["against"]["mrr"], "parts": part_rows}
     if alone:
         question = {name: value for name, value in wanted.question.model_dump().items() if value}
-        result |= {"question": {**question, "judged": wanted.settings.judged}, "answer": _answer(ranked, wanted)}
+        result["question"] = {**question, "judged": wanted.settings.judged}
+        result["answer"] = _answer(rankings, wanted.question.metric)
         report |= {name: result[name] for name in ("question", "answer")}
     predicted = plain(wanted.predicted(scorer, split, seed, how["poll"]))
     restored.run.write_json(ANSWER if alone else FILE, {**report, **predicted})
     return {**about, **result, **predicted, "coverage": wanted.coverage}
 
 
-def _answer(ranked: RankedRun, question: QuestionRanking) -> dict[str, Any]:
+def _answer(rankings: Mapping[str, LinkRanking], metric: str) -> dict[str, Any]:
     """The figure that the question names: of the model with its interval, and of every scorer."""
-    metric = question.question.metric
-    measured = {who: values_of(ranking, metric) for who, ranking in ranked.rankings.items()}
+    measured = {who: values_of(ranking, metric) for who, ranking in rankings.items()}
     values, groups = measured["model"]
     model = paired_bootstrap(values, np.zeros(len(values)), groups=groups)
     by_scorer = {who: grouped_mean(*values_of_scorer) for who, values_of_scorer in measured.items()}
     return {"metric": metric, "value": model.first, "low": model.low, "high": model.high, "by_scorer": by_scorer}
 
 
-def _by_baselines(
-    restored: Restored, split: str, sides: str, ranked: Collection[str] = (), **how: Any
-) -> dict[str, LinkRanking]:
-    """The rankings of the baselines that the settings name, without the run's own system and those that are ``ranked``.
-
-    They are cached beside the run directory. Spectral vectors have the width of the model's."""
-    settings = restored.job.settings
-    baselines = LinkBaselines(
-        restored.graph,
-        split,
-        restored.run.path.parent / "baselines",
-        settings.model.embedding_dim if entry(settings.system).vectors else SPECTRAL_WIDTH,
-        sides=sides,
-        average=cast(Any, restored.system).average,
-        ks=tuple(settings.evaluation.top_k),
-        seed=settings.training.seed,
-        device=settings.acceleration.device,
-        **how,
-    )
-    others = [name for name in settings.evaluation.baselines if name not in (restored.system.name, *ranked)]
-    return baselines.rankings(others)
-
-
-def rank_run(
+def _rankings(
     restored: Restored,
     scorer: Scorer,
-    split: str,
-    question: QuestionRanking | None = None,
-    *,
-    labels: NodeLabels | None = None,
-    outlets: Sequence[Outlet] = (),
-    poll: Callable[[], None] = lambda: None,
-    stop: StopRequest | None = None,
-) -> RankedRun:
-    """Rank a run's held-out links by its ``scorer``, or only the tails of a ``question``.
+    every: LinkQueries,
+    queries: LinkQueries,
+    windows: TimeWindows | None,
+    how: Mapping[str, Any],
+) -> dict[str, LinkRanking]:
+    """The rankings of ``queries``, some or all of ``every`` query of the split, by the model and its baselines.
 
-    It compares the model with degree and the baselines of ``evaluation.baselines``: those that are parts of the model as
-    they are, others from a cache in a folder beside the run directories.
+    These are degree, and those of ``evaluation.baselines`` but the run's own system: parts of the model as they are, others
+    from a cache in a folder beside the run directories. Spectral vectors have the width of the model's.
     """
     settings, graph, system = restored.job.settings, restored.graph, cast(Any, restored.system)
-    queries = link_queries(graph, split) if question else system.ranking_queries(split)
-    sides = "both" if len(queries.relations) > len(graph.relations) else "tails"
-    ranked_queries = question.queries(queries) if question else queries
-    ks, seed = tuple(settings.evaluation.top_k), settings.training.seed
-    average: Average = "macro" if question else system.average
-
-    def ranked_by(scorer: Scorer) -> LinkRanking:
-        poll()
-        return rank_links(scorer, ranked_queries, ks=ks)
-
-    rankings = {"model": ranked_by(scorer)}
-    baselines = {"degree": ranked_by(DegreeScorer(queries))}
-    of_model, windows = system.baselines(restored.model), TimeWindows.of(graph, split)
+    of_model, ks = system.baselines(restored.model), tuple(settings.evaluation.top_k)
+    scorers = {"model": scorer, "degree": DegreeScorer(every)}
     if windows:
-        baselines[RECENT] = ranked_by(DegreeScorer(windows.by_recent(queries)))
-    baselines |= {name: ranked_by(of_model[name]) for name in settings.evaluation.baselines if name in of_model}
-    how = {"outlets": outlets, "poll": poll, "stop": stop, "selected": ranked_queries if question else None}
-    baselines |= _by_baselines(restored, split, sides, of_model, **how)
-    rankings |= baselines
-    comparison = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
-    part_rows = parts(ranked_queries, rankings, first_nodes(graph), labels, windows)
-    return RankedRun(rankings, comparison, part_rows, restored.epoch)
+        scorers[RECENT] = DegreeScorer(windows.by_recent(every))
+    scorers |= {name: of_model[name] for name in settings.evaluation.baselines if name in of_model}
+    rankings = {}
+    for name, each in scorers.items():
+        how["poll"]()
+        rankings[name] = rank_links(each, queries, ks=ks)
+    baselines = LinkBaselines(
+        graph,
+        every.split,
+        restored.run.path.parent / "baselines",
+        settings.model.embedding_dim if restored.entry.vectors else SPECTRAL_WIDTH,
+        sides="both" if len(every.relations) > len(graph.relations) else "tails",
+        average=system.average,
+        ks=ks,
+        seed=settings.training.seed,
+        device=settings.acceleration.device,
+        selected=None if queries is every else queries,
+        **how,
+    )
+    others = [name for name in settings.evaluation.baselines if name not in (system.name, *of_model)]
+    return rankings | baselines.rankings(others)

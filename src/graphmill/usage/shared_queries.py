@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -61,10 +62,11 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
             f"{graph.path} has no validation split to choose on: hold interactions out (graph.split.valid); from users with "
             "fewer than 3 interactions nothing is held out"
         )
-    sequences = _in_order(graph)
-    if sequences is None or not _one_each(sequences):
-        return _items(view, sequences, split)
-    return _next_items(sequences, split)
+    sequences = None
+    with suppress(InputError):  # interactions without an order
+        sequences = sequence_view(graph)
+    one_each = sequences is not None and len(sequences.targets("valid")[0]) == int((sequences.split == VALID).sum())
+    return _next_items(sequences, split) if sequences is not None and one_each else _items(view, sequences, split)
 
 
 def _links(graph: TypedGraph, split: str) -> SharedQueries:
@@ -148,18 +150,6 @@ def _scores(system: Any, model: Any, poll: Poll) -> Callable[[np.ndarray, np.nda
         return cast(Callable[[np.ndarray, np.ndarray], Any], system.score_at(model, poll))
     scorer = system.scorer(model)
     return lambda users, ends: scorer.score_targets(0, users)
-
-
-def _in_order(graph: TypedGraph) -> Sequences | None:
-    try:
-        return sequence_view(graph)
-    except InputError:
-        return None
-
-
-def _one_each(sequences: Sequences) -> bool:
-    """Whether each user has at most one validation interaction."""
-    return len(sequences.targets("valid")[0]) == int((sequences.split == VALID).sum())
 
 
 def all_of_them(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,10 @@ class Control:
         for outlet in self.outlets:
             outlet.send({"kind": "note", "text": text})
 
-    def poll(self) -> None:
-        """Raise :class:`StoppedError` if a stop was requested."""
+    def poll(self, what: str = "the same command does it again") -> None:
+        """Raise :class:`StoppedError` if a stop was requested; its message says ``what`` follows."""
         if self.stop.requested:
-            raise StoppedError(f"stopped ({self.stop.reason}); the same command does it again")
+            raise StoppedError(f"stopped ({self.stop.reason}); {what}")
 
 
 def _train(job: Job, control: Control) -> Result:
@@ -105,10 +106,6 @@ def _promote(job: Job, control: Control) -> Result:
     from graphmill.promotion.versions import Versions
     from graphmill.settings import parse
 
-    def poll() -> None:
-        if control.stop.requested:
-            raise StoppedError(f"stopped ({control.stop.reason}); nothing was promoted")
-
     settings = parse(PromotionSettings, dict(job["promote"]), _origin(job))
     versions, checks = Versions(job["folder"]), job["failed_checks"]
     return promote_run(
@@ -119,7 +116,7 @@ def _promote(job: Job, control: Control) -> Result:
         failed_checks=checks,
         drift=job.get("drift"),
         snapshot=job.get("snapshot", ""),
-        poll=poll,
+        poll=partial(control.poll, "nothing was promoted"),
     )
 
 

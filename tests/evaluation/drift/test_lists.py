@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.evaluation.drift.lists import Lists, list_report
+from graphmill.evaluation.drift.lists import Lists, list_figures
+from graphmill.evaluation.drift.verdicts import drift_report
 from graphmill.graph.summary import GraphDifference
 
 GRAPH = GraphDifference(100, 100, 0, 0, {}, {}, (1.0, 1.0), (1, 1))
@@ -22,19 +23,22 @@ def lists(changed: int) -> Lists:
     [(0, "unchanged", "pass"), (5, "moved_little", "pass"), (10, "moved", "fail")],
 )
 def test_the_share_that_changed_has_a_name(changed: int, name: str, status: str) -> None:
-    found = list_report(lists(0), lists(changed), GRAPH)
+    found = drift_report(list_figures(lists(0), lists(changed)), GRAPH)
     assert (found.name, found.status) == (name, status)
     assert found.changed == pytest.approx(changed / 10)
-    assert found.to_dict()["overall"]["overlap_10"] == pytest.approx(1 - changed / 10)
+    values = found.to_dict()
+    assert values["overall"] == {"name": "", "shared": 20, "overlap_10": pytest.approx(1 - changed / 10)}
+    assert "residual" not in values
+    assert all(set(each) == {"type", "id", "name", "overlap_10"} for each in values["moved"])
     assert len(found.figures.moved) == (20 if changed else 0)
 
 
 def test_lost_data_explain_the_change() -> None:
-    found = list_report(lists(0), lists(10), replace(GRAPH, lost=50))
+    found = drift_report(list_figures(lists(0), lists(10)), replace(GRAPH, lost=50))
     assert [(each.name, each.status) for each in found.findings] == [("data_lost", "fail"), ("moved", "warn")]
 
 
 def test_too_few_shared_lists_are_refused() -> None:
     few = dict(list(lists(0).items())[:5])
     with pytest.raises(InputError, match="share 5 users or heads"):
-        list_report(few, lists(0))
+        list_figures(few, lists(0))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import bounds_sentence
-from graphmill.evaluation.health.checks import HealthThresholds
+from graphmill.evaluation.health.checks import HealthThresholds, components_90_needed
 from graphmill.evaluation.health.diagnosis import FAILURES
-from graphmill.evaluation.health.direction_bounds import components_90_needed
 from graphmill.evaluation.health.report import HealthReport, health_report
 from tests.evaluation.health import synthetic as cases
 from tests.evaluation.health.synthetic import Size

@@ -29,7 +29,7 @@ PICTURES: dict[str, Callable[..., bytes]] = {
     ),
     "Loss fell from 2 at epoch 0 to 0.2 at epoch 9": lambda **k: training.loss_curve(RECORDS, **k),
     "Above every baseline in 2 of 3 relations": lambda **k: pictures.ranking_bars(
-        compare_to_baselines(MODEL, {"degree": DEGREE}).relations, **k
+        compare_to_baselines(MODEL, {"degree": DEGREE})["relations"], **k
     ),
 }
 

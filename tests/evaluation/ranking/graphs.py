@@ -52,6 +52,9 @@ class FakeGraph:
     def edges(self, relation: FakeRelation | int) -> FakeEdges:
         return self._edges[relation if isinstance(relation, int) else relation.index]
 
+    def node_type(self, name: str) -> FakeType:
+        return next(each for each in self.node_types if each.name == name)
+
     def training_edges(self, relation: FakeRelation, *, everywhere: bool = False) -> tuple[np.ndarray, np.ndarray]:
         offset = {t.name: t.offset * everywhere for t in self.node_types}
         edges = self.edges(relation)

@@ -1,16 +1,12 @@
-"""A model against its baselines: the paired bootstrap, the best one, and rankings that are kept."""
+"""A model against one baseline: the ratio and its interval by the paired bootstrap."""
 
 import math
 
 import numpy as np
 import pytest
 
-from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.against_baselines import against_baselines, mrr_ratio
-from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
-from graphmill.evaluation.ranking.queries import link_queries
-from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
-from tests.evaluation.ranking.graphs import random_graph
+from graphmill.evaluation.ranking.comparison import mrr_ratio
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking
 
 
 def ranking(*relations: list[float]) -> LinkRanking:
@@ -54,28 +50,3 @@ def test_a_baseline_without_a_right_answer_has_no_ratio() -> None:
     found = mrr_ratio(ranking([0.5]), ranking([0.0]))
     assert math.isnan(found.value)
     assert math.isnan(found.low)
-
-
-def test_the_best_baseline_is_the_one_with_the_highest_mean() -> None:
-    found = against_baselines(ranking([0.2] * 40), {"degree": ranking([0.1] * 40), "knn": ranking([0.3] * 40)}, "macro")
-    assert (found.best, found.queries) == ("knn", 40)
-    assert found.mrr == pytest.approx({"model": 0.2, "degree": 0.1, "knn": 0.3})
-    assert found.ratios["degree"].low == pytest.approx(2.0)
-
-
-def test_a_ranking_that_is_kept_comes_back_as_it_was() -> None:
-    queries = link_queries(random_graph(3), "test")
-    ranked = rank_links(DegreeScorer(queries), queries)
-    back, about = from_bytes(to_bytes(ranked, {"side": "both"}))
-    assert about == {"side": "both"}
-    assert back.to_dict() == ranked.to_dict()
-    for mine, theirs in zip(ranked.relations, back.relations, strict=True):
-        np.testing.assert_array_equal(mine.reciprocal, theirs.reciprocal)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"x" * len(b)])
-def test_a_damaged_one_is_refused(damage) -> None:
-    queries = link_queries(random_graph(3), "test")
-    content = to_bytes(rank_links(DegreeScorer(queries), queries), {})
-    with pytest.raises((ValueError, KeyError)):
-        from_bytes(damage(content))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphmill.evaluation.ranking.hits import hits
+from graphmill.evaluation.ranking.recommendation import hits
 
 
 def test_places_and_counts() -> None:

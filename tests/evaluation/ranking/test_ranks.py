@@ -44,8 +44,8 @@ def test_ties_are_between_the_optimistic_and_the_pessimistic_rank(
 ) -> None:
     """Scores .9 .5 .5 .5 .1, target 1; first raw, then with the best filtered, then with a tied one filtered."""
     ranks = ranks_of(Table(np.array([[0.9, 0.5, 0.5, 0.5, 0.1]])), queries_of([0], [1], known, (1, 5)))
-    assert ranks.optimistic.tolist() == [optimistic]
-    assert ranks.pessimistic.tolist() == [pessimistic]
+    assert (ranks.above + 1).tolist() == [optimistic]
+    assert (ranks.above + ranks.tied + 1).tolist() == [pessimistic]
     assert ranks.realistic.tolist() == [realistic]
     assert ranks.options.tolist() == [5 - len(known)]
 

@@ -6,7 +6,7 @@ import torch
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking import recommendation
-from graphmill.evaluation.ranking.recommendation import KnownItems, hit_metrics, set_metrics, top_k
+from graphmill.evaluation.ranking.recommendation import KnownItems, set_metrics, top_k, user_metrics
 
 
 def known(*items):
@@ -15,7 +15,7 @@ def known(*items):
 
 def test_one_user_worked_by_hand():
     hit = np.array([[True, False, True, False, False]])
-    got = hit_metrics(hit, np.array([3]), [1, 3, 5])
+    got = user_metrics(hit, np.array([3]), [1, 3, 5])
     expected = {
         1: (0.333333, 1.0, 1.0, 1.0),
         3: (0.666667, 0.666667, 0.703918, 0.555556),
@@ -23,7 +23,7 @@ def test_one_user_worked_by_hand():
     }
     for k, values in expected.items():
         for name, value in zip(("recall", "precision", "ndcg", "map"), values, strict=True):
-            assert got[f"{name}@{k}"] == pytest.approx(value, abs=1e-6), (name, k)
+            assert got[f"{name}@{k}"][0] == pytest.approx(value, abs=1e-6), (name, k)
 
 
 def test_users_without_held_out_items_do_not_count():
@@ -45,7 +45,7 @@ def test_the_best_unknown_items_come_first(monkeypatch, block):
 
 def test_a_cut_beyond_the_lists_and_scores_without_a_value_are_refused():
     with pytest.raises(ValueError, match="@5"):
-        hit_metrics(np.zeros((1, 3), bool), np.array([1]), [5])
+        user_metrics(np.zeros((1, 3), bool), np.array([1]), [5])
     with pytest.raises(TrainingError, match="diverged"):
         top_k(lambda u: torch.full((1, 3), torch.inf), np.arange(1), 3, known([]), 1)
 

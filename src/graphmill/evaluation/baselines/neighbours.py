@@ -9,7 +9,7 @@ There is no training. Validation links choose a few settings.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -93,6 +93,7 @@ def setting_of(row: np.ndarray) -> NeighbourSetting:
     return NeighbourSetting(SIDES[int(side)], strength, shrinkage, damping, bool(weighted))
 
 
+@dataclass(eq=False)
 class NeighbourScorer:
     """Scores by similarities of ``rows`` with a ``setting``, from the training links ``edges`` of a graph (in both
     directions) or of an export. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
@@ -101,16 +102,12 @@ class NeighbourScorer:
     block's number of heads.
     """
 
-    def __init__(
-        self,
-        edges: TrainEdges | TrainingLinks,
-        rows: ScoredRows,
-        setting: NeighbourSetting,
-        poll: Callable[[], None] = lambda: None,
-        progress: Callable[[int], None] = lambda heads: None,
-    ) -> None:
-        self.edges, self.rows, self.setting, self.poll, self.progress = edges, rows, setting, poll, progress
-        self._sums: tuple[int, Float32] | None = None
+    edges: TrainEdges | TrainingLinks
+    rows: ScoredRows
+    setting: NeighbourSetting
+    poll: Callable[[], None] = lambda: None
+    progress: Callable[[int], None] = lambda heads: None
+    _sums: tuple[int, Float32] | None = field(default=None, init=False)
 
     def score_targets(self, relation: int, heads: Int64) -> torch.Tensor:
         """Local head numbers int64 (B) → float32 (B × candidates)."""
@@ -145,24 +142,20 @@ class NeighbourScorer:
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) by "source", by "target", or by both, as ``side`` says."""
         self.poll()
-        parts = self._parts(relation, heads, side)
-        self.progress(len(heads))
-        return parts
-
-    def _parts(self, relation: int, heads: Int64, side: Side) -> dict[Side, Float32]:
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
         mine: Any = self.rows[source.offset : source.offset + source.count]
         theirs: Any = self.rows[target.offset : target.offset + target.count]
-        if not isinstance(self.rows, np.ndarray):
-            return similar(mine, theirs, links, heads, side)
         parts: dict[Side, Float32] = {}
-        if side in ("both", "source"):
+        if not isinstance(self.rows, np.ndarray):
+            parts = similar(mine, theirs, links, heads, side)
+        elif side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
                 self._sums = relation, np.ascontiguousarray(links.T @ mine)
             parts["source"] = mine[heads] @ self._sums[1].T
-        if side in ("both", "target"):
+        if isinstance(self.rows, np.ndarray) and side in ("both", "target"):
             parts["target"] = (links[heads] @ theirs) @ theirs.T
+        self.progress(len(heads))
         return parts
 
 

@@ -10,7 +10,7 @@ sequence models.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +74,7 @@ class NextItemSplit:
         return lambda items: KnownItems(indptr, self.history(items, int(counts.max(initial=0)), slice(None))[1])
 
 
+@dataclass(eq=False)
 class NextItemBaselines:
     """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user), with ``times`` in
     seconds if there are any.
@@ -81,19 +82,14 @@ class NextItemBaselines:
     ``repeats``: users repeat items, so histories are not masked, and repeats are one of the predictors.
     """
 
-    def __init__(
-        self,
-        users: Int64,
-        items: Int64,
-        num_users: int,
-        num_items: int,
-        *,
-        times: Int64 | None = None,
-        repeats: bool = False,
-    ) -> None:
-        self.users, self.items, self.num_users, self.times = users, items, num_users, times
-        self.num_items, self.repeats = num_items, repeats
-        self._nearest: dict[int, Any] = {}
+    users: Int64
+    items: Int64
+    num_users: int
+    num_items: int
+    _: KW_ONLY
+    times: Int64 | None = None
+    repeats: bool = False
+    _nearest: dict[int, Any] = field(default_factory=dict, init=False)
 
     @cached_property
     def popularity(self) -> NDArray[np.float32]:

@@ -102,16 +102,13 @@ class ItemModels:
         """Item-kNN over the ``neighbours`` nearest of each item (0: all). Items that are not used have score 0.
         ``weighted``: an item of the user counts by its weight."""
         similarity = self._keep(("knn", shrink, neighbours), lambda: self.knn_weights(neighbours, shrink))
-        return self._spread(self.paired, similarity, self.weighted if weighted else self.rows)
+        rows = self.weighted if weighted else self.rows
+        return lambda users: weighted_scores(rows[users], self.paired, similarity)
 
     def ease_scores(self, penalty: float) -> ScoreBlock:
         """EASE with λ = ``penalty``; items beyond ``ease_items`` have score 0."""
         weights = self._keep(("ease", penalty, 0), lambda: ease_weights(self.rows[:, self.frequent], penalty))
-        return self._spread(self.frequent, weights, self.rows)
-
-    def _spread(self, chosen: Int64, weights: Any, rows: sp.csr_matrix) -> ScoreBlock:
-        """Scores by the ``weights`` [n, n] between the ``chosen`` items; 0 for other items."""
-        return lambda users: weighted_scores(rows[users], chosen, weights)
+        return lambda users: weighted_scores(self.rows[users], self.frequent, weights)
 
     def _keep(self, key: tuple[str, float, int], make: Callable[[], Any]) -> Any:
         """Cache only one model of each family: a model can be as large as items × items."""

@@ -15,12 +15,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.splits import TRAIN
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import NodeType
 
 if TYPE_CHECKING:
-    from graphmill.graph.training_links import TrainingLinks
     from graphmill.graph.typed_graph import TypedGraph
 
 Int64 = NDArray[np.int64]
@@ -52,17 +50,8 @@ class TrainEdges:
 
     def __init__(self, graph: TypedGraph) -> None:
         relations = [DirectedRelation(r.index, r.source, r.target) for r in graph.relations]
-        keys, count = [], {t.name: t.count for t in graph.node_types}
-        for relation in relations:
-            edges = graph.edges(relation.index)
-            train = np.asarray(edges.split) == TRAIN
-            width = count[relation.target]
-            keys.append(
-                sorted_unique(np.asarray(edges.src)[train].astype(np.int64) * width + np.asarray(edges.dst)[train])
-            )
-        self._take(graph.node_types, relations, keys)
-        inverses = self._ends[self._count :]
-        self._number({inverse.index: self._held_as(inverse) for inverse in inverses})
+        self._take(graph.node_types, relations, TrainingLinks.of_graph(graph))
+        self._number({inverse.index: self._held_as(inverse) for inverse in self._ends[self._count :]})
 
     @classmethod
     def of_links(cls, links: TrainingLinks, held_as: np.ndarray) -> Self:
@@ -74,19 +63,18 @@ class TrainEdges:
         ends = [links.ends(number) for number in range(count)]
         types = {(e.offset, e.count): NodeType(f"{e.offset}+{e.count}", e.count, e.offset) for p in ends for e in p}
         names = [[types[e.offset, e.count].name for e in pair] for pair in ends]
-        keys = []
-        for matrix in links.outgoing:
-            entries = matrix.tocoo()
-            keys.append(sorted_unique(entries.row.astype(np.int64) * matrix.shape[1] + entries.col))
-        edges._take(tuple(types.values()), [DirectedRelation(n, *pair) for n, pair in enumerate(names)], keys)
+        edges._take(tuple(types.values()), [DirectedRelation(n, *pair) for n, pair in enumerate(names)], links)
         for number, held in enumerate(held_as.tolist()):
             if held != count + number and not (0 <= held < count and names[held] == names[number][::-1]):
                 raise InputError(f"relation {held} does not hold the reverses of relation {number}")
         edges._number({count + number: held for number, held in enumerate(held_as.tolist())})
         return edges
 
-    def _take(self, types: tuple[NodeType, ...], relations: list[DirectedRelation], keys: list[Int64]) -> None:
-        self.node_types, self._count, self._keys = types, len(relations), keys
+    def _take(self, types: tuple[NodeType, ...], relations: list[DirectedRelation], links: TrainingLinks) -> None:
+        self.node_types, self._count, self._keys = types, len(relations), list[Int64]()
+        for matrix in links.outgoing:
+            entries = matrix.tocoo()
+            self._keys.append(entries.row.astype(np.int64) * matrix.shape[1] + entries.col)
         self.num_nodes = max((t.offset + t.count for t in types), default=0)
         self._types = {node_type.name: node_type for node_type in types}
         self._ends = relations + [DirectedRelation(self._count + r.index, r.target, r.source) for r in relations]

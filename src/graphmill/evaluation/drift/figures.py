@@ -7,6 +7,7 @@ node with itself is given raw and after the best rotation (:mod:`.procrustes`). 
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -29,6 +30,7 @@ TYPE_QUERIES = 200
 MOVED = 50
 SHORTEST = 1e-6
 """A vector of at most this length, relative to the median length, counts as having no direction."""
+_OF_LISTS = ("name", "shared", "overlap_10", "type", "id")
 Int64 = NDArray[np.int64]
 Key = tuple[str, str]
 """Type and id of a node."""
@@ -36,7 +38,8 @@ Key = tuple[str, str]
 
 @dataclass(frozen=True)
 class Agreement:
-    """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes.
+    """Agreement of two embeddings on one node type, or on all (``name`` ""): means over the shared nodes. Of lists, those
+    of one relation: only ``overlap_10``, the share of the ten best that stayed.
 
     ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
     ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
@@ -46,20 +49,21 @@ class Agreement:
 
     name: str
     shared: int
-    new: int
-    vanished: int
-    overlap_10: float
-    chance_10: float
-    cka: float
-    chance_cka: float
-    cosine_raw: float
-    cosine_aligned: float
-    residual: float
+    new: int = 0
+    vanished: int = 0
+    overlap_10: float = math.nan
+    chance_10: float = math.nan
+    cka: float = math.nan
+    chance_cka: float = math.nan
+    cosine_raw: float = math.nan
+    cosine_aligned: float = math.nan
+    residual: float = math.nan
 
 
 @dataclass(frozen=True)
 class MovedNode:
-    """A shared node, with the cosine between its vectors after alignment and the fraction of its neighbours that stayed."""
+    """A shared node, with the cosine between its vectors after alignment and the fraction of its neighbours, or of its list,
+    that stayed."""
 
     type: str
     id: str
@@ -73,7 +77,8 @@ class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture.
+    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture. ``lists``: they are of lists
+    of items or tails (by relation in the place of types), and not of vectors.
     """
 
     overall: Agreement
@@ -81,16 +86,21 @@ class DriftFigures:
     spectrum_change: float
     moved: tuple[MovedNode, ...]
     overlaps: tuple[Int64, NDArray[np.float64]]
+    lists: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the data for the picture."""
+        """Plain values for JSON, without the data for the picture; of lists, without the figures of vectors."""
+
+        def row(each: Agreement | MovedNode) -> dict[str, Any]:
+            return {name: value for name, value in asdict(each).items() if not self.lists or name in _OF_LISTS}
+
+        whole = {"residual": self.overall.residual, "spectrum_change": self.spectrum_change}
         return plain(
             {
-                "overall": asdict(self.overall),
-                "types": [asdict(each) for each in self.types],
-                "residual": self.overall.residual,
-                "spectrum_change": self.spectrum_change,
-                "moved": [asdict(each) for each in self.moved],
+                "overall": row(self.overall),
+                "types": [row(each) for each in self.types],
+                **({} if self.lists else whole),
+                "moved": [row(each) for each in self.moved],
             }
         )
 
@@ -110,105 +120,57 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         raise InputError(
             f"the two embeddings share {len(rows_a)} nodes by type and id; drift needs at least {LEAST_SHARED}"
         )
-    both = _Matched(
-        _padded(np.asarray(a.vectors)[rows_a], b),
-        _padded(np.asarray(b.vectors)[rows_b], a),
-        b.types[rows_b],
-        b.type_names,
-        seed,
-    )
-    known_a, known_b = _keys(a), _keys(b)
+    A, B = _padded(np.asarray(a.vectors)[rows_a], b), _padded(np.asarray(b.vectors)[rows_b], a)
+    types, known_a, known_b = b.types[rows_b], _keys(a), _keys(b)
     new, vanished = known_b - known_a, known_a - known_b
-    same_width = a.vectors.shape[1] == b.vectors.shape[1]
-    types = both.by_type(new, vanished)
-    moved = np.argsort(both.cosine_aligned, kind="stable")[:MOVED]
-    stayed = _overlap(both.before.nearest(moved, K).rows, both.after.nearest(moved, K).rows)
-    nodes = tuple(
-        MovedNode(
-            b.type_names[both.types[row]],
-            str(b.ids[rows_b[row]]),
-            str(b.names[rows_b[row]]),
-            float(both.cosine_aligned[row]),
-            float(each),
-        )
-        for row, each in zip(moved, stayed, strict=True)
-    )
-    return DriftFigures(
-        both.overall(types, len(new), len(vanished), same_width),
-        types,
-        _spectrum_change(both.A, both.B),
-        nodes,
-        (both.types[both.queries].astype(np.int64), both.overlaps),
-    )
-
-
-class _Matched:
-    """The rows of the shared nodes before and after, and the measurements of each row."""
-
-    def __init__(
-        self,
-        A: NDArray[np.float32],
-        B: NDArray[np.float32],
-        types: NDArray[np.int32],
-        type_names: tuple[str, ...],
-        seed: int,
-    ) -> None:
-        self.A, self.B, self.types, self.type_names, self.seed = A, B, types, type_names, seed
-        self.queries = _queries(types, seed)
-        self.before, self.after = Vectors(A), Vectors(B)
-        self.overlaps = _overlap(*(each.nearest(self.queries, K).rows for each in (self.before, self.after)))
-        self.rotation = fit_rotation(in_blocks(A, B), A.shape[1])
-        self.aligned = np.concatenate([self.rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
-        self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)
-
-    def by_type(self, new: set[Key], vanished: set[Key]) -> tuple[Agreement, ...]:
-        """The agreement of each type with shared nodes, in the order of the types' numbers."""
-        result = []
-        for number, name in enumerate(self.type_names):
-            of_type, requested = self.types == number, self.types[self.queries] == number
-            count = int(of_type.sum())
-            if not count:
-                continue
-            A, B = self.A[of_type], self.B[of_type]
-            turned = generator("drift chance", self.seed, name).permutation(count)
-            result.append(
-                Agreement(
-                    name=name,
-                    shared=count,
-                    new=sum(key[0] == name for key in new),
-                    vanished=sum(key[0] == name for key in vanished),
-                    overlap_10=_mean(self.overlaps[requested]),
-                    chance_10=min(K / max(count - 1, 1), 1.0),
-                    cka=_cka(A, B),
-                    chance_cka=_cka(A, B[turned]),
-                    cosine_raw=float(self.cosine_raw[of_type].mean()),
-                    cosine_aligned=float(self.cosine_aligned[of_type].mean()),
-                    residual=_left(self.aligned[of_type], B),
-                )
+    queries, before, after = _queries(types, seed), Vectors(A), Vectors(B)
+    overlaps = _overlap(before.nearest(queries, K).rows, after.nearest(queries, K).rows)
+    rotation = fit_rotation(in_blocks(A, B), A.shape[1])
+    aligned = np.concatenate([rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
+    raw, turned = _cosines(A, B), _cosines(aligned, B)
+    by_type = []
+    for number, name in enumerate(b.type_names):
+        rows = np.flatnonzero(types == number)
+        if not len(rows):
+            continue
+        shuffled = rows[generator("drift chance", seed, name).permutation(len(rows))]
+        by_type.append(
+            Agreement(
+                name=name,
+                shared=len(rows),
+                new=sum(key[0] == name for key in new),
+                vanished=sum(key[0] == name for key in vanished),
+                overlap_10=float(overlaps[types[queries] == number].mean()),
+                chance_10=min(K / max(len(rows) - 1, 1), 1.0),
+                cka=_cka(A[rows], B[rows]),
+                chance_cka=_cka(A[rows], B[shuffled]),
+                cosine_raw=float(raw[rows].mean()),
+                cosine_aligned=float(turned[rows].mean()),
+                residual=_left(aligned[rows], B[rows]),
             )
-        return tuple(result)
-
-    def overall(self, types: tuple[Agreement, ...], new: int, vanished: int, same_width: bool) -> Agreement:
-        """The agreement on all nodes. Figures of a sample are weighted by the types' sizes, because each type has its
-        own sample."""
-        weights = np.array([each.shared for each in types], float)
-
-        def mean_of(figure: str) -> float:
-            return float(np.average([getattr(each, figure) for each in types], weights=weights))
-
-        return Agreement(
-            name="",
-            shared=len(self.A),
-            new=new,
-            vanished=vanished,
-            overlap_10=mean_of("overlap_10"),
-            chance_10=mean_of("chance_10"),
-            cka=_cka(self.A, self.B),
-            chance_cka=mean_of("chance_cka"),
-            cosine_raw=float(self.cosine_raw.mean()) if same_width else float("nan"),
-            cosine_aligned=float(self.cosine_aligned.mean()),
-            residual=self.rotation.residual,
         )
+    # Figures of a sample are weighted by the types' sizes, because each type has its own sample.
+    weights = np.array([each.shared for each in by_type], float)
+    sampled = ("overlap_10", "chance_10", "chance_cka")
+    overall = Agreement(
+        name="",
+        shared=len(A),
+        new=len(new),
+        vanished=len(vanished),
+        cka=_cka(A, B),
+        cosine_raw=float(raw.mean()) if a.vectors.shape[1] == b.vectors.shape[1] else math.nan,
+        cosine_aligned=float(turned.mean()),
+        residual=rotation.residual,
+        **{name: float(np.average([getattr(each, name) for each in by_type], weights=weights)) for name in sampled},
+    )
+    moved = np.argsort(turned, kind="stable")[:MOVED]
+    stayed = _overlap(before.nearest(moved, K).rows, after.nearest(moved, K).rows)
+    nodes = [
+        MovedNode(b.type_names[types[row]], str(b.ids[at]), str(b.names[at]), float(turned[row]), float(kept))
+        for row, at, kept in zip(moved, rows_b[moved], stayed, strict=True)
+    ]
+    sample = types[queries].astype(np.int64), overlaps
+    return DriftFigures(overall, tuple(by_type), _spectrum_change(A, B), tuple(nodes), sample)
 
 
 def _keys(e: Embeddings) -> set[Key]:
@@ -270,7 +232,3 @@ def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
         values = np.linalg.eigvalsh(np.cov(np.asarray(X, np.float64), rowvar=False))[::-1]
         shares.append(values / max(values.sum(), 1e-30))
     return float(np.abs(shares[0] - shares[1]).sum() / 2)
-
-
-def _mean(values: NDArray[np.float64]) -> float:
-    return float(values.mean()) if len(values) else float("nan")

@@ -7,17 +7,14 @@ compared, too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
+from graphmill.evaluation.drift.figures import DriftFigures
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
 from graphmill.settings import Settings, setting
-
-if TYPE_CHECKING:
-    from graphmill.evaluation.drift.figures import DriftFigures
-    from graphmill.evaluation.drift.lists import ListFigures
 
 Status = Literal["pass", "warn", "fail"]
 Name = Literal[
@@ -29,7 +26,6 @@ Name = Literal[
     "data_lost",
     "nodes_vanished",
 ]
-Figures = TypeVar("Figures", bound="DriftFigures | ListFigures", covariant=True)
 SAME = 0.999
 """With at least this mean cosine, vectors count as the same."""
 
@@ -62,10 +58,10 @@ class DriftVerdict:
 
 
 @dataclass(frozen=True)
-class DriftReport(Generic[Figures]):
+class DriftReport:
     """``findings``, the most serious first."""
 
-    figures: Figures
+    figures: DriftFigures
     graph: GraphDifference | None
     findings: tuple[DriftVerdict, ...]
 
@@ -103,86 +99,75 @@ class DriftReport(Generic[Figures]):
 
 def drift_report(
     figures: DriftFigures, graph: GraphDifference | None = None, thresholds: DriftThresholds | None = None
-) -> DriftReport[DriftFigures]:
+) -> DriftReport:
     """Combine the figures and the graph's change. ``graph`` None: not known, for plain files."""
     bounds = thresholds or DriftThresholds()
-    result = [*_ids(figures), *_vanished(figures, bounds), *data_lost(graph, bounds)]
+    of_vectors = [] if figures.lists else [*_ids(figures), *_vanished(figures, bounds)]
+    result = [*of_vectors, *_data_lost(graph, bounds)]
     if not any(finding.name == "ids_permuted" for finding in result):
         result.append(_moved(figures, bounds, explained=bool(result)))
-    return DriftReport(figures, graph, by_gravity(result))
-
-
-def by_gravity(findings: Sequence[DriftVerdict]) -> tuple[DriftVerdict, ...]:
-    """The findings, the most serious first."""
     gravity = {"fail": 0, "warn": 1, "pass": 2}
-    return tuple(sorted(findings, key=lambda finding: gravity[finding.status]))
+    return DriftReport(figures, graph, tuple(sorted(result, key=lambda finding: gravity[finding.status])))
 
 
-def _ids(figures: DriftFigures) -> list[DriftVerdict]:
+def _ids(figures: DriftFigures) -> Iterator[DriftVerdict]:
     """Detect shuffled ids: neighbours at chance level although the spectrum is the same."""
     all_of_it = figures.overall
     # Compare within each type, because the types themselves may not have moved.
     cka = sum(each.cka * each.shared for each in figures.types) / all_of_it.shared
     by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
     if not by_chance or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
-        return []
-    return [
-        DriftVerdict(
-            "ids_permuted",
-            "fail",
-            f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
-            "spectrum: they belong to other ids than before, or were hardly trained.",
-            "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
-            "up by id.",
-        )
-    ]
+        return
+    yield DriftVerdict(
+        "ids_permuted",
+        "fail",
+        f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
+        "spectrum: they belong to other ids than before, or were hardly trained.",
+        "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
+        "up by id.",
+    )
 
 
-def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdict]:
+def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> Iterator[DriftVerdict]:
     gone = figures.overall.vanished / max(figures.overall.vanished + figures.overall.shared, 1)
     if gone < bounds.lost_warn:
-        return []
-    return [
-        DriftVerdict(
-            "nodes_vanished",
-            "fail" if gone >= bounds.lost_fail else "warn",
-            f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
-            "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
-        )
-    ]
+        return
+    yield DriftVerdict(
+        "nodes_vanished",
+        "fail" if gone >= bounds.lost_fail else "warn",
+        f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
+        "The table shows which types; a source may be missing, or graph.include_node_types may exclude them.",
+    )
 
 
-def data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> list[DriftVerdict]:
+def _data_lost(graph: GraphDifference | None, bounds: DriftThresholds) -> Iterator[DriftVerdict]:
     """The finding on lost node pairs, if there are enough. Vectors alone need not show the loss."""
     if graph is None or graph.lost_share < bounds.lost_warn:
-        return []
+        return
     largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
-    return [
-        DriftVerdict(
-            "data_lost",
-            "fail" if graph.lost_share >= bounds.lost_fail else "warn",
-            f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})." if where else "."),
-            "If the data should not have shrunk: check the sources and their rejected rows before this version goes "
-            "live. A warm start (training.init_from) keeps what the lost data taught; train from scratch to see the "
-            "effect.",
-        )
-    ]
+    yield DriftVerdict(
+        "data_lost",
+        "fail" if graph.lost_share >= bounds.lost_fail else "warn",
+        f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})." if where else "."),
+        "If the data should not have shrunk: check the sources and their rejected rows before this version goes "
+        "live. A warm start (training.init_from) keeps what the lost data taught; train from scratch to see the "
+        "effect.",
+    )
 
 
 def _moved(figures: DriftFigures, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
-    overall = figures.overall
+    """``explained``: other findings say why."""
+    overall, changed = figures.overall, 1 - figures.overall.overlap_10
     kept = f"{overall.overlap_10:.0%} of the 10 nearest neighbours stayed"
+    if figures.lists:
+        kept = f"{overall.overlap_10:.0%} of the ten best stayed, in {overall.shared:,} lists"
+        if not changed:
+            return DriftVerdict("unchanged", "pass", f"All {overall.shared:,} lists of the ten best are the same.")
     if overall.cosine_aligned >= SAME:
         if overall.cosine_raw >= SAME:
             return DriftVerdict("unchanged", "pass", "The vectors are the same.")
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
-    return moved(kept, 1 - overall.overlap_10, bounds, explained)
-
-
-def moved(kept: str, changed: float, bounds: DriftThresholds, explained: bool) -> DriftVerdict:
-    """The finding on a share ``changed`` of neighbours or places in lists. ``kept``: the share that stayed, in words.
-    ``explained``: other findings say why."""
     if changed < bounds.changed_warn:
         return DriftVerdict("moved_little", "pass", f"{kept}; another seed alone changes a half to two thirds.")
     remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
@@ -56,7 +56,8 @@ Status = Literal["pass", "warn", "fail"]
 class Verdict:
     """``name`` is the name of the figure. ``threshold`` is the bound applied (already adapted to small embeddings).
 
-    ``meaning`` explains the figure at this status in one sentence. ``remedy`` says what to do, "" if it passes.
+    ``meaning`` explains the figure at this status in one sentence. ``remedy`` says what to do, "" if it passes; what a check
+    judges has none, or one that replaces the check's own.
     """
 
     name: str
@@ -64,7 +65,7 @@ class Verdict:
     threshold: float
     status: Status
     meaning: str
-    remedy: str
+    remedy: str = ""
 
 
 NAMED_FIGURES = 3
@@ -101,17 +102,6 @@ class CheckInput:
     figures: Figures
     thresholds: HealthThresholds
     link_signal: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A figure with the bound applied, and its meaning at this status. ``remedy``: replaces the check's own."""
-
-    value: float
-    bound: float
-    status: Status
-    meaning: str
-    remedy: str = ""
 
 
 class Threshold:
@@ -169,7 +159,7 @@ class HealthCheck:
     good: str = ""
     bad: str = ""
     breach: Literal["warn", "fail"] = "fail"
-    judge: Callable[[CheckInput], Outcome | None] | None = None
+    judge: Callable[[CheckInput], Verdict | None] | None = None
     thresholds: tuple[Threshold, ...] = ()
     bound: str = ""
     breaking: str = ""
@@ -181,20 +171,19 @@ class HealthCheck:
             return None
         remedy = self.remedy if isinstance(self.remedy, str) else remedy_of(*self.remedy, settings=settings)
         remedy = "" if result.status == "pass" else result.remedy or remedy
-        return Verdict(self.name, result.value, result.bound, result.status, result.meaning, remedy)
+        return replace(result, remedy=remedy)
 
-    def _held_to_bound(self, evidence: CheckInput) -> Outcome | None:
+    def _held_to_bound(self, evidence: CheckInput) -> Verdict | None:
         first = self.thresholds[0].name
         if (value := self.figure(evidence)) is None:
             return None
         bound = self.needed(evidence) if self.needed else getattr(evidence.thresholds, first)
         return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
 
-    def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Outcome:
-        """The outcome of a figure that keeps or breaks its bound. ``names`` are filled into the message."""
-        return Outcome(
-            value, bound, "pass" if holds else self.breach, (self.good if holds else self.bad).format(**names)
-        )
+    def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Verdict:
+        """The verdict on a figure that keeps or breaks its bound. ``names`` are filled into the message."""
+        meaning = (self.good if holds else self.bad).format(**names)
+        return Verdict(self.name, value, bound, "pass" if holds else self.breach, meaning)
 
     def line(self) -> str:
         """The check's row in the table of the docs."""

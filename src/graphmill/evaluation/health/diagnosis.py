@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphmill.evaluation.health.checks import HealthThresholds
-from graphmill.evaluation.health.direction_bounds import at_a_point, low_rank, narrow
+from graphmill.evaluation.health.checks import HealthThresholds, at_a_point, low_rank, narrow
 from graphmill.evaluation.health.figures import Figures, TypeFigures
 
 NON_FINITE = "non_finite"

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from graphmill.evaluation.health.geometry import (
     Cosines,
     Float64,
-    Moments,
     Rogue,
     components_for,
     cosines_of,
@@ -191,6 +190,11 @@ def figures_of(
     moments = moments_of(kept, types[live], len(names), rows.norms[live], block_rows)
     centred = spectrum_of(moments.covariance)
     available = max(min(d, len(live) - 1), 0)
+    by_type = []
+    for name, count, each in zip(names, np.bincount(types, minlength=len(names)).tolist(), moments.types, strict=True):
+        most, rank = max(min(d, each.rows - 1), 0), effective_rank(each.spectrum)
+        judged, share = each.rows >= thresholds.type_rows_min, rank / most if most > 0 else float("nan")
+        by_type.append(TypeFigures(name, count, each.rows, most, judged, each.cosine, rank, share))
     broken = [np.bincount(types[mask], minlength=len(names)).tolist() for mask in (~rows.finite, rows.dead)]
     return Figures(
         rows=n,
@@ -208,29 +212,6 @@ def figures_of(
         components_90=components_for(centred, 0.9),
         effective_rank=effective_rank(centred),
         rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
-        types=_type_figures(moments, types, names, thresholds.type_rows_min),
+        types=tuple(by_type),
         broken_by_type={name: (a, b) for name, a, b in zip(names, *broken, strict=True) if a or b},
     )
-
-
-def _type_figures(
-    moments: Moments, types: NDArray[Any], names: tuple[str, ...], rows_min: int
-) -> tuple[TypeFigures, ...]:
-    counts = np.bincount(types, minlength=len(names)).tolist()
-    result = []
-    for name, count, each in zip(names, counts, moments.types, strict=True):
-        available = max(min(len(each.mean), each.rows - 1), 0)
-        rank = effective_rank(each.spectrum)
-        result.append(
-            TypeFigures(
-                name=name,
-                rows=count,
-                live=each.rows,
-                available=available,
-                judged=each.rows >= rows_min,
-                cosine=each.cosine,
-                effective_rank=rank,
-                rank_share=rank / available if available > 0 else float("nan"),
-            )
-        )
-    return tuple(result)

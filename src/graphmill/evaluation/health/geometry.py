@@ -176,17 +176,10 @@ class Cosines:
 def cosines_of(moments: Moments) -> Cosines:
     """All mean cosines from the sums of unit rows per type: Σ_{i≠j} u_i·u_j = ‖Σu‖² − n."""
     counts = np.array([t.rows for t in moments.types], dtype=np.float64)
-    sums = np.stack([t.unit_sum for t in moments.types])
-    inner = sums @ sums.T
-    pairs = np.outer(counts, counts)
-    np.fill_diagonal(pairs, counts * (counts - 1))
-    np.fill_diagonal(inner, np.diag(inner) - counts)
-    diagonal = np.eye(len(counts), dtype=bool)
-    return Cosines(
-        overall=_ratio(float(inner.sum()), float(pairs.sum())),
-        within=_ratio(float(inner[diagonal].sum()), float(pairs[diagonal].sum())),
-        between=_ratio(float(inner[~diagonal].sum()), float(pairs[~diagonal].sum())),
-    )
+    within = sum(float(t.unit_sum @ t.unit_sum) for t in moments.types) - moments.rows
+    every, pairs = float(moments.unit_sum @ moments.unit_sum) - moments.rows, moments.rows * (moments.rows - 1.0)
+    same = float((counts * (counts - 1)).sum())
+    return Cosines(_ratio(every, pairs), _ratio(within, same), _ratio(every - within, pairs - same))
 
 
 def _ratio(total: float, pairs: float) -> float:

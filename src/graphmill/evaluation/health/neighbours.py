@@ -14,7 +14,7 @@ from graphmill.errors import InputError
 Int64 = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Number of queries at a time, and of rows whose norms are computed at a time.
+#: Number of queries at a time.
 BLOCK_ROWS = 4096
 #: Number of similarities in memory at a time: 64 MiB in float32.
 BLOCK_SIMILARITIES = 2**24
@@ -40,10 +40,8 @@ class Vectors:
 
     def __init__(self, values: NDArray[Any]) -> None:
         self.values = values
-        parts = [values[start : start + BLOCK_ROWS] for start in range(0, len(values), BLOCK_ROWS)]
         with np.errstate(over="ignore", invalid="ignore"):
-            lengths = [np.linalg.norm(np.asarray(part, np.float64), axis=1) for part in parts]
-        norms = np.concatenate([np.zeros(0), *lengths])
+            norms = np.sqrt(np.einsum("ij,ij->i", values, values, dtype=np.float64))
         self.usable: Mask = np.isfinite(norms) & (norms > 0)
         self._norms = np.where(self.usable, norms, 1.0)
         usual = np.abs(np.log10(self._norms)).max(initial=0.0) <= 30

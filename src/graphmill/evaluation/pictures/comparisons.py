@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphmill.evaluation.drift.figures import DriftFigures
-from graphmill.evaluation.drift.lists import ListFigures
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 
 
-def overlap_histogram(figures: DriftFigures | ListFigures) -> bytes:
+def overlap_histogram(figures: DriftFigures) -> bytes:
     """Histogram of the fraction of each node's 10 nearest neighbours that stayed, one line per type, or of the ten best
     of each list, one line per relation."""
     figure, axes = blank()
@@ -28,7 +27,7 @@ def overlap_histogram(figures: DriftFigures | ListFigures) -> bytes:
             linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
             label=f"{figures.types[number].name} {values.mean():.2f}",
         )
-    what = "10 nearest neighbours" if isinstance(figures, DriftFigures) else "ten best"
+    what = "ten best" if figures.lists else "10 nearest neighbours"
     title = f"{figures.overall.overlap_10:.0%} of the {what} stayed"
     return png(labelled(figure, axes, title, f"share of the {what} that stayed", "part of the nodes"))
 

@@ -3,7 +3,7 @@
 Drawing uses seeded samples of the rows, so its time does not depend on the number of nodes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from graphmill.evaluation.health.geometry import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.evaluation.ranking.against_baselines import title
-from graphmill.evaluation.ranking.comparison import ComparedRelation
+from graphmill.evaluation.ranking.comparison import title
 
 #: Number of points of the scatter plot, and of rows whose pairs make the histograms.
 SCATTER_POINTS = 5000
@@ -90,16 +89,16 @@ def spectrum_curve(spectrum: Float64) -> bytes:
     return png(labelled(figure, ax, title, "principal components", "share of the variance", "lower right"))
 
 
-def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
-    """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
-    rows = sorted(relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
-    scorers = list(rows[0].mrr) if rows else []
+def ranking_bars(relations: Sequence[Mapping[str, Any]]) -> bytes:
+    """MRR per relation (of a comparison) of the model and of each baseline; those with most queries, at most 30."""
+    rows = sorted(relations, key=lambda row: (-row["queries"], row["relation"]))[:SHOWN_RELATIONS]
+    scorers = list(rows[0]["mrr"]) if rows else []
     baselines = [name for name in scorers if name != "model"]
-    above = sum(all(row.mrr["model"] > row.mrr[name] for name in baselines) for row in relations)
+    above = sum(all(row["mrr"]["model"] > row["mrr"][name] for name in baselines) for row in relations)
     heading = f"Above every baseline in {above} of {len(relations)} relations"
     return grouped_bars(
-        [f"{_shortened(row.name)} ({row.queries})" for row in rows],
-        {title(name): [row.mrr[name] for row in rows] for name in scorers},
+        [f"{_shortened(row['name'])} ({row['queries']})" for row in rows],
+        {title(name): [row["mrr"][name] for row in rows] for name in scorers},
         axis="filtered MRR (queries in brackets)",
         title=heading,
     )

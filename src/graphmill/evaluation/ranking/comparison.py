@@ -1,73 +1,99 @@
-"""Compares a model's link ranking with its baselines: degree, and those that have a system of their own."""
+"""Compares a model's link ranking with its baselines: a row per relation, the best baseline, and ratios with intervals."""
 
+from __future__ import annotations
+
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, Average, against_baselines
 from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
+from graphmill.evaluation.ranking.per_query import values_of
+
+Average = Literal["macro", "micro"]
+
+#: The baselines' names in sentences and tables.
+TITLES = {
+    "degree": "degree-only",
+    "recent": "degree of late",
+    "knn": "kNN",
+    "spectral": "spectral vectors",
+    "complex": "ComplEx",
+}
 
 
 @dataclass(frozen=True)
-class ComparedRelation:
-    """One relation's MRR by scorer."""
+class Ratio:
+    """The MRR of one ranking divided by that of another, with its 95 % interval (nan: undefined)."""
 
-    relation: int
-    name: str
-    queries: int
-    mrr: dict[str, float]
+    value: float
+    low: float
+    high: float
 
 
-@dataclass(frozen=True)
-class RankingComparison:
-    """The comparison: a row per relation, macro and micro metrics per scorer, and the ratios to the baselines.
+def title(baseline: str) -> str:
+    """A baseline's name in sentences."""
+    return TITLES.get(baseline, baseline)
 
-    ``against``: the comparison with the baselines, with intervals.
-    """
 
-    relations: tuple[ComparedRelation, ...]
-    macro: dict[str, dict[str, float]]
-    micro: dict[str, dict[str, float]]
-    against: AgainstBaselines
+def mrr_of(ranking: LinkRanking, average: Average) -> float:
+    """The macro or micro MRR of a ranking."""
+    return (ranking.macro if average == "macro" else ranking.micro)["mrr"]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return plain(asdict(self))
+
+def mrr_ratio(model: LinkRanking, other: LinkRanking, *, average: Average = "macro", seed: int = 0) -> Ratio:
+    """The ratio of two rankings of the same queries, of macro means over relations or micro ones over queries."""
+    above, below = (mrr_of(ranking, average) for ranking in (model, other))
+    value = above / below if below > 0 else math.nan
+    (first, groups), (second, _) = values_of(model, "mrr"), values_of(other, "mrr")
+    if not len(first) or len(first) != len(second):  # without the ranks of the queries there is no interval
+        return Ratio(value, math.nan, math.nan)
+    result = paired_bootstrap(first, second, groups=groups if average == "macro" else None, seed=seed)
+    return Ratio(value, result.ratio_low, result.ratio_high)
 
 
 def compare_to_baselines(
     model: LinkRanking, baselines: Mapping[str, LinkRanking], *, average: Average = "macro", seed: int = 0
-) -> RankingComparison:
-    """Compare rankings of the same queries. Raises :class:`InputError` if their queries differ.
+) -> dict[str, Any]:
+    """Compare rankings of the same queries, as plain values for JSON. Raises :class:`InputError` if their queries differ.
 
     ``baselines``: by name, not empty. ``average``: the mean that ratios are of. ``seed``: for the bootstrap.
+
+    The result has ``relations`` (each with its MRR by scorer), ``macro`` and ``micro`` (metrics by scorer), and ``against``:
+    the ``average``, by it the ``mrr`` by scorer, the ``ratios`` of the model's to each baseline's, the ``best`` baseline
+    and the number of ``queries``.
     """
     rankings = {"model": model, **baselines}
-    _require_same_queries(rankings)
-    return RankingComparison(
-        relations=tuple(_rows(rankings)),
-        macro={name: ranking.macro for name, ranking in rankings.items()},
-        micro={name: ranking.micro for name, ranking in rankings.items()},
-        against=against_baselines(model, baselines, average, seed=seed),
-    )
-
-
-def _require_same_queries(rankings: dict[str, LinkRanking]) -> None:
-    queries = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
-    splits = {ranking.split for ranking in rankings.values()}
-    if len(splits) > 1 or any(rows != queries["model"] for rows in queries.values()):
+    queries = {name: (each.split, [(r.relation, r.queries) for r in each.relations]) for name, each in rankings.items()}
+    if any(each != queries["model"] for each in queries.values()):
         raise InputError("rankings can only be compared on the same queries: rank the same split of the same graph")
-
-
-def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
-    return [
-        ComparedRelation(
-            row.relation,
-            row.name,
-            row.queries,
-            {name: ranking.relations[place].metrics["mrr"] for name, ranking in rankings.items()},
-        )
-        for place, row in enumerate(rankings["model"].relations)
+    mrr = {name: mrr_of(ranking, average) for name, ranking in rankings.items()}
+    relations = [
+        {
+            "relation": row.relation,
+            "name": row.name,
+            "queries": row.queries,
+            "mrr": {name: ranking.relations[place].metrics["mrr"] for name, ranking in rankings.items()},
+        }
+        for place, row in enumerate(model.relations)
     ]
+    against = {
+        "average": average,
+        "mrr": mrr,
+        "ratios": {
+            name: asdict(mrr_ratio(model, other, average=average, seed=seed)) for name, other in baselines.items()
+        },
+        "best": max(baselines, key=lambda name: mrr[name]),
+        "queries": model.queries,
+    }
+    return plain(
+        {
+            "relations": relations,
+            "macro": {name: ranking.macro for name, ranking in rankings.items()},
+            "micro": {name: ranking.micro for name, ranking in rankings.items()},
+            "against": against,
+        }
+    )

@@ -1,6 +1,6 @@
 """Evaluates recommenders: ranks all items for every user with held-out items, and computes metrics of the lists.
 
-Accuracy follows MMRec's definitions (``recommendation.hit_metrics``). Other metrics are the lists' coverage of the
+Accuracy follows MMRec's definitions (``recommendation.set_metrics``). Other metrics are the lists' coverage of the
 catalogue and the popularity of their items. KGAT's variant of NDCG has its own name. Accuracy is the expectation over
 all orders of equal scores (``ties``). So a scorer that gives all items the same score gets the result of chance,
 however the items are numbered. The lists themselves order equal scores by item number.
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.ranking.hits import hits
 from graphmill.evaluation.ranking.recommendation import (
     Float,
     Int64,
@@ -23,6 +22,7 @@ from graphmill.evaluation.ranking.recommendation import (
     ScoreBlock,
     best_of_block,
     blocks,
+    hits,
     mean,
     user_metrics,
     wide,
@@ -84,12 +84,6 @@ class ItemLists:
             mean = float(popularity[listed].mean()) if len(listed) else float("nan")
             out[f"popularity_bias@{k}"] = mean / usual if usual else float("nan")
         return out
-
-    def take(self, rows: NDArray[np.bool_] | Int64) -> ItemLists:
-        """The lists of a selection of the users."""
-        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
-        ties = None if self.ties is None else self.ties.take(rows)  # type: ignore[arg-type]
-        return ItemLists(self.users[rows], self.items[rows], self.hit[rows], self.positives[rows], ties)
 
 
 def rank_items(

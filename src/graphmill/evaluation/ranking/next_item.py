@@ -79,14 +79,15 @@ def full_ranks(
     poll: Callable[[], None] = lambda: None,
 ) -> HistoryRanks:
     """Rank each user's target among the items that are new to the user, or among all items if the user already has the
-    target."""
-    above, tied, known_above, known_tied, repeated = _shared_counts(
-        5,
-        len(users),
-        num_items,
-        lambda part: _counts_of_block(score, users[part], targets[part], num_items, known),
-        poll,
-    )
+    target. Blocks are distributed over the processes that evaluate together (:mod:`.shared_queries`)."""
+    counts = [np.zeros(len(users), np.int64) for _ in range(5)]
+
+    def fill(start: int, stop: int) -> None:
+        of_block = _counts_of_block(score, users[start:stop], targets[start:stop], num_items, known)
+        for every, part in zip(counts, of_block, strict=True):
+            every[start:stop] = part
+
+    above, tied, known_above, known_tied, repeated = fill_shared(counts, blocks(len(users), num_items), fill, poll)
     new = 1 - repeated
     return HistoryRanks(
         above - new * known_above, tied - new * known_tied, NextItemRanks(above, tied), repeated.astype(bool)
@@ -96,24 +97,6 @@ def full_ranks(
 def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
     """The ranks for the main metrics: among all items if users repeat items (``repeats``)."""
     return ranks.unmasked if repeats else ranks
-
-
-def _shared_counts(
-    counts: int,
-    queries: int,
-    num_items: int,
-    of_block: Callable[[slice], tuple[Int64, ...]],
-    poll: Callable[[], None] = lambda: None,
-) -> list[Int64]:
-    """``counts`` numbers for each query. Blocks are distributed over the processes that evaluate together
-    (:mod:`.shared_queries`)."""
-    out = [np.zeros(queries, np.int64) for _ in range(counts)]
-
-    def fill(start: int, stop: int) -> None:
-        for all_of_it, part in zip(out, of_block(slice(start, stop)), strict=True):
-            all_of_it[start:stop] = part
-
-    return fill_shared(out, blocks(queries, num_items), fill, poll)
 
 
 def _counts_of_block(

@@ -43,19 +43,10 @@ class QueryRanks:
     options: Int64
 
     @property
-    def optimistic(self) -> NDArray[np.float64]:
-        """Rank if the target wins every tie: 1 + #{s > s*}."""
-        return (self.above + 1).astype(np.float64)
-
-    @property
-    def pessimistic(self) -> NDArray[np.float64]:
-        """Rank if the target loses every tie: #{s ≥ s*}."""
-        return (self.above + self.tied + 1).astype(np.float64)
-
-    @property
     def realistic(self) -> NDArray[np.float64]:
-        """The mean of the optimistic and pessimistic rank, which is the expected rank if ties are broken at random."""
-        return (self.optimistic + self.pessimistic) / 2
+        """The mean of the optimistic rank 1 + #{s > s*} and the pessimistic one #{s ≥ s*}: the expected rank if ties are
+        broken at random."""
+        return 1.0 + self.above + self.tied / 2
 
 
 def ranks_of(scorer: Scorer, queries: RelationQueries, *, batch_rows: int = 0) -> QueryRanks:

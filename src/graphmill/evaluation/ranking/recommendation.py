@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.hits import hits
 from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.graph.interactions import CsrPattern
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.sampling.sequences import ranges
 
 if TYPE_CHECKING:
@@ -69,17 +69,12 @@ def excluded(seen: KnownItems, disliked: CsrPattern, exclude_seen: bool) -> Know
     """What no list of a user has: what the user dislikes, and with ``exclude_seen`` what the user has ``seen``."""
     users = len(seen.indptr) - 1
     if not len(disliked):
-        return seen if exclude_seen else no_items(users)
+        return seen if exclude_seen else KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
     if not exclude_seen:
         return KnownItems(disliked.indptr, disliked.columns.astype(np.int64))
     row = np.concatenate((np.repeat(np.arange(users), np.diff(seen.indptr)), disliked.row))
     items: Int64 = np.concatenate((seen.items, disliked.columns.astype(np.int64)))[np.argsort(row, kind="stable")]
     return KnownItems(seen.indptr + disliked.indptr, items)
-
-
-def no_items(users: int) -> KnownItems:
-    """A :class:`KnownItems` of ``users`` users without items."""
-    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
 
 
 def top_k(
@@ -147,6 +142,21 @@ def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
+def hits(lists: Int64, indptr: Int64, items: Int64, num_items: int) -> tuple[NDArray[np.bool_], Int64]:
+    """bool [Q, K]: whether entries of ``lists`` int64 [Q, K] (−1: none) are held-out items; int64 [Q]: number of these.
+
+    The held-out items of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``. Repetitions count once.
+
+    Raises :class:`IndexError` for an item number out of range.
+    """
+    if max(items.max(initial=-1), lists.max(initial=-1)) >= num_items or items.min(initial=0) < 0:
+        raise IndexError(f"an item is not one of the {num_items}")
+    row = np.repeat(np.arange(len(lists)), np.diff(indptr))
+    keys = sorted_unique(row * np.int64(num_items) + items)
+    wanted = np.arange(len(lists))[:, None] * np.int64(num_items) + lists
+    return in_sorted(wanted, keys) & (lists >= 0), np.bincount(keys // num_items, minlength=len(lists))
+
+
 def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[int]) -> dict[str, float]:
     """Accuracy metrics @k of ranked lists (int64 [U, K], −1 for none) for each user's held-out items.
 
@@ -159,16 +169,13 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
     """
     num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
     hit, positives = hits(lists, *held_out.rows(users), num_items)
-    return hit_metrics(hit[positives > 0], positives[positives > 0], ks)
-
-
-def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
-    """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
-    return {name: mean(values) for name, values in user_metrics(hit, positives, ks).items()}
+    of_user = user_metrics(hit[positives > 0], positives[positives > 0], ks)
+    return {name: mean(values) for name, values in of_user.items()}
 
 
 def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
-    """The metrics of each user: metric → float64 [U]."""
+    """The metrics of :func:`set_metrics` of each user, float64 [U], from hits (bool [U, K], best first) and the number of
+    held-out items [U]."""
     users = len(hit)
     user, column = np.nonzero(hit)  # each user's best item first
     counts = np.bincount(user, minlength=users)

@@ -55,14 +55,6 @@ class Ties:
         group = group[mixed]
         return cls(rows[mixed], size[group], held[group], np.arange(k) - first[group])
 
-    def take(self, chosen: Int64) -> Ties:
-        """The ties of the lists ``chosen``, renumbered by their position in ``chosen``. A list may be chosen several
-        times."""
-        at = np.searchsorted(self.rows, chosen)
-        places = np.flatnonzero((at < len(self.rows)) & (np.append(self.rows, -1)[at] == chosen))
-        at = at[places]
-        return Ties(places, self.size[at], self.held[at], self.within[at])
-
     def metrics(self, positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
         """The expected metrics of ``recommendation.set_metrics`` at each k, for each list, float64 [T].
 
@@ -71,7 +63,8 @@ class Ties:
         size, held, within = self.size, self.held, self.within
         place = np.arange(1, size.shape[1] + 1)
         share = held / size
-        before = np.take_along_axis(_sums(share), place - 1 - within, axis=1)
+        sums = np.concatenate((np.zeros((len(share), 1)), np.cumsum(share, axis=1)), axis=1)
+        before = np.take_along_axis(sums, place - 1 - within, axis=1)
         precision = share * (before + 1 + within * (held - 1) / np.maximum(size - 1, 1)) / place
         chance = np.minimum(held / (size - within), 1.0)  # probability of a hit here without one before
         without = np.cumprod(1.0 - chance, axis=1)
@@ -88,8 +81,3 @@ class Ties:
             out[f"hit@{k}"] = 1.0 - without[:, k - 1]
             out[f"mrr@{k}"] = (first / place)[:, :k].sum(1)
         return out
-
-
-def _sums(values: Float) -> Float:
-    """[T, K] → [T, K + 1]: the sum of the columns before each column."""
-    return np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)

@@ -22,7 +22,7 @@ from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import flat
 from graphmill.export.manifests import export_folder
-from graphmill.runs.tracking.mlflow_tracker import About, MlflowTracker, Point
+from graphmill.runs.tracking.mlflow_tracker import MlflowTracker, Point
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.settings import TrackerSettings
 
@@ -55,7 +55,7 @@ def send(run: Path, settings: TrackerSettings, tracker: MlflowTracker | None = N
     tracker = tracker or MlflowTracker(settings)
     state = _state(run, settings)
     if not state["run"]:
-        state["run"] = tracker.start(_about(run, state["key"]))
+        state["run"] = tracker.start(state["key"], *_about(run))
         _note(run, state)
     new = [record for record in MetricsLog(run / "metrics.jsonl").read("epoch") if record["epoch"] > state["epoch"]]
     if new:
@@ -150,7 +150,8 @@ def _note(run: Path, state: Mapping[str, Any]) -> None:
     write_atomically(run / FILE, json.dumps(state, indent=1).encode() + b"\n")
 
 
-def _about(run: Path, key: str) -> About:
+def _about(run: Path) -> tuple[str, dict[str, Any], dict[str, str]]:
+    """Name, parameters and tags of a run."""
     settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     settings.pop("tracker", None)
@@ -162,7 +163,7 @@ def _about(run: Path, key: str) -> About:
         "graphmill.machine": socket.gethostname(),
         **{f"graphmill.{name}": str(value) for name, value in manifest["versions"].items()},
     }
-    return About(key, f"{settings['system']} {run.name[:8]}", {**flat(settings), **resolved}, tags)
+    return f"{settings['system']} {run.name[:8]}", {**flat(settings), **resolved}, tags
 
 
 def _points(record: Mapping[str, Any]) -> Iterator[Point]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
@@ -27,16 +26,6 @@ class Point(NamedTuple):
     value: float
     epoch: int
     time: float
-
-
-@dataclass(frozen=True)
-class About:
-    """Name, parameters and tags of a run. ``key`` identifies it: starting it twice makes one run in the tracker."""
-
-    key: str
-    name: str
-    parameters: Mapping[str, Any]
-    tags: Mapping[str, str]
 
 
 def require_tracker(settings: TrackerSettings) -> None:
@@ -65,21 +54,21 @@ class MlflowTracker:
         self.client: Any = MlflowClient(address)
         self.experiment = settings.experiment
 
-    def start(self, about: About) -> str:
-        """Create the run, or find the run with this key. Return MLflow's id of the run."""
+    def start(self, key: str, name: str, parameters: Mapping[str, Any], tags: Mapping[str, str]) -> str:
+        """Create the run, or find the run with this key: starting it twice makes one run. Return MLflow's id of it."""
         result = self.client.get_experiment_by_name(self.experiment)
         experiment = result.experiment_id if result else self.client.create_experiment(self.experiment)
-        existing = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{about.key}'", max_results=1)
+        existing = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{key}'", max_results=1)
         if existing:
             run = str(existing[0].info.run_id)
         else:
-            tags = {_KEY: about.key, **{name: value[:_LONGEST] for name, value in about.tags.items()}}
-            run = str(self.client.create_run(experiment, tags=tags, run_name=about.name).info.run_id)
+            tags = {_KEY: key, **{tag: value[:_LONGEST] for tag, value in tags.items()}}
+            run = str(self.client.create_run(experiment, tags=tags, run_name=name).info.run_id)
         from mlflow.entities import Param
 
-        parameters = [Param(_name(name), str(value)[:_LONGEST]) for name, value in about.parameters.items()]
-        for first in range(0, len(parameters), _PARAMETERS):
-            self.client.log_batch(run, params=parameters[first : first + _PARAMETERS])
+        given = [Param(_name(each), str(value)[:_LONGEST]) for each, value in parameters.items()]
+        for first in range(0, len(given), _PARAMETERS):
+            self.client.log_batch(run, params=given[first : first + _PARAMETERS])
         return run
 
     def log(self, run: str, points: Sequence[Point]) -> None:
