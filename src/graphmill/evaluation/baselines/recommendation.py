@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -143,13 +144,19 @@ def weighted_scores(rows: sp.csr_matrix, chosen: Int64, weights: Any) -> torch.T
 
 
 def scores_of(rows: sp.csr_matrix, weights: NDArray[np.float32] | sp.csr_matrix) -> torch.Tensor:
-    """fp32 [B, m]: ``rows`` [B, n] times ``weights`` [n, m], dense or sparse. Sums have the order of a row's entries."""
+    """fp32 [B, m]: ``rows`` [B, n] times ``weights`` [n, m], dense or sparse. Sums have the order of a row's entries.
+
+    SciPy multiplies sparse matrices on one thread and leaves Python to others meanwhile, so each thread has some rows.
+    """
     import torch
 
     from graphmill.kernels.propagation import CsrMatrix, product
 
     if sp.issparse(weights):
-        return torch.from_numpy((rows @ weights).toarray())
+        parts = np.array_split(np.arange(rows.shape[0]), torch.get_num_threads())
+        with ThreadPoolExecutor(len(parts)) as threads:
+            blocks = list(threads.map(lambda part: (rows[part] @ weights).toarray(), parts))
+        return torch.from_numpy(np.concatenate(blocks))
     index = [torch.from_numpy(each.astype(np.int64)) for each in (rows.indptr, rows.indices)]
     return product(CsrMatrix(index[0], index[1], index[1], torch.from_numpy(rows.data)), torch.from_numpy(weights))
 
