@@ -56,15 +56,15 @@ def test_type_id_and_kinds_are_told_by_the_values(folder: Path) -> None:
 
 def test_a_column_of_names_names_nodes_without_any(folder: Path) -> None:
     rewritten(folder, "D3,skin rash 3,", "D3,,")
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
-    names = {row["id"]: row["name"] for row in found.nodes.to_pylist()}
+    described = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
+    names = {row["id"]: row["name"] for row in described.nodes.to_pylist()}
     assert (names["D2"], names["D3"], names["DB2"]) == ("heart failure 2", "D3", "DB2")
-    assert any("name names the disease nodes, which had no names" in note for note in found.notes)
+    assert any("name names the disease nodes, which had no names" in note for note in described.notes)
     # Names that the edges give stay.
     edges = pd.read_csv(folder / "edges.csv").assign(tail_name="a name")
     edges.to_csv(folder / "edges.csv", index=False)
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
-    assert {row["name"] for row in found.nodes.to_pylist() if row["type"] == "disease"} == {"a name"}
+    described = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
+    assert {row["name"] for row in described.nodes.to_pylist() if row["type"] == "disease"} == {"a name"}
 
 
 def test_a_data_frame_and_a_file_give_the_same_features(folder: Path) -> None:

@@ -36,7 +36,9 @@ def promote(
     keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
     to: Annotated[
         str,
-        typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models, or in data"),
+        typer.Option(
+            help="Where the versions of all models are; default: beside the run's 06_models, else data/07_promoted"
+        ),
     ] = "",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,

@@ -190,7 +190,7 @@ SENTENCES = {
     "duplicate_rows": "{} rows repeat a user, item and time; they are kept",
     "same_time": "{} interactions share their time with the user's one before; there the file's order counts",
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
-    "short_sequences": "{} users have fewer than 3 interactions; of theirs none is held out",
+    "short_sequences": "{} users have fewer than 3 interactions; nothing is held out of them",
     "duplicate_interactions": "{} interactions repeat a user and item of the same split; the graph has each once",
     "unused_user_numbers": "{} user numbers have no interaction",
     "unused_item_numbers": "{} item numbers have no interaction (gaps); they are items all the same, for their features",

@@ -135,7 +135,7 @@ class EvaluationSettings(Settings):
     baselines: list[str] = setting([], "Baselines to compare with the model's final figures", identity=False)
     max_queries: int = setting(
         0,
-        "Number of validation queries per relation during training (a seeded sample); 0 = all, of NBFNet about 20,000",
+        "Number of validation queries per relation during training (a seeded sample); 0 = all (NBFNet: about 20,000)",
         identity=False,
         ge=0,
     )

@@ -90,8 +90,8 @@ def choose(
         | dict(overrides or {})
     )
     kept = Choice.read(folder / FILE)
-    made = kept is not None and kept.made_of == made_of and all(each.state != "failed" for each in kept.candidates)
-    if kept is not None and made and (Path(kept.run) / "report.json").is_file():
+    reusable = kept is not None and kept.made_of == made_of and all(each.state != "failed" for each in kept.candidates)
+    if kept is not None and reusable and (Path(kept.run) / "report.json").is_file():
         tell(f"{kept.system}: the data have not changed since it was chosen")
         return kept
     candidates: list[Candidate] = []
