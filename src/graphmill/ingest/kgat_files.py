@@ -135,7 +135,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     names = {
         r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
     }
-    shown = {
+    by_type = {
         USER: names.get("users", []),
         ITEM: names.get("items", names.get("entities", []))[:num_items],
         ENTITY: names.get("entities", [])[num_items:num_entities],
@@ -144,7 +144,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     parts = [(kind, ids) for kind, ids in parts if len(ids)]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
-        nodes=node_table(parts, Path(path).name, shown),
+        nodes=node_table(parts, Path(path).name, by_type),
         edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
         rejects=reading.table(),
         counts=counts,

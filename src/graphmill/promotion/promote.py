@@ -130,8 +130,8 @@ def versions_folder(run_dir: str | Path, to: str | Path = "") -> Versions:
     Runs are ``06_models/D/M/<run>``, versions ``07_promoted/D/M/<version>``.
     """
     runs = Path(run_dir).resolve().parent
-    beside = None if to else promoted_folder(runs)
-    return Versions(beside or Path(to or Path("data", PROMOTED)).joinpath(*model_of(runs)))
+    folder = None if to else promoted_folder(runs)
+    return Versions(folder or Path(to or Path("data", PROMOTED)).joinpath(*model_of(runs)))
 
 
 def dagster_home(versions: Path) -> Path | None:

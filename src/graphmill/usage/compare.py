@@ -47,10 +47,10 @@ def setting_rows(comparison: Mapping[str, Any]) -> list[list[str]]:
 def figure_rows(comparison: Mapping[str, Any]) -> list[list[str]]:
     """Table rows: figure, A, B, B / A."""
 
-    def shown(value: float, digits: str = ".6g") -> str:
+    def cell(value: float, digits: str = ".6g") -> str:
         return "" if math.isnan(value) else f"{value:{digits}}"
 
-    return [[f["name"], shown(f["a"]), shown(f["b"]), shown(f["ratio"], ".3f")] for f in comparison["figures"]]
+    return [[f["name"], cell(f["a"]), cell(f["b"]), cell(f["ratio"], ".3f")] for f in comparison["figures"]]
 
 
 def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,11 +103,11 @@ def _rank_items(
     metric = restored.job.settings.evaluation.selection_metric
     of_mf, by_query = mf_figures(rival_mf(restored, outlets=outlets), split, metric)
     metrics |= of_mf
-    beside = _beside_best(metric, system.evaluator.by_query(split, metric) | by_query) if system.held_out(split) else {}
+    best = _beside_best(metric, system.evaluator.by_query(split, metric) | by_query) if system.held_out(split) else {}
     figures = grouped(metrics)
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = metrics.get("repeat_share", 0.0)
-    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, **beside, "parts": part_rows})
+    restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, **best, "parts": part_rows})
     matches = [dict(labels.coverage)] if labels else []
     return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows, "coverage": matches}
 
