@@ -153,10 +153,11 @@ def scores_of(rows: sp.csr_matrix, weights: NDArray[np.float32] | sp.csr_matrix)
     from graphmill.kernels.propagation import CsrMatrix, product
 
     if sp.issparse(weights):
-        parts = np.array_split(np.arange(rows.shape[0]), torch.get_num_threads())
-        with ThreadPoolExecutor(len(parts)) as threads:
-            blocks = list(threads.map(lambda part: (rows[part] @ weights).toarray(), parts))
-        return torch.from_numpy(np.concatenate(blocks))
+        first, *rest = np.array_split(np.arange(rows.shape[0]), torch.get_num_threads())
+        with ThreadPoolExecutor(max(len(rest), 1)) as threads:
+            later = [threads.submit(lambda part: (rows[part] @ weights).toarray(), part) for part in rest]
+            blocks = [(rows[first] @ weights).toarray(), *(each.result() for each in later)]
+        return torch.from_numpy(np.concatenate(blocks) if rest else blocks[0])
     index = [torch.from_numpy(each.astype(np.int64)) for each in (rows.indptr, rows.indices)]
     return product(CsrMatrix(index[0], index[1], index[1], torch.from_numpy(rows.data)), torch.from_numpy(weights))
 
