@@ -8,7 +8,9 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -29,6 +31,7 @@ from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import FASTER, LEVEL, SHORTEST, Candidate, Choice, chosen_of
 from graphmill.usage.choose import choose
 from graphmill.usage.compare import compare_runs
+from graphmill.usage.shared_queries import SharedQueries, shared_queries
 from tests.graph.test_interactions import Triple, built
 from tests.runs.test_tracking import Remembered
 from tests.training.cases import typed_graph
@@ -201,6 +204,26 @@ def test_nothing_is_estimated_after_the_budget(interactions: TypedGraph, monkeyp
     assert states.pop(choice.system) == "finished", "the first closed form does not count"
     assert states.pop("mf") == "no time"
     assert set(states.values()) == {"no time"}
+
+
+def test_the_budget_has_time_for_the_test(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock stands for the time: 100 s for each measurement on validation, and so for that on test."""
+    clock = SimpleNamespace(now=0.0)
+
+    def slow(graph: TypedGraph, split: str = "valid") -> SharedQueries:
+        queries = shared_queries(graph, split)
+
+        def values(*about: Any) -> QueryValues:
+            clock.now += 100
+            return queries.values(*about)
+
+        return replace(queries, values=values)
+
+    monkeypatch.setattr("graphmill.usage.choose.shared_queries", slow)
+    monkeypatch.setattr("graphmill.usage.choose.time", SimpleNamespace(monotonic=lambda: clock.now))
+    choice = choose(interactions.path, "250s", overrides=CPU, systems=["popularity", "item_knn", "ease"])
+    assert sorted(by_system(choice).values()) == ["finished", "finished", "no time"]
+    assert clock.now <= 300, "the second measurement began within the budget"
 
 
 @pytest.mark.parametrize("name", ["ease", "ials"])

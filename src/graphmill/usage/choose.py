@@ -17,6 +17,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -25,12 +26,12 @@ from typing import Any, cast
 import numpy as np
 
 from graphmill.atomic_files import write_atomically
-from graphmill.errors import GraphmillError, ResourceError, SettingsError, StoppedError, TrainingError
+from graphmill.errors import GraphmillError, InputError, ResourceError, SettingsError, StoppedError, TrainingError
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.evaluation.ranking.per_query import QueryValues
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.export import Restored, ScoresLinks, evaluate_run, export_run, restore
+from graphmill.runs.export import Restored, ScoresLinks, export_run, restore
 from graphmill.runs.messages import Message, duration
 from graphmill.runs.planning import estimate_run, plan_run
 from graphmill.runs.resolve import merge, resolve
@@ -84,6 +85,9 @@ def choose(
     systems = [registry.called(name) for name in systems]
     opened = TypedGraph.open(graph)
     shared, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
+    test: SharedQueries | None = None
+    with suppress(InputError):  # nothing is held out for it
+        test = shared_queries(opened, "test")
     given = merge(overrides or {}, {"data": str(graph)})
     made_of = plain(
         {"data": opened.content_hash, "budget": budget, "systems": list(systems), "version": __version__}
@@ -100,8 +104,9 @@ def choose(
         limit.poll()
         limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in candidates), default=0.0)
-        candidate, values = _tried(planned, shared, best, folder, limit)
+        candidate, values, seconds = _tried(planned, shared, best, folder, limit)
         gc.collect()
+        limit.test = max(limit.test, seconds * (test.total if test else 0) / shared.total)
         in_time = f"{shared.metric} {candidate.figure:.4f} in {duration(candidate.seconds)}" if values else ""
         tell(f"{candidate.name}: {candidate.reason or in_time}")
         candidates.append(candidate)
@@ -113,7 +118,7 @@ def choose(
         reasons = "; ".join(f"{each.system}: {each.reason}" for each in tried[:2])
         raise TrainingError(f"no system has finished: {reasons}{more}")
     choice = replace(chosen_of(candidates, measured), folder=str(folder), made_of=made_of)
-    choice = replace(choice, test=_test(choice, opened, limit))
+    choice = replace(choice, test=_test(choice, test, limit))
     # Runs of earlier data go; those that a larger budget would go on with are among the newest.
     prune_runs(folder, 2 * len(candidates), {Path(each.run).name for each in candidates if each.run})
     write_atomically(folder / FILE, (json.dumps(choice.to_json(), indent=1, ensure_ascii=False) + "\n").encode())
@@ -123,16 +128,17 @@ def choose(
 class _Limit:
     """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others.
 
-    ``patient``: the budget does not count, for the first closed form, so that there always is a choice.
+    ``patient``: the budget does not count, for the first closed form, so that there always is a choice. ``test``: seconds
+    that are kept for the test of the chosen one.
     """
 
     def __init__(self, user: StopRequest, until: float) -> None:
-        self.user, self.until, self.hopeless, self.patient = user, until, "", False
+        self.user, self.until, self.hopeless, self.patient, self.test = user, until, "", False, 0.0
 
     @property
     def left(self) -> float:
         """Seconds left of the budget."""
-        return math.inf if self.patient else max(self.until - time.monotonic(), 0.0)
+        return math.inf if self.patient else max(self.until - self.test - time.monotonic(), 0.0)
 
     @property
     def requested(self) -> bool:
@@ -260,15 +266,16 @@ def _planned(
 
 def _tried(
     planned: Planned, shared: SharedQueries, best: float, folder: Path, limit: _Limit
-) -> tuple[Candidate, QueryValues | None]:
-    """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
+) -> tuple[Candidate, QueryValues | None, float]:
+    """Train one system, or reuse its run, and measure it; with the seconds of the measurement. ``best``: the best figure so
+    far."""
     settings, seconds = planned.settings, planned.seconds
     candidate = partial(Candidate, str(settings.system), settings=planned.differs)
     least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / max(settings.training.epochs, 1))
     run = prepare(planned.values, AUTO, root=str(folder)).run if least >= limit.left else None
     if run and not (run.path / "report.json").is_file():  # a finished one is reused
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
-        return candidate("no time", reason if limit.left else "the budget was used up before it began"), None
+        return candidate("no time", reason if limit.left else "the budget was used up before it began"), None, 0.0
     # Another metric that chooses its epochs cannot be compared while it trains.
     best = best if settings.evaluation.selection_metric == shared.metric else 0.0
     watch, limit.hopeless = _Watch(limit, shared.metric, settings.training.epochs, best), ""
@@ -276,38 +283,36 @@ def _tried(
         result = train(
             planned.values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[]
         )
-        restored = restore(result["run_dir"])
+        restored, began = restore(result["run_dir"]), time.monotonic()
         values = shared.values(restored.system, restored.model, all_of_them, limit.poll)
+        measuring = time.monotonic() - began
     except StoppedError:
         limit.poll()
         reason = f"takes about {duration(seconds)}, and the budget is used up; a larger one goes on"
-        return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
+        return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None, 0.0
     except GraphmillError as error:
-        return candidate("failed", str(error)), None
+        return candidate("failed", str(error)), None, 0.0
     alone = paired_bootstrap(values.values, np.zeros_like(values.values), groups=values.groups, units=values.units)
     report = restored.run.read_json("report.json")
     report["metrics"] |= {f"valid_{shared.metric}": values.mean}
     restored.run.write_json("report.json", report)
     figures = values.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
-    return candidate("finished", "", *figures, _size(restored), _abilities(restored), str(restored.run.path)), values
+    abilities, path = _abilities(restored), str(restored.run.path)
+    return candidate("finished", "", *figures, _size(restored), abilities, path), values, measuring
 
 
-def _test(choice: Choice, graph: TypedGraph, limit: _Limit) -> dict[str, float]:
+def _test(choice: Choice, test: SharedQueries | None, limit: _Limit) -> dict[str, float]:
     """The test metrics of the chosen run, which is exported, and the figure of the choice; a later call reads them from its
     report."""
     report = RunDirectory(Path(choice.run)).read_json("report.json")
     if not any(name.startswith("test_") for name in report["metrics"]):
         restored = restore(choice.run)
         export_run(restored)
-        measured = evaluate_run(restored, poll=limit.poll)
-        kept = {name: value for name, value in report["metrics"].items() if name.startswith("valid_")}
-        metrics = {f"{split}_{name}": value for split in ("valid", "test") for name, value in measured[split].items()}
+        measured = restored.system.evaluate(restored.model, "test", final=True, poll=limit.poll)
         # A system of items measures the next item by what it was trained on; the choice by the whole history.
-        if measured["test"] and (restored.entry.recommends or choice.metric not in measured["test"]):
-            queries = shared_queries(graph, "test")
-            figure = queries.values(restored.system, restored.model, all_of_them, limit.poll).mean
-            metrics[f"test_{choice.metric}"] = figure
-        report["metrics"] = metrics | kept
+        if test and measured and (restored.entry.recommends or choice.metric not in measured):
+            measured[choice.metric] = test.values(restored.system, restored.model, all_of_them, limit.poll).mean
+        report["metrics"] |= {f"test_{name}": value for name, value in measured.items()}
         restored.run.write_json("report.json", report)
     return {name[5:]: value for name, value in report["metrics"].items() if name.startswith("test_")}
 

@@ -34,13 +34,14 @@ RELATION_QUERIES = 2_000
 
 @dataclass(frozen=True)
 class SharedQueries:
-    """``metric`` of a system's model on the same queries: ``values(system, model, leave_out, poll)``. ``recommends``: the
-    systems that can answer are those that recommend items; else those that score links. ``cut``: the length of the lists,
-    if there are too few items for the systems' defaults; else 0."""
+    """``metric`` of a system's model on the same ``total`` queries: ``values(system, model, leave_out, poll)``.
+    ``recommends``: the systems that can answer are those that recommend items; else those that score links. ``cut``: the
+    length of the lists, if there are too few items for the systems' defaults; else 0."""
 
     metric: str
     recommends: bool
     values: Callable[[Any, Any, LeaveOut, Poll], QueryValues]
+    total: int
     cut: int = 0
 
 
@@ -77,7 +78,7 @@ def _links(graph: TypedGraph, split: str) -> SharedQueries:
         scorer.poll = poll
         return link_values(scorer, queries, first_nodes(graph), "mrr", leave_out, macro=True)
 
-    return SharedQueries("mrr", False, values)
+    return SharedQueries("mrr", False, values, queries.total)
 
 
 def _items(view: Interactions, sequences: Sequences | None, split: str) -> SharedQueries:
@@ -91,7 +92,7 @@ def _items(view: Interactions, sequences: Sequences | None, split: str) -> Share
             lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, leave_out, poll
         )
 
-    return SharedQueries(metric, True, values, _cut(view.num_items))
+    return SharedQueries(metric, True, values, len(parts[1].items), _cut(view.num_items))
 
 
 def _cut(items: int) -> int:
@@ -122,7 +123,7 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
 
         return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
 
-    return SharedQueries(metric, True, values, _cut(sequences.num_items))
+    return SharedQueries(metric, True, values, len(users), _cut(sequences.num_items))
 
 
 def _folded_in(
