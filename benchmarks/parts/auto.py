@@ -67,6 +67,7 @@ def measure(data: str, seed: int, folder: Path, budget: str, every: bool) -> dic
 
     ``every``: among all systems that suit the data. ``seconds``: of the call, None where it went on after a kill.
     """
+    from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.runs.export import restore
     from graphmill.usage.choose import choose
@@ -82,13 +83,19 @@ def measure(data: str, seed: int, folder: Path, budget: str, every: bool) -> dic
         resumed, began = (graph.parent / "auto").exists(), time.monotonic()
         choice = choose(graph, budget, systems=() if every else SYSTEMS, overrides=how, tell=tell)
         seconds = None if resumed else time.monotonic() - began
-        queries, figures = shared_queries(TypedGraph.open(graph), "test"), {}
+        queries, tests = shared_queries(TypedGraph.open(graph), "test"), {}
+        figures: dict[str, dict[str, Any]] = {}
         for each in choice.candidates:
             if each.run:
                 restored = restore(each.run)
-                test = queries.values(restored.system, restored.model, all_of_them, lambda: None).mean
-                chosen = each.run == choice.run
-                figures[each.name] = {"valid": each.figure, "test": test, "seconds": each.seconds, "chosen": chosen}
+                test = queries.values(restored.system, restored.model, all_of_them, lambda: None)
+                tests[each.name], chosen = test, each.run == choice.run
+                about = {"valid": each.figure, "test": test.mean, "seconds": each.seconds, "chosen": chosen}
+                figures[each.name] = about
+        for name, test in tests.items():
+            ours = next(tests[each] for each in tests if figures[each]["chosen"])
+            less = paired_bootstrap(ours.values, test.values, groups=ours.groups, units=ours.units)
+            figures[name]["chosen minus this"] = [less.low, less.high]
     without = {each.name: each.state for each in choice.candidates if not each.run and each.state != "does not suit"}
     return {"metric": choice.metric, "seconds": seconds, "systems": figures, "without": without}
 
@@ -196,6 +203,9 @@ def rows_of(data: str, measured: Runs, budget: str, every: bool) -> list[Row]:
     best = max(defaults, key=lambda name: _mean(runs, name, "test"))
     without = "; without a figure: " + ", ".join(
         dict.fromkeys(f"{name} ({state})" for each in measured for name, state in each["without"].items())
+    )
+    without += "; 95 % of the chosen minus the best by its defaults, on test: " + ", ".join(
+        "{:.4f} to {:.4f}".format(*run[best]["chosen minus this"]) for run in runs if best in run
     )
     what, metric = OF_ALL if every else ", auto", measured[0]["metric"]
     rows = [compared(data, what, runs, chosen, best, "ratio >= 0.98", metric, without + f"; budget {budget}")]

@@ -9,8 +9,10 @@ from benchmarks.parts.auto import over_all, rows_of
 
 
 def measured(chosen: str, seconds: float | None = 60.0, **test: float) -> dict[str, Any]:
+    less = {"chosen minus this": [-0.01, 0.02]}
     systems = {
-        name: {"valid": value, "test": value, "seconds": 1.0, "chosen": name == chosen} for name, value in test.items()
+        name: {"valid": value, "test": value, "seconds": 1.0, "chosen": name == chosen, **less}
+        for name, value in test.items()
     }
     return {"metric": "mrr", "seconds": seconds, "systems": systems, "without": {"conve": "no time"}}
 
@@ -22,6 +24,7 @@ def test_the_chosen_one_is_compared_with_the_best_by_its_defaults() -> None:
     assert (quality.ours, quality.rival, quality.theirs) == (pytest.approx(0.65), "ease", pytest.approx(0.6))
     assert quality.holds
     assert "conve (no time)" in quality.note
+    assert "-0.0100 to 0.0200, -0.0100 to 0.0200" in quality.note
     assert (time.ours, time.theirs, time.holds) == (60.0, 600.0, True)
     # A measurement that went on after a kill has no time.
     (alone,) = rows_of("UMLS", [measured("ease", None, mf=0.4, ease=0.39)], "10min", every=True)
