@@ -15,6 +15,7 @@ planner allows it where a run would not fit otherwise.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import platform
 import time
@@ -91,6 +92,13 @@ def return_large_blocks() -> None:
         raise OSError("this C library does not let a process choose how large blocks are allocated")
     libc.malloc_trim(0)
     _returned = True
+
+
+def trim() -> None:
+    """Collect garbage, and return unused memory of the heap to the system, where the C library can (glibc)."""
+    gc.collect()
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class HeapWatch:

@@ -12,7 +12,6 @@ stays until the data, the settings or the budget change.
 
 from __future__ import annotations
 
-import gc
 import json
 import math
 import time
@@ -39,6 +38,7 @@ from graphmill.runs.train import prepare, train
 from graphmill.systems import registry
 from graphmill.systems.auto import AUTO, FILE, seconds_of
 from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.training.allocator import trim
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.signals import StopRequest
 from graphmill.usage.choice import Candidate, Choice, chosen_of
@@ -105,7 +105,7 @@ def choose(
         limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in candidates), default=0.0)
         candidate, values, seconds = _tried(planned, shared, best, folder, limit)
-        gc.collect()
+        trim()
         limit.test = max(limit.test, seconds * (test.total if test else 0) / shared.total)
         in_time = f"{shared.metric} {candidate.figure:.4f} in {duration(candidate.seconds)}" if values else ""
         tell(f"{candidate.name}: {candidate.reason or in_time}")

@@ -83,11 +83,12 @@ class ItemModels:
 
     @cached_property
     def together(self) -> sp.csr_matrix:
-        """n_ij of the :attr:`paired` items, sparse: number of users that have both."""
+        """n_ij of the :attr:`paired` items, sparse: number of users that have both, in the fewest bytes."""
         rows = self.rows[:, self.paired]
         # Both are in the order of rows, so the product is, too: turning it would copy all pairs.
         result = sp.csr_matrix(rows.T.tocsr() @ rows)
         result.sort_indices()
+        result.data = result.data.astype(np.min_scalar_type(int(result.data.max(initial=0))))
         return result
 
     @cached_property
@@ -121,7 +122,7 @@ class ItemModels:
     def knn_weights(self, neighbours: int, shrink: float) -> sp.csr_matrix:
         """The similarity of the :attr:`paired` items [n, n]; with ``neighbours``, the nearest of each column's item."""
         result, count = self.together, self.popularity[self.paired]
-        cosine = np.empty_like(result.data)
+        cosine = np.empty(result.nnz, np.float32)
         for first, end in row_blocks(np.diff(result.indptr), _BLOCK_NUMBERS):
             part, lengths = slice(result.indptr[first], result.indptr[end]), np.diff(result.indptr[first : end + 1])
             col = result.indices[part]

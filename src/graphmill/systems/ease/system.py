@@ -19,6 +19,7 @@ from graphmill.evaluation.baselines.recommendation import (
 from graphmill.systems.ease.settings import EaseSettings
 from graphmill.systems.recommenders.closed_form import ItemClosedForm
 from graphmill.systems.recommenders.evaluate import known
+from graphmill.training.allocator import trim
 from graphmill.training.solved import SolvedArrays
 
 _ITEMS, _USERS = 2_000, 1_000
@@ -34,6 +35,7 @@ class EaseSystem(ItemClosedForm):
         """λ by validation, if the setting is 0, and the weights."""
         penalty = self.settings.model.regularisation or self.chosen("ease", poll).values["penalty"]
         poll()
+        trim()  # the smaller matrices of the choice: garbage, as the first use of a kernel ties frames together
         rows = ItemModels(known(self.view.train), self.view.num_items).rows
         return {"weights": ease_weights(rows, penalty), "regularisation": np.array([penalty], np.float32)}
 
