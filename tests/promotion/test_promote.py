@@ -1,6 +1,7 @@
 """Runs become versions: by policy and by hand, compared on the same queries, taken back, and never half."""
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from graphmill.errors import CheckFailedError, InputError
+from graphmill.evaluation.health.report import health_report
+from graphmill.export.manifests import read_manifest
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -19,7 +22,9 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.promote import promote_run, roll_back, versions_folder
 from graphmill.promotion.versions import Version, Versions
 from graphmill.runs.export import restore
+from tests.evaluation.health.synthetic import Size, subspace
 from tests.promotion.conftest import TrainRun
+from tests.reports.test_verdict import links
 
 BY = {"by": "a test"}
 ALWAYS = PromotionSettings(when="checks_pass")
@@ -156,6 +161,30 @@ def test_a_person_decides_against_the_figures_but_not_for_a_broken_embedding(
     found = promote_run(first, store, person=True, force=True, why="older names", **BY)
     assert (found["outcome"], found["reason"]) == ("promoted", "older names")
     assert found["comparison"]["high"] < 0
+
+
+@pytest.mark.parametrize("ratio", [(1.2, 1.05, 1.4), (1.2, 0.95, 1.4)])
+def test_few_used_dimensions_do_not_hold_back_a_better_model(
+    store: Versions,
+    better: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ratio: tuple[float, float, float],
+) -> None:
+    """Made-up vectors and a made-up ranking stand for those of the run."""
+    drawn = subspace(np.random.default_rng(0), Size())
+    monkeypatch.setattr(promote, "validate", lambda *_, **__: health_report(drawn.X, drawn.types, list("abcde")))
+    run = shutil.copytree(better, better.with_name(tmp_path.name))
+    ranking = {"kind": "links", "epoch": read_manifest(run / "embeddings")["epoch"], **links(*ratio)}
+    ranking["comparison"]["macro"] = {}
+    (run / "ranking.json").write_text(json.dumps(ranking))
+    if ratio[1] > 1:
+        assert promote.health_failures(run) == []
+        assert promote_run(run, store, person=True, **BY)["outcome"] == "promoted"
+    else:
+        assert "components_90" in promote.health_failures(run)
+        with pytest.raises(CheckFailedError, match=r"not sound \(subspace: .*--force"):
+            promote_run(run, store, person=True, **BY)
 
 
 def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: TrainRun) -> None:

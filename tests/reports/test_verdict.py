@@ -56,6 +56,17 @@ def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
     assert found.sentence.endswith("Lower the learning rate.")
 
 
+def test_few_used_dimensions_do_not_make_a_better_model_broken() -> None:
+    few = FAILED | {"failure": "subspace", "detail": "5 of 64 possible components hold 90 % of the variance."}
+    better = model_verdict(links(1.2, 1.05, 1.4), few, {})
+    assert (better.word, better.short[:6]) == ("better", "better")
+    assert "few of their dimensions. 5 of 64" in better.sentence
+    assert better.sentence.endswith("look right to you.")
+    for ratio in ((1.2, 0.95, 1.4), (0.81, 0.7, 0.95)):
+        assert model_verdict(links(*ratio), few, {}).word == "broken"
+    assert model_verdict({}, few, {}).word == "broken"
+
+
 def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
     against = {"best": "ease", "metric": "ndcg@10", "figures": {"model": 0.1, "ease": 0.2}, "queries": 40}
     bad = model_verdict({"against": against | {"low": 0.3, "high": 0.8}}, {}, {})

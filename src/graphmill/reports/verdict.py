@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.diagnosis import SUBSPACE
 from graphmill.evaluation.markdown import number
 from graphmill.evaluation.ranking.comparison import title
 from graphmill.evaluation.ranking.names import SIMPLER
@@ -36,8 +37,9 @@ _NEXT_UNTRAINED = _NEXT | {"level": "Use either.", "worse": "Use the better one{
 
 @dataclass(frozen=True)
 class ModelVerdict:
-    """``word``: better, level or worse than the best simple way; broken: its vectors or losses are not sound; unranked:
-    not compared yet. ``short``: the comparison in a few words. ``sentence``: all reasons, with what to do."""
+    """``word``: better, level or worse than the best simple way; broken: its vectors are not sound, and not
+    :func:`harmless`; unranked: not compared yet. ``short``: the comparison in a few words. ``sentence``: all reasons, with
+    what to do."""
 
     word: Word
     short: str
@@ -82,18 +84,24 @@ def model_verdict(
     """
     compared = _compared(ranking)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
-    broken = bool(health.get("failure") or bad)
+    broken = bool(health.get("failure") or bad) and not harmless(str(health.get("failure", "")), compared.word)
     word: Word = "broken" if broken else compared.word
     parts = [compared.detail, _health(health) if vectors else ""]
     if drift.get("against"):
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
-    remedies = [each["remedy"] for each in bad if each.get("remedy")]
+    remedies = [each["remedy"] for each in bad if each.get("remedy")] if broken else []
     command = f" (`graphmill train {compared.rival}`)" if compared.rival in SYSTEMS else ""
     untrained = system in SYSTEMS and issubclass(settings_model(system), ClosedFormSettings)
     following = (_NEXT_UNTRAINED if untrained else _NEXT).get(word, "").format(command=command)
     parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else following)
     short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
     return ModelVerdict(word, short, " ".join(part for part in parts if part))
+
+
+def harmless(failure: str, word: Word) -> bool:
+    """Whether the named failure of the vectors' health is only that they use few of their dimensions, though the model is
+    better than the best simple way: data with few clusters need no more."""
+    return failure == SUBSPACE and word == "better"
 
 
 def run_verdict(folder: str | Path) -> ModelVerdict:
@@ -173,6 +181,8 @@ def _share(ratio: float) -> str:
 def _health(health: Mapping[str, Any]) -> str:
     if not health:
         return ""
+    if health.get("failure") == SUBSPACE:
+        return f"Its vectors use few of their dimensions. {health.get('detail', '')}".strip()
     if health.get("failure"):
         return (
             f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
