@@ -2,7 +2,6 @@
 // #/dataset/model/version?id=…&type=…
 import { drawAround } from "/around.js";
 import { COLOURS, Map } from "/map.js";
-import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
 const at = (id) => document.getElementById(id);
 const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
@@ -59,11 +58,11 @@ export function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-export const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
+const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
 const words = (name) => name.replaceAll("_", " ");
 
 // columns: [title, cell(row) → text or element, is it a number]
-export function table(caption, columns, rows, kind = "") {
+function table(caption, columns, rows, kind = "") {
   const head = make("tr", {}, ...columns.map(([title, , right]) => make("th", { scope: "col", class: right ? "number" : "" }, title)));
   const body = rows.map((row) => make("tr", {}, ...columns.map(([title, cell, right]) => make("td", { class: right ? "number" : "", "data-title": title }, cell(row)))));
   const made = make("table", { "aria-label": caption, class: kind }, make("thead", {}, head), make("tbody", { onkeydown: byArrows }, ...body));
@@ -87,7 +86,7 @@ function nodeButton({ id, name, type }) {
 
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`); // for a shell
 
-export function command(text) {
+function command(text) {
   const shown = make("code", {}, text);
   const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
   copy.addEventListener("click", async () => {
@@ -151,6 +150,24 @@ async function arrive() {
   else map.mark(null);
 }
 
+// -- the models ------------------------------------------------------------------------------------------------------
+
+const coloured = (verdict) => make("span", { class: verdict?.word ?? "", title: verdict?.sentence ?? "" }, verdict?.word ?? "");
+
+function age(when) {
+  const hours = (Date.now() - Date.parse(when)) / 3.6e6;
+  return hours < 1 ? "now" : hours < 48 ? `${Math.round(hours)} h` : `${Math.round(hours / 24)} days`;
+}
+
+function showModels(models) {
+  at("models").replaceChildren(table("Models", [
+    ["model", (row) => make("a", { href: `#/${encodeURIComponent(row.dataset)}/${encodeURIComponent(row.model)}` }, `${row.dataset}/${row.model}`)],
+    ["live version", (row) => row.current || "none"], ["age", (row) => (row.current ? age(row.when) : "")],
+    ["verdict", (row) => coloured(row.verdict)], ["metric", (row) => row.metric ?? ""],
+    ["validation", (row) => number(row.valid), true], ["test", (row) => number(row.test), true], ["versions", (row) => number(row.versions), true],
+  ], models, "stacked"));
+}
+
 // -- the model -------------------------------------------------------------------------------------------------------
 
 async function showModel(turn) {
@@ -175,7 +192,6 @@ async function showModel(turn) {
   const { verdict } = about;
   at("verdict").hidden = !verdict;
   if (verdict) at("verdict").replaceChildren(make("strong", { class: verdict.word }, words(verdict.word)), `. ${verdict.sentence}`);
-  at("many").hidden = !state.answers.includes("links");
   at("around").hidden = true;
   showReport(report.html);
   if (vectors) await showMap(turn);
@@ -223,7 +239,7 @@ function showVersions(versions) {
   at("versions").replaceChildren(table("Versions", [
     ["version", (row) => make("span", { class: row.live ? "best" : "" }, `${row.live ? "→ " : ""}${row.version}${row.live ? " (live)" : ""}`)],
     ["when", (row) => row.when.replace("T", " ").replace("Z", "")],
-    ["verdict", (row) => make("span", { class: row.verdict.word ?? "", title: row.verdict.sentence ?? "" }, row.verdict.word ?? "")],
+    ["verdict", (row) => coloured(row.verdict)],
     [`figures`, (row) => (row.valid === null ? "" : `${row.metric} ${number(row.valid)}, test ${number(row.test)}`)],
     ["why", (row) => `${row.kind}${row.why ? `: ${row.why}` : ""}${row.by ? ` (${row.by})` : ""}`],
     ["commands", (row) => make("div", {}, ...(row.live
@@ -423,20 +439,13 @@ at("token").addEventListener("submit", (event) => {
   at("token").hidden = true;
   start();
 });
-at("heads").addEventListener("submit", (event) => {
-  event.preventDefault();
-  attempt(() => csvOfLinks(at("heads-text").value, Number(at("heads-k").value), of, (text) => { at("heads-done").textContent = text; }));
-});
-at("all-runs").addEventListener("toggle", () => attempt(async () => {
-  if (at("all-runs").open) showRuns(at("runs"), (await ask("/v1/runs")).runs);
-}, at("runs")));
 window.addEventListener("hashchange", arrive);
 
 function start() {
   return attempt(async () => {
     state.models = (await ask("/v1")).models;
     at("model").replaceChildren(...state.models.map(({ dataset, model }) => make("option", {}, `${dataset}/${model}`)));
-    showModels(at("models"), state.models);
+    showModels(state.models);
     await arrive();
   });
 }
