@@ -14,16 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
-from typer.testing import CliRunner
 
-from graphmill.cli import app
 from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.components.following import FollowSettings, decide
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.graph.summary import summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.snapshots import snapshot_names
@@ -196,10 +193,9 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     write_snapshot(growing.root, "2024-12", 3, GONE)
     found = growing.tick()
     assert [request.partition_key for request in found.run_requests] == ["2024-12"]
-    before = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-11/graph")
     assert growing.run("2024-12").success
     assert growing.live() == "2024-12"
-    require_departure(growing, before)
+    require_departure(growing)
     epochs = {name: growing.trained(name) for name in ("2024-11", "2024-12")}
     assert epochs == {"2024-11": ("", 2), "2024-12": ("champion", 1)}, "the later one starts from the live version"
     assert growing.known == ["2024-10", "2024-11", "2024-12"]
@@ -209,23 +205,15 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     assert not growing.tick().run_requests, "a removed snapshot is not made again, though its file is still there"
 
 
-def require_departure(growing: Growing, before: TypedGraph) -> None:
-    """What left the graph is in none of the live version's files, and the list of versions says so."""
+def require_departure(growing: Growing) -> None:
+    """What left the graph is in none of the live version's files."""
     older, live = growing.versions.all()
     ids = [set(pq.read_table(each.path / "embeddings.parquet")["node_id"].to_pylist()) for each in (older, live)]
     assert ids[0] - ids[1] == {GONE}
     links = pq.read_table(live.path / "links.parquet")
     assert GONE not in {*links["head_id"].to_pylist(), *links["tail_id"].to_pylist()}
     assert f'"{GONE}"' not in (live.path / "parameter_rows.json").read_text()
-    row = version_rows(growing.versions)[0]
-    left = row["left"]
-    assert (row["snapshot"], left["nodes"], left["node_sample"]) == ("2024-12", 1, [f"drug {GONE}"])
-    after = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-12/graph")
-    summaries = summarise(before), summarise(after)
-    assert left["edges"] == len(set(summaries[0].pairs.tolist()) - set(summaries[1].pairs.tolist()))
-    assert len(left["edge_sample"]) == 5
-    shown = CliRunner().invoke(app, ["versions", "toy/distmult", "--folder", str(growing.versions.path.parents[1])])
-    assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in shown.stdout
+    assert version_rows(growing.versions)[0]["snapshot"] == "2024-12"
 
 
 def test_appended_snapshots_hold_all_before_them(make: Make) -> None:

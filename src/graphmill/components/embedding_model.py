@@ -16,7 +16,7 @@ from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
+from graphmill.components.names import checked_model_name, partitions_of, require_single_keys
 from graphmill.components.plan import WHICH, ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
@@ -183,7 +183,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets, the retraining job, and the schedule if there is one."""
-        require_unique_names(context)
+        require_single_keys(context)
         plan = self.plan(context)
         assets = []
         for name, (declare, applies) in ASSETS.items():

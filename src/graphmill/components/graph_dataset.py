@@ -9,7 +9,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import is_first_dataset, require_unique_names
+from graphmill.components.names import is_first_dataset, require_single_keys
 from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
@@ -84,7 +84,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
-        require_unique_names(context)
+        require_single_keys(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:

@@ -15,7 +15,6 @@ from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, scalars
-from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
@@ -154,9 +153,7 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
     if verdict.word != "unranked":
         text, end = f"{verdict.text}\n\n{text}", ""
-    if len(losses) < FEWEST_DRAWN:
-        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}.{end}" if losses else text + end
-    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}{end}"
+    return f"{text} The last loss is {losses[-1]:.4g}.{end}" if losses else text + end
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:

@@ -24,10 +24,9 @@ from graphmill.export.manifests import VERSION_FORMAT, read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import write_parquet
-from graphmill.promotion.departures import departures, nodes_of
 from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
-from graphmill.promotion.versions import Version
+from graphmill.promotion.versions import Version, nodes_of
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import REPORT, report_html, with_health
@@ -66,13 +65,12 @@ def fill_from(
     settings: PromotionSettings | None = None,
     health: HealthReport | None = None,
     *,
-    live: Version | None = None,
     snapshot: str = "",
 ) -> Callable[[Path], dict[str, Any]]:
     """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
-    ``health``: the health report of the export, for a run without one. ``live``: the version before it. ``snapshot``: the
-    name of the snapshot of the run's graph.
+    ``health``: the health report of the export, for a run without one. ``snapshot``: the name of the snapshot of the run's
+    graph.
     """
     wanted = settings or PromotionSettings()
 
@@ -97,7 +95,6 @@ def fill_from(
             "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
             "snapshot": snapshot,
-            "left": departures(live, restored.graph, graph) if live else {},
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),
