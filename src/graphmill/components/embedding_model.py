@@ -8,16 +8,22 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
-from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, partitions_of, require_single_keys
-from graphmill.components.plan import WHICH, ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
+from graphmill.components.plan import (
+    WHICH,
+    FollowSettings,
+    ModelChecks,
+    ModelPlan,
+    RecommendationSettings,
+    ValidationSettings,
+    predicted,
+)
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset

@@ -19,10 +19,9 @@ from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
 from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
-from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
+from graphmill.orchestration.automation import chain_job, evaluate, evaluate_snapshots, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
-from graphmill.orchestration.snapshots import evaluate_snapshots
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:

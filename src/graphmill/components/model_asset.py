@@ -6,7 +6,6 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.following import decide
 from graphmill.components.plan import WHICH, ModelPlan, Reference
 from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
@@ -89,11 +88,15 @@ def _job(step: Step) -> Job:
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
     values = settings.model_dump()
-    follow, versions = step.plan.follow, Versions(step.path(step.plan.versions_folder))
-    way, reason = decide(follow, step.plan.system, versions, step.path(settings.data))
-    step.followed = f"{way}: {reason}" if reason else ""
-    if way != "fresh":
-        values["training"] |= {"init_from": "champion", "epochs": follow.epochs if way == "warm_start" else 0}
+    follow = step.plan.follow
+    if follow.way != "fresh":
+        live = Versions(step.path(step.plan.versions_folder)).current()
+        step.followed = f"{follow.way}: from {live.name}" if live else "fresh: nothing is live yet"
+        if live:
+            values["training"] |= {
+                "init_from": "champion",
+                "epochs": follow.epochs if follow.way == "warm_start" else 0,
+            }
     return {"settings": values, "run_root": step.run_root, "note": step.followed}
 
 

@@ -10,7 +10,7 @@ import dagster as dg
 import yaml
 
 from graphmill.errors import SettingsError
-from graphmill.orchestration.snapshots import snapshot_partitions
+from graphmill.orchestration.automation import snapshot_partitions
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {

@@ -3,15 +3,14 @@
 The components create these objects, and the asset factories read them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import dagster as dg
 
-from graphmill.components.abilities import abilities_of
-from graphmill.components.following import FollowSettings
+from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.probe import LabelSettings
@@ -29,16 +28,17 @@ from graphmill.ingest.snapshots import (
 )
 from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
+from graphmill.orchestration.automation import snapshot_partitions
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.orchestration.snapshots import snapshot_partitions
 from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
 from graphmill.systems.auto import AUTO
 from graphmill.systems.entry import Entry
+from graphmill.systems.registry import entry
 from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
@@ -48,6 +48,27 @@ Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
 POOL = "accelerator"
 WHICH = "which_model"
 """The part of a model of ``system: auto`` that chooses the system."""
+
+
+PREDICTS: dict[str, Literal["items", "links"]] = {"recommendations": "items", "links": "links"}
+"""Section of the YAML → what the systems rank among which ``system: auto`` chooses."""
+
+
+def predicted(sections: Collection[str]) -> str:
+    """The section that says what ``system: auto`` predicts. Raises :class:`SettingsError` unless there is one."""
+    named = [name for name in PREDICTS if name in sections]
+    if len(named) != 1:
+        raise SettingsError(
+            "system: auto has to know what it predicts: write `recommendations: {}` for a dataset of interactions, or "
+            "`links: {}` for any other graph, and not both"
+        )
+    return named[0]
+
+
+def abilities_of(system: str, predicts: str = "") -> Entry:
+    """The system's entry; with ``predicts``, a section of the YAML, one with what all systems can do among which
+    ``system: auto`` chooses. Raises :class:`SettingsError` if there is no such system."""
+    return Entry("", "", AUTO, "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)
 
 
 class ModelChecks(HealthThresholds):
@@ -96,6 +117,17 @@ class RecommendationSettings(Settings):
         "Leave out items that the user has already taken; auto: yes, unless users of a sequence model's data take "
         "the same items again (see repeat_share)",
     )
+
+
+class FollowSettings(Settings):
+    """What a run takes from the live version."""
+
+    way: Literal["fresh", "warm_start", "embed_only"] = setting(
+        "fresh",
+        "fresh: nothing. warm_start: its vectors, matched by node id, from which a training starts. embed_only: the whole "
+        "model; new nodes are folded in, and nothing is trained",
+    )
+    epochs: int = setting(8, "Epochs of a warm start", ge=1)
 
 
 @dataclass(frozen=True)

@@ -19,14 +19,16 @@ from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import read_embeddings, read_nodes
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
+from graphmill.export.weights import NODES
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import write_parquet
 from graphmill.promotion.lists import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
-from graphmill.promotion.versions import Version, nodes_of
+from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import REPORT, report_html, with_health
@@ -228,7 +230,8 @@ def load_champion(version: Version, like: Restored) -> Champion:
 
 def _old_rows(version: Version, summary: GraphSummary, graph: TypedGraph) -> OldRows:
     """Where the nodes of ``graph`` are in the graph of a version."""
-    before, here = nodes_of(version), graph.node_table()
+    before = read_embeddings(version.path) if version.about["dim"] else read_nodes(version.path / NODES)
+    here = graph.node_table()
     rows = before.rows_of(here["type"].to_pylist(), here["id"].to_pylist())
     first = np.unique(before.types, return_index=True)[1]
     of_type = np.where(rows < 0, rows, rows - first[before.types[rows]])

@@ -25,9 +25,7 @@ from pydantic import TypeAdapter
 
 from graphmill.atomic_files import os_error_in_a_sentence, sync, write_atomically
 from graphmill.errors import InputError, ResourceError, one_line
-from graphmill.evaluation.embedding_files import ExportedNodes, read_embeddings, read_nodes
 from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
-from graphmill.export.weights import NODES
 from graphmill.locks import locked
 from graphmill.verified_files import (
     REMEDIES,
@@ -350,11 +348,6 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def nodes_of(version: Version) -> ExportedNodes:
-    """The nodes of the version's graph, in its order."""
-    return read_embeddings(version.path) if version.about["dim"] else read_nodes(version.path / NODES)
 
 
 def now() -> str:

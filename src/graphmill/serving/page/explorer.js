@@ -1,6 +1,5 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
-import { drawAround } from "/around.js";
 import { COLOURS, Map } from "/map.js";
 
 const at = (id) => document.getElementById(id);
@@ -48,7 +47,7 @@ async function attempt(job, where) {
 
 // -- making ----------------------------------------------------------------------------------------------------------
 
-export function make(name, attributes = {}, ...inside) {
+function make(name, attributes = {}, ...inside) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -192,7 +191,6 @@ async function showModel(turn) {
   const { verdict } = about;
   at("verdict").hidden = !verdict;
   if (verdict) at("verdict").replaceChildren(make("strong", { class: verdict.word }, words(verdict.word)), `. ${verdict.sentence}`);
-  at("around").hidden = true;
   showReport(report.html);
   if (vectors) await showMap(turn);
   return true;
@@ -285,11 +283,10 @@ async function showNode({ id, type }, turn) {
   if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
+  if (state.answers.includes("edges")) parts.push(make("h3", {}, "Known edges"), await known(node));
   if (turn !== state.turn) return;
   where.replaceChildren(...parts);
   at("shown").focus({ preventScroll: true });
-  at("around").hidden = !state.answers.includes("edges");
-  if (!at("around").hidden) await attempt(() => drawAround(node, of, state.answers, at("graph"), at("reached")), at("reached"));
   const around = vectors && await attempt(() => of("projection", { id: node.id, type: node.type }));
   if (around && turn === state.turn) map.mark(around.points);
 }
@@ -362,6 +359,15 @@ async function recommended(node) {
   await attempt(async () => {
     const found = await of("recommendations", { id: node.id, type: node.type, k: 10 });
     where.append(table("Recommended items", [["rank", (row) => number(row.rank), true], ["item", nodeButton], ["score", (row) => number(row.score), true]], found.recommendations));
+  }, where);
+  return where;
+}
+
+async function known(node) {
+  const where = make("div");
+  await attempt(async () => {
+    const { edges } = await of("edges", { id: node.id, type: node.type, k: 12 });
+    where.append(edges.length ? table("Known edges", [["relation", (row) => `${row.forward ? "→" : "←"} ${words(row.relation)}`], ["node", nodeButton]], edges) : nothing("It has no training edge."));
   }, where);
   return where;
 }
