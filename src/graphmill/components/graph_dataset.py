@@ -76,7 +76,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         "chain stops.",
     )
     partitions: Annotated[Any, section(SnapshotSettings, "partitions")] = Field(
-        None, description="For a dataset of snapshots, whose paths have `{partition}`: mode and keep."
+        None, description="For a dataset of snapshots, whose paths have `{partition}`: how many to keep."
     )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')

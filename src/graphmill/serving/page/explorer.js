@@ -85,20 +85,7 @@ function nodeButton({ id, name, type }) {
 
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`); // for a shell
 
-function command(text) {
-  const shown = make("code", {}, text);
-  const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
-  copy.addEventListener("click", async () => {
-    try {
-      await navigator.clipboard.writeText(text);
-      copy.textContent = "Copied";
-      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
-    } catch {
-      getSelection().selectAllChildren(shown); // without a clipboard, as over plain HTTP from another machine
-    }
-  });
-  return make("div", { class: "command" }, shown, copy);
-}
+const command = (text) => make("div", {}, make("code", {}, text));
 
 // -- where one is ----------------------------------------------------------------------------------------------------
 
