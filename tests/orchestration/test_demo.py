@@ -9,7 +9,6 @@ from rich.console import Console
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USER_ERROR
 from graphmill.orchestration import demo, ui
-from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.home import dagster_home, project_root
 
 
@@ -24,7 +23,7 @@ def definitions(fails: bool = False) -> dg.Definitions:
         check = dg.AssetCheckResult(passed=False, check_name="sound", description="one pair leaks")
         return dg.MaterializeResult(metadata={"nodes": 1200, "edges": 3.5}, check_results=[check])
 
-    return dg.Definitions(assets=[graph], jobs=[chain_job("toy_refresh", dg.AssetSelection.all(), "everything")])
+    return dg.Definitions(assets=[graph], jobs=[dg.define_asset_job("toy_refresh", dg.AssetSelection.all())])
 
 
 @pytest.fixture

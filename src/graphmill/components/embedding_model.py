@@ -37,7 +37,7 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.files import path_text
 from graphmill.ingest.sources import checked_name
 from graphmill.launchers.settings import LauncherSettings
-from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.orchestration.automation import freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
@@ -199,11 +199,13 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
                 raise SettingsError(f"{name}: {plan.system} has no such asset; remove the section")
         selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
-        job = chain_job(
+        job = dg.define_asset_job(
             f"{prefix}_retrain",
             selection.upstream(),
-            f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
-            "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
+            description=(
+                f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
+                "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml."
+            ),
         )
         schedules = []
         if given := self.schedule:

@@ -85,9 +85,6 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     return graph
 
 
-PARTITION = "dagster/partition"
-
-
 def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[str]:
     """Remove all but the newest ``partitions.keep`` snapshots from disk and from Dagster; returns their names.
 
@@ -100,7 +97,11 @@ def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[st
     known, instance = known_snapshots(context.instance, partitions), context.instance
     unfinished = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING]
     runs = instance.get_runs(dg.RunsFilter(statuses=[*unfinished, dg.DagsterRunStatus.STARTED]))
-    spared = {*known[-plan.snapshots.keep :], context.partition_key, *(run.tags.get(PARTITION) for run in runs)}
+    spared = {
+        *known[-plan.snapshots.keep :],
+        context.partition_key,
+        *(run.tags.get("dagster/partition") for run in runs),
+    }
     folders = [path for path in (plan.root / PROMOTED / plan.dataset).glob("*") if path.is_dir()]
     try:
         live = [Versions(folder).current() for folder in folders]

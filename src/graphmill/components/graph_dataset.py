@@ -1,6 +1,7 @@
 """The component type ``graphmill.components.GraphDataset``: builds a typed graph from files, configured by a few lines
 of YAML."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import is_first_dataset, require_single_keys
+from graphmill.components.names import require_single_keys
 from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
@@ -19,21 +20,17 @@ from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
 from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
-from graphmill.orchestration.automation import chain_job, evaluate, evaluate_snapshots, file_sensor
+from graphmill.orchestration.automation import evaluate, evaluate_snapshots, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
 
 
-def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
-    sources = resolved(context, value)
-    parse_sources(sources, root=Path())  # here, so that an error is shown with its line
-    return sources
+def _parsed_by(parse: Callable[..., Any]) -> Callable[[dg.ResolutionContext, Any], Any]:
+    def resolve(context: dg.ResolutionContext, value: Any) -> Any:
+        parse(content := resolved(context, value), root=Path())  # here, so that an error is shown with its line
+        return content
 
-
-def _resolve_attributes(context: dg.ResolutionContext, value: Any) -> Any:
-    attributes = resolved(context, value)
-    parse_attributes(attributes, root=Path())
-    return attributes
+    return resolve
 
 
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
@@ -43,7 +40,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     sources: Annotated[
         Any,
         dg.Resolver(
-            _resolve_sources,
+            _parsed_by(parse_sources),
             model_field_type=list[dict[str, Any]],
             description="Files: name, format, path (local or fsspec URL) and the settings of the format.",
         ),
@@ -51,7 +48,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     attributes: Annotated[
         Any,
         dg.Resolver(
-            _resolve_attributes,
+            _parsed_by(parse_attributes),
             model_field_type=dict[str, Any],
             description="Attributes of nodes: node type → file, id, and each attribute's kind: "
             "text, category, number, date or list.",
@@ -107,22 +104,26 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
         chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name])
-        refresh = chain_job(
+        refresh = dg.define_asset_job(
             f"{name}_refresh",
             everything,
-            f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
-            "files changed.",
+            description=(
+                f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after "
+                "the files changed."
+            ),
         )
         jobs = [
-            chain_job(
+            dg.define_asset_job(
                 f"{name}_build_graph",
                 chain,
-                f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
-                "a long training.",
+                description=(
+                    f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or "
+                    "before a long training."
+                ),
             ),
             refresh,
         ]
-        sensors = []
+        sensors = [lost_runs]  # of all datasets, Dagster takes this object once
         if self.watch.enabled:
             looked_at = [*(source.path for source in sources), *([self.aliases] if self.aliases else [])]
             sensors.append(
@@ -134,8 +135,6 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
                     self.watch.interval_seconds,
                 )
             )
-        if is_first_dataset(context):
-            sensors.append(lost_runs)
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 

@@ -150,12 +150,10 @@ class DatasetPlan:
 
     def at(self, context: dg.AssetExecutionContext) -> "DatasetPlan":
         """The plan of the step's snapshot; the plan itself for a dataset without snapshots."""
-        return self.of(context.partition_key) if self.snapshots else self
-
-    def of(self, snapshot: str) -> "DatasetPlan":
-        """The plan of one snapshot."""
-        sources = [at_snapshot(source, checked_snapshot(snapshot)) for source in self.sources]
-        return replace(self, snapshot=snapshot, sources=sources)
+        if not self.snapshots:
+            return self
+        snapshot = checked_snapshot(context.partition_key)
+        return replace(self, snapshot=snapshot, sources=[at_snapshot(source, snapshot) for source in self.sources])
 
     def files(self, snapshot: str = "") -> dict[str, str]:
         """Every file of every source, by a unique name; of a snapshot, those of which it is made."""

@@ -19,11 +19,6 @@ from graphmill.ingest.snapshots import order
 JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
 
 
-def chain_job(name: str, selection: dg.AssetSelection, description: str) -> JobTarget:
-    """A job over assets. All run config has valid defaults, so that a schedule or sensor can launch it."""
-    return dg.define_asset_job(name, selection=selection, description=description)
-
-
 def retraining_schedule(
     name: str, job: JobTarget, cron: str, timezone: str, partitions: dg.DynamicPartitionsDefinition | None = None
 ) -> dg.ScheduleDefinition:

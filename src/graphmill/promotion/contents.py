@@ -172,7 +172,6 @@ class Champion:
     """A version's model on a graph. ``new_rows``: number of parameter rows that the version lacks, which keep their
     initial values."""
 
-    version: Version
     system: System
     model: nn.Module
     graph: GraphSummary
@@ -225,7 +224,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
             # Update what the system derives from its vectors for this graph (KGAT's attention).
             system.begin_epoch(model, max(int(version.about["epoch"]), 1))
     model.to(like.job.device).eval()
-    return Champion(version, system, model, summary, new)
+    return Champion(system, model, summary, new)
 
 
 def _old_rows(version: Version, summary: GraphSummary, graph: TypedGraph) -> OldRows:

@@ -84,27 +84,24 @@ class Catalogue:
         """
         with self._checking:
             for dataset, model, store in self._stores():
-                self._check((dataset, model), store)
+                names, live = store.names(), ""
+                with suppress(GraphmillError, RequestError):
+                    if live := store.current_name():
+                        self.get(dataset, model, CURRENT)
+                for key in [(dataset, model, name) for name in names if (dataset, model, name) not in self._verified]:
+                    try:
+                        store.read(key[2]).verify("changed")
+                        self._verified[key] = ""
+                    except GraphmillError as error:
+                        self._verified[key] = str(error)
+                for known in (self._verified, self._failed):  # forget versions that were removed
+                    for key in known.copy():
+                        if key[:2] == (dataset, model) and key[2] not in {*names, live}:
+                            known.pop(key, None)
         result = {key: why for key, why in self._verified.copy().items() if why}
         result |= {(*key, each.name): each.problem for key, each in self._live.copy().items() if each.problem}
         result |= {key: why for key, (_, why) in self._failed.copy().items()}
         return {"/".join(key): why for key, why in result.items()}
-
-    def _check(self, key: Key, store: Versions) -> None:
-        names, live = store.names(), ""
-        with suppress(GraphmillError, RequestError):
-            if live := store.current_name():
-                self.get(*key, CURRENT)
-        for name in names:
-            if (*key, name) not in self._verified:
-                try:
-                    store.read(name).verify("changed")
-                    self._verified[*key, name] = ""
-                except GraphmillError as error:
-                    self._verified[*key, name] = str(error)
-        for known in (self._verified, self._failed):  # forget versions that were removed
-            for gone in [each for each in known.copy() if each[:2] == key and each[2] not in {*names, live}]:
-                known.pop(gone, None)
 
     # -- what is open ------------------------------------------------------------------------------------------------
 

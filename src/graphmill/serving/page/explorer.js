@@ -113,7 +113,6 @@ function modelOf({ dataset, asset }) {
 
 async function arrive() {
   const wanted = place();
-  at("index").open = !wanted.dataset;
   state.turn += 1;
   const { turn } = state;
   const { found, meant } = modelOf(wanted);
@@ -134,24 +133,6 @@ async function arrive() {
   }
   if (wanted.id) await showNode(wanted, turn);
   else map.mark(null);
-}
-
-// -- the models ------------------------------------------------------------------------------------------------------
-
-const coloured = (verdict) => make("span", { class: verdict?.word ?? "", title: verdict?.sentence ?? "" }, verdict?.word ?? "");
-
-function age(when) {
-  const hours = (Date.now() - Date.parse(when)) / 3.6e6;
-  return hours < 1 ? "now" : hours < 48 ? `${Math.round(hours)} h` : `${Math.round(hours / 24)} days`;
-}
-
-function showModels(models) {
-  at("models").replaceChildren(table("Models", [
-    ["model", (row) => make("a", { href: `#/${encodeURIComponent(row.dataset)}/${encodeURIComponent(row.model)}` }, `${row.dataset}/${row.model}`)],
-    ["live version", (row) => row.current || "none"], ["age", (row) => (row.current ? age(row.when) : "")],
-    ["verdict", (row) => coloured(row.verdict)], ["metric", (row) => row.metric ?? ""],
-    ["validation", (row) => number(row.valid), true], ["test", (row) => number(row.test), true], ["versions", (row) => number(row.versions), true],
-  ], models, "stacked"));
 }
 
 // -- the model -------------------------------------------------------------------------------------------------------
@@ -224,7 +205,7 @@ function showVersions(versions) {
   at("versions").replaceChildren(table("Versions", [
     ["version", (row) => make("span", { class: row.live ? "best" : "" }, `${row.live ? "→ " : ""}${row.version}${row.live ? " (live)" : ""}`)],
     ["when", (row) => row.when.replace("T", " ").replace("Z", "")],
-    ["verdict", (row) => coloured(row.verdict)],
+    ["verdict", (row) => make("span", { class: row.verdict.word ?? "", title: row.verdict.sentence ?? "" }, row.verdict.word ?? "")],
     [`figures`, (row) => (row.valid === null ? "" : `${row.metric} ${number(row.valid)}, test ${number(row.test)}`)],
     ["why", (row) => `${row.kind}${row.why ? `: ${row.why}` : ""}${row.by ? ` (${row.by})` : ""}`],
     ["commands", (row) => make("div", {}, ...(row.live
@@ -438,7 +419,6 @@ function start() {
   return attempt(async () => {
     state.models = (await ask("/v1")).models;
     at("model").replaceChildren(...state.models.map(({ dataset, model }) => make("option", {}, `${dataset}/${model}`)));
-    showModels(state.models);
     await arrive();
   });
 }
