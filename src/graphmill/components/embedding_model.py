@@ -202,18 +202,10 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         job = dg.define_asset_job(
             f"{prefix}_retrain",
             selection.upstream(),
-            description=(
-                f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
-                "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml."
-            ),
+            description=f"Trains {plan.name} on the files of {plan.dataset}. For other settings, use the Launchpad.",
         )
         schedules = []
         if given := self.schedule:
             name = f"{prefix}_schedule"
             schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
-        return dg.Definitions(
-            assets=assets,
-            jobs=[job],
-            schedules=schedules,
-            resources=shared_resources(context),
-        )
+        return dg.Definitions(assets=assets, jobs=[job], schedules=schedules, resources=shared_resources(context))

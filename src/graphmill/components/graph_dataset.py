@@ -10,7 +10,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import require_single_keys
+from graphmill.components.names import is_first_dataset, require_single_keys
 from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
@@ -102,28 +102,20 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             self.owners, snapshots,
         )  # fmt: skip
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
-        chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
-        everything = dg.AssetSelection.key_prefixes([name])
         refresh = dg.define_asset_job(
             f"{name}_refresh",
-            everything,
-            description=(
-                f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after "
-                "the files changed."
-            ),
+            dg.AssetSelection.key_prefixes([name]),
+            description=f"Runs everything of {name}, from its files to the rankings. Launch it after the files changed.",
         )
         jobs = [
             dg.define_asset_job(
                 f"{name}_build_graph",
-                chain,
-                description=(
-                    f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or "
-                    "before a long training."
-                ),
+                dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys)),
+                description=f"Reads the files of {name} and builds its graph, without training, to try graph settings.",
             ),
             refresh,
         ]
-        sensors = [lost_runs]  # of all datasets, Dagster takes this object once
+        sensors = []
         if self.watch.enabled:
             looked_at = [*(source.path for source in sources), *([self.aliases] if self.aliases else [])]
             sensors.append(
@@ -135,6 +127,8 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
                     self.watch.interval_seconds,
                 )
             )
+        if is_first_dataset(context):
+            sensors.append(lost_runs)
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 

@@ -1,7 +1,5 @@
-"""What a component reads of the ``defs.yaml`` files of its project, whether or not they load: repeated keys and partitions.
-
-Errors in a broken file are reported when its own component loads.
-"""
+"""What a component reads of all ``defs.yaml`` files of its project, whether or not they load: repeated keys, partitions,
+and which dataset is the first. Errors in a broken file are reported when its own component loads."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -45,24 +43,37 @@ def require_single_keys(context: dg.ComponentLoadContext) -> None:
 def partitions_of(context: dg.ComponentLoadContext, dataset: str) -> dg.DynamicPartitionsDefinition | None:
     """The partitions of the assets of this dataset and its models, one for each snapshot; None if its ``defs.yaml`` has no
     section ``partitions``."""
-    for kind, attributes in _documents(context.defs_module_path):
+    for _, _, kind, attributes in _documents(context.defs_module_path):
         name = attributes.get("name")
         if kind == "GraphDataset" and "partitions" in attributes and getattr(name, "value", "") == dataset:
             return snapshot_partitions(dataset)
     return None
 
 
-def _documents(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every document of the project's YAML files: the component's type without its module, and its attributes."""
+def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
+    """Whether this dataset is the first in the project's files, or no file names any. The first one makes the
+    definitions that exist once."""
+    entries = _documents(context.defs_module_path)
+    first = next(((file, number) for file, number, kind, _ in entries if kind == "GraphDataset"), None)
+    if first is None:
+        return True
+    file, number = first
+    current = getattr(getattr(context, "component_loc", None), "instance_key", None)
+    return context.path in (file, file.parent) and current in (None, number)
+
+
+def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:
+    """Yield every document of the project's YAML files: file, number, the component's type without its module,
+    attributes."""
     for path in sorted(folder.rglob("*.y*ml")):
         try:
             documents = _composed(path.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             continue
-        for document in documents:
+        for number, document in enumerate(documents):
             parts = _mapping(document)
             kind = str(getattr(parts.get("type"), "value", "")).rpartition(".")[2]
-            yield kind, _mapping(parts.get("attributes"))
+            yield path, number, kind, _mapping(parts.get("attributes"))
 
 
 @lru_cache(maxsize=256)
