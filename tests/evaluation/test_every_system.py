@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from graphmill.components.abilities import abilities_of
+from graphmill.components.plan import abilities_of
 from graphmill.graph.splits import TRAIN
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.resolve import merge

@@ -19,7 +19,7 @@ def nodes() -> None:
     pass
 
 
-JOB = automation.chain_job("biomed_refresh", dg.AssetSelection.assets(nodes), "everything")
+JOB = dg.define_asset_job("biomed_refresh", dg.AssetSelection.assets(nodes))
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_a_schedule_of_snapshots_launches_the_newest() -> None:
     @dg.asset(partitions_def=partitions)
     def graph() -> None: ...
 
-    job = automation.chain_job("retrain", dg.AssetSelection.assets(graph), "everything")
+    job = dg.define_asset_job("retrain", dg.AssetSelection.assets(graph))
     schedule = automation.retraining_schedule("s", job, "0 3 * * 1", "UTC", partitions)
     time = datetime.datetime(2026, 1, 5, 3, tzinfo=datetime.UTC)
     repository = dg.Definitions(assets=[graph], schedules=[schedule], jobs=[job]).get_repository_def()

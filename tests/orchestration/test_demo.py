@@ -1,4 +1,4 @@
-"""The demo tells what it does, ends with a table, and leaves its history where ``make ui`` looks for it."""
+"""The demo tells what it does, ends with the checks, and leaves its history where ``make ui`` looks for it."""
 
 import io
 from pathlib import Path
@@ -9,7 +9,6 @@ from rich.console import Console
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USER_ERROR
 from graphmill.orchestration import demo, ui
-from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.home import dagster_home, project_root
 
 
@@ -24,7 +23,7 @@ def definitions(fails: bool = False) -> dg.Definitions:
         check = dg.AssetCheckResult(passed=False, check_name="sound", description="one pair leaks")
         return dg.MaterializeResult(metadata={"nodes": 1200, "edges": 3.5}, check_results=[check])
 
-    return dg.Definitions(assets=[graph], jobs=[chain_job("toy_refresh", dg.AssetSelection.all(), "everything")])
+    return dg.Definitions(assets=[graph], jobs=[dg.define_asset_job("toy_refresh", dg.AssetSelection.all())])
 
 
 @pytest.fixture
@@ -39,11 +38,11 @@ def run(chain: str, defs: dg.Definitions) -> tuple[int, str]:
     return code, console.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_it_tells_and_ends_with_a_table(home: Path) -> None:
+def test_it_tells_and_ends_with_the_checks(home: Path) -> None:
     code, text = run("toy", definitions())
     assert code == EXIT_OK
     assert "half way" in text
-    assert "toy/graph  nodes 1,200, edges 3.5  0 of 1" in text
+    assert "0 of 1 checks passed" in text
     assert "toy/graph · sound: one pair leaks" in text
     assert "make ui" in text
     with dg.DagsterInstance.from_config(str(home)) as instance:

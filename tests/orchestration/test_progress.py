@@ -6,7 +6,7 @@ import re
 import pytest
 
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
-from graphmill.orchestration.progress import progress_metadata, started_line
+from graphmill.orchestration.messages import progress_metadata, started_line
 from graphmill.runs.messages import duration, progress_line
 
 

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from graphmill.components.abilities import abilities_of
+from graphmill.components.plan import abilities_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions

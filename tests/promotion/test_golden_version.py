@@ -54,7 +54,6 @@ def test_it_is_read_and_served(store: Versions) -> None:
             ("vector", {"id": node}),
             ("neighbors", {"id": node, "k": 3}),
             ("links", {"id": node, "k": 3}),
-            ("card", {}),
             ("report", {}),
             ("projection", {"points": 20}),
         ):

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmill.errors import InputError
-from graphmill.promotion.queries import check_metric, query_values
+from graphmill.promotion.compare import check_metric, query_values
 from graphmill.training.contract import StepSizes
 from tests.training.cases import CASES, Case
 
@@ -33,7 +33,7 @@ def built(
 def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, Any, torch.nn.Module]) -> None:
     _, system, model = built
     metric = system.settings.evaluation.selection_metric
-    found = query_values(system, model, "valid", metric, keep_all)
+    found = query_values(system, model, keep_all, split="valid", metric=metric)
     with torch.no_grad():
         expected = system.evaluate(model, "valid", final=True, poll=lambda: None)
     assert found.mean == pytest.approx(expected[metric], rel=1e-9)
@@ -43,12 +43,12 @@ def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, An
 def test_what_is_left_out_is_not_asked_and_is_counted(built: tuple[Case, Any, torch.nn.Module]) -> None:
     _, system, model = built
     metric = system.settings.evaluation.selection_metric
-    whole = query_values(system, model, "valid", metric, keep_all)
+    whole = query_values(system, model, keep_all, split="valid", metric=metric)
 
     def every_other_head(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
         return heads % 2 == 0
 
-    some = query_values(system, model, "valid", metric, every_other_head)
+    some = query_values(system, model, every_other_head, split="valid", metric=metric)
     assert some.left_out > 0
     assert len(some.values) < len(whole.values)
     assert set(some.units) < set(whole.units)

@@ -1,6 +1,5 @@
 """What the service answers: by id and by name, page by page, with the version's name; and one sentence for a mistake."""
 
-import json
 import shutil
 import threading
 import unicodedata
@@ -21,7 +20,6 @@ from graphmill.serving import catalogue, guard
 from graphmill.serving.application import application
 from graphmill.serving.guard import STYLE_HASH
 from graphmill.serving.open_version import OpenVersion
-from graphmill.serving.openapi import description
 from graphmill.usage.exported import Run
 from tests.conftest import page_writer
 from tests.serving.conftest import MakeVersion, nodes, vectors
@@ -152,13 +150,6 @@ def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClien
     assert (around["x"][0], around["y"][0]) == (everywhere["x"][place], everywhere["y"][place])
 
 
-def test_the_card_is_the_versions_file(client: TestClient, make: MakeVersion) -> None:
-    make()
-    assert "has no card.md" in get(client, f"{LIVE}/card", 404)["error"]
-    make(2, "toy/other", files={"card.md": b"# A card"})
-    assert get(client, "/v1/toy/other/current/card")["markdown"] == "# A card"
-
-
 def test_neighbours_and_the_projection_are_of_the_space_that_versions_share(
     client: TestClient, make: MakeVersion
 ) -> None:
@@ -259,9 +250,9 @@ def test_vectors_alone_predict_no_links(client: TestClient, make: MakeVersion) -
     [
         "/v1/../../etc/passwd",
         "/v1/%2e%2e/%2e%2e/current/vector?id=DR5",
-        "/v1/toy/hgt/..%2f..%2f/card",
-        "/v1/toy/hgt/%2e%2e/card",
-        "/v1/toy/.lock/current/card",
+        "/v1/toy/hgt/..%2f..%2f/report",
+        "/v1/toy/hgt/%2e%2e/report",
+        "/v1/toy/.lock/current/report",
         "/reports/..%2f..%2freport.html",
         "/reports/%2e%2e/report.html",
         "/reports/data/06_models/../../report.html",
@@ -316,7 +307,7 @@ def test_with_a_token_every_request_for_data_has_to_bring_it(promoted: Path, mak
             assert "Authorization: Bearer TOKEN" in found.json()["error"]
             assert client.get("/reports/data/06_models/x/report.html", headers=headers).status_code == 401
         assert client.get("/v1", headers={"authorization": f"Bearer {token}"}).status_code == 200
-        for path in ("/", "/explorer.js", "/healthz", "/openapi.json"):
+        for path in ("/", "/explorer.js", "/healthz"):
             assert client.get(path).status_code == 200
 
 
@@ -340,12 +331,7 @@ def test_the_page_runs_nothing_from_elsewhere(client: TestClient) -> None:
         assert " style=" not in text
 
 
-def test_the_description_names_every_address_and_the_page_of_the_docs_is_it(
-    client: TestClient, repository: Path
-) -> None:
-    found = get(client, "/openapi.json")
-    assert found == json.loads(json.dumps(description()))
-    assert "/v1/{dataset}/{model}/{version}/neighbors" in found["paths"]
+def test_the_page_of_the_docs_describes_every_address(repository: Path) -> None:
     page = repository / "docs" / "reference" / "http_api.md"
     assert page.read_text(encoding="utf-8") == page_writer("http_api").markdown(), "make pages"
 

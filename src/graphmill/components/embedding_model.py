@@ -8,16 +8,22 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.components.abilities import predicted
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
-from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
-from graphmill.components.plan import WHICH, ModelChecks, ModelPlan, RecommendationSettings, ValidationSettings
+from graphmill.components.names import checked_model_name, partitions_of, require_single_keys
+from graphmill.components.plan import (
+    WHICH,
+    FollowSettings,
+    ModelChecks,
+    ModelPlan,
+    RecommendationSettings,
+    ValidationSettings,
+    predicted,
+)
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
@@ -31,7 +37,7 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.files import path_text
 from graphmill.ingest.sources import checked_name
 from graphmill.launchers.settings import LauncherSettings
-from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.orchestration.automation import freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
@@ -183,7 +189,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets, the retraining job, and the schedule if there is one."""
-        require_unique_names(context)
+        require_single_keys(context)
         plan = self.plan(context)
         assets = []
         for name, (declare, applies) in ASSETS.items():
@@ -193,19 +199,13 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
                 raise SettingsError(f"{name}: {plan.system} has no such asset; remove the section")
         selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
-        job = chain_job(
+        job = dg.define_asset_job(
             f"{prefix}_retrain",
             selection.upstream(),
-            f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
-            "To use other settings, launch it from the Launchpad; the schedule uses those of the defs.yaml.",
+            description=f"Trains {plan.name} on the files of {plan.dataset}. For other settings, use the Launchpad.",
         )
         schedules = []
         if given := self.schedule:
             name = f"{prefix}_schedule"
             schedules = [retraining_schedule(name, job, given.cron, given.timezone, plan.partitions_def)]
-        return dg.Definitions(
-            assets=assets,
-            jobs=[job],
-            schedules=schedules,
-            resources=shared_resources(context),
-        )
+        return dg.Definitions(assets=assets, jobs=[job], schedules=schedules, resources=shared_resources(context))

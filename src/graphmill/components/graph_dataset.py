@@ -1,6 +1,7 @@
 """The component type ``graphmill.components.GraphDataset``: builds a typed graph from files, configured by a few lines
 of YAML."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import is_first_dataset, require_unique_names
+from graphmill.components.names import is_first_dataset, require_single_keys
 from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
@@ -19,22 +20,17 @@ from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
 from graphmill.ingest.source_files import located
 from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
-from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
+from graphmill.orchestration.automation import evaluate, evaluate_snapshots, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
-from graphmill.orchestration.snapshots import evaluate_snapshots
 
 
-def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
-    sources = resolved(context, value)
-    parse_sources(sources, root=Path())  # here, so that an error is shown with its line
-    return sources
+def _parsed_by(parse: Callable[..., Any]) -> Callable[[dg.ResolutionContext, Any], Any]:
+    def resolve(context: dg.ResolutionContext, value: Any) -> Any:
+        parse(content := resolved(context, value), root=Path())  # here, so that an error is shown with its line
+        return content
 
-
-def _resolve_attributes(context: dg.ResolutionContext, value: Any) -> Any:
-    attributes = resolved(context, value)
-    parse_attributes(attributes, root=Path())
-    return attributes
+    return resolve
 
 
 class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
@@ -44,7 +40,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     sources: Annotated[
         Any,
         dg.Resolver(
-            _resolve_sources,
+            _parsed_by(parse_sources),
             model_field_type=list[dict[str, Any]],
             description="Files: name, format, path (local or fsspec URL) and the settings of the format.",
         ),
@@ -52,7 +48,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
     attributes: Annotated[
         Any,
         dg.Resolver(
-            _resolve_attributes,
+            _parsed_by(parse_attributes),
             model_field_type=dict[str, Any],
             description="Attributes of nodes: node type → file, id, and each attribute's kind: "
             "text, category, number, date or list.",
@@ -77,14 +73,14 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         "chain stops.",
     )
     partitions: Annotated[Any, section(SnapshotSettings, "partitions")] = Field(
-        None, description="For a dataset of snapshots, whose paths have `{partition}`: mode and keep."
+        None, description="For a dataset of snapshots, whose paths have `{partition}`: how many to keep."
     )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
-        require_unique_names(context)
+        require_single_keys(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:
@@ -106,20 +102,16 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             self.owners, snapshots,
         )  # fmt: skip
         assets = [*(raw_asset(plan, source) for source in sources), table_assets(plan), graph_asset(plan)]
-        chain = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
-        everything = dg.AssetSelection.key_prefixes([name])
-        refresh = chain_job(
+        refresh = dg.define_asset_job(
             f"{name}_refresh",
-            everything,
-            f"Runs everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
-            "files changed.",
+            dg.AssetSelection.key_prefixes([name]),
+            description=f"Runs everything of {name}, from its files to the rankings. Launch it after the files changed.",
         )
         jobs = [
-            chain_job(
+            dg.define_asset_job(
                 f"{name}_build_graph",
-                chain,
-                f"Reads the files of {name} and builds its graph, without training. Use it to try graph settings, or before "
-                "a long training.",
+                dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys)),
+                description=f"Reads the files of {name} and builds its graph, without training, to try graph settings.",
             ),
             refresh,
         ]

@@ -96,21 +96,15 @@ def page(step: Step, report: Mapping[str, Any]) -> Page:
         "protocols": dg.MetadataValue.md(markdown_table(under)),
         **{each.name: dg.MetadataValue.md(markdown(each.head, each.rows)) for each in ranking_tables(report)},
     }
+    chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if on_test else ""
     metadata = step.page(
-        _summary(step, report),
+        f"{run_verdict(step.path(step.run_dir)).text}{chosen}",
         rest,
         plotted=plotted,
         others=figures,
         pictures={"bars": Picture(bars, f"{step.run_dir}/ranking.png", "the model beside simple predictors")},
     )
     return metadata, [_check_result(step, judged, ratio, best, report)]
-
-
-def _summary(step: Step, report: Mapping[str, Any]) -> str:
-    """The verdict, and whether the figures are optimistic."""
-    text = run_verdict(step.path(step.run_dir)).text
-    chosen = f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}." if report.get("selected_on") == "test" else ""
-    return f"{text}{chosen}"
 
 
 def _check_result(step: Step, judged: str, ratio: float, best: str, report: Mapping[str, Any]) -> dg.AssetCheckResult:

@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import ModelPlan, Page
+from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import title
-from graphmill.orchestration.checks import Check, SeverityName
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
 from graphmill.reports.ranking_tables import ranking_tables
 from graphmill.reports.verdict import comparison_sentence, run_verdict
@@ -64,17 +64,13 @@ def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **baselines}
 
 
-def baselines_severity(plan: ModelPlan) -> SeverityName:
-    """The severity of ``beats_baselines``: error if either setting is error."""
-    return "error" if "error" in (plan.checks.severity, plan.checks.baseline_severity) else "warn"
-
-
 def ratio_result(
     step: Step, check: Check, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
 ) -> dg.AssetCheckResult:
     """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
     metadata = scalars({"ratio": ratio, "bound": bound, "ratio of the run before": step.previous.figure(of), **more})
-    return step.check(check, passed, summary, baselines_severity(step.plan), metadata)
+    severities = (step.plan.checks.severity, step.plan.checks.baseline_severity)
+    return step.check(check, passed, summary, "error" if "error" in severities else "warn", metadata)
 
 
 def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResult:

@@ -1,12 +1,7 @@
-"""Checks the names of datasets and models in all files of a project for collisions, including those of joined names.
+"""What a component reads of all ``defs.yaml`` files of its project, whether or not they load: repeated keys, partitions,
+and which dataset is the first. Errors in a broken file are reported when its own component loads."""
 
-Dagster finds a duplicate name only when everything is loaded, and does not name the file. This module reads the
-``defs.yaml`` files, whether or not they load. Errors in a broken file are reported when its own component loads.
-"""
-
-import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,8 +10,7 @@ import dagster as dg
 import yaml
 
 from graphmill.errors import SettingsError
-from graphmill.orchestration.loading import in_a_run
-from graphmill.orchestration.snapshots import snapshot_partitions
+from graphmill.orchestration.automation import snapshot_partitions
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {
@@ -37,42 +31,13 @@ def checked_model_name(name: str) -> str:
     return name
 
 
-@dataclass(frozen=True)
-class Named:
-    """A dataset (with empty ``model``) or a model, as named in a file."""
-
-    dataset: str
-    model: str
-    place: str
-
-    @property
-    def joined(self) -> str:
-        """The common part of the names of its jobs and schedules, in lower case, because some file systems ignore case."""
-        return "_".join(filter(None, (self.dataset, self.model))).lower()
-
-    @property
-    def said(self) -> str:
-        """Its description in messages."""
-        return f"model {self.model!r} on {self.dataset!r}" if self.model else f"dataset {self.dataset!r}"
-
-
-def require_unique_names(context: dg.ComponentLoadContext) -> None:
-    """Raise :class:`SettingsError` for colliding names in this project, with file and line of both.
-
-    It also raises for a repeated key in this component's file, because the second would silently replace the first.
-    """
-    if in_a_run():
-        return  # a running chain depends only on its own file; the code server has already reported errors
+def require_single_keys(context: dg.ComponentLoadContext) -> None:
+    """Raise :class:`SettingsError` for a key that this component's file gives twice, because the second would silently
+    replace the first."""
     current = context.path if context.path.is_file() else context.path / "defs.yaml"
     if current.is_file() and current.suffix in (".yaml", ".yml"):
-        read_yaml_documents(current.read_text(encoding="utf-8"), _relative(current, context.project_root))
-    entries = sorted(_names(context.defs_module_path, context.project_root), key=lambda each: each.place)
-    for a, b in itertools.combinations(entries, 2):
-        if bool(a.model) == bool(b.model) and a.joined == b.joined:
-            raise SettingsError(
-                f"{a.said} ({a.place}) and {b.said} ({b.place}) would both have jobs named {a.joined}_…: give one of them "
-                "another name"
-            )
+        where = current.relative_to(context.project_root) if current.is_relative_to(context.project_root) else current
+        read_yaml_documents(current.read_text(encoding="utf-8"), str(where))
 
 
 def partitions_of(context: dg.ComponentLoadContext, dataset: str) -> dg.DynamicPartitionsDefinition | None:
@@ -117,24 +82,6 @@ def _composed(text: str) -> list[yaml.Node]:
     return list(yaml.compose_all(text, yaml.SafeLoader))
 
 
-def _names(folder: Path, root: Path) -> Iterator[Named]:
-    for path, _, kind, attributes in _documents(folder):
-        values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
-        if any("{{" in value for value in values.values()):
-            continue  # a template that Dagster fills in; its value is not known here
-        node = attributes.get("name") or attributes.get("system") or attributes.get("dataset")
-        line = node.start_mark.line + 1 if node is not None else 1
-        place = f"{_relative(path, root)}, line {line}"
-        if kind == "GraphDataset" and "name" in values:
-            yield Named(values["name"], "", place)
-        elif kind == "EmbeddingModel" and "dataset" in values:
-            yield Named(values["dataset"], values.get("name") or values.get("system", ""), place)
-
-
 def _mapping(node: Any) -> dict[str, Any]:
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
-
-
-def _relative(path: Path, root: Path) -> str:
-    return str(path.relative_to(root) if path.is_relative_to(root) else path)

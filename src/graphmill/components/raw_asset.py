@@ -38,10 +38,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
-            here = source
-            if plan.snapshots:
-                plan.prepare(source, context.partition_key)
-                here = next(each for each in plan.at(context).sources if each.name == source.name)
+            here = next(each for each in plan.at(context).sources if each.name == source.name)
             locations = here.files()
             size, version = _state(locations)
             digest, about = _content(here, locations)

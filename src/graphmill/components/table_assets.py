@@ -146,7 +146,9 @@ def table_assets(plan: DatasetPlan) -> dg.AssetsDefinition:
             for source in here.sources:
                 require_unchanged(source, raw[f"raw_{source.name}"])
             result = read_tables(here.sources, read_aliases(plan.aliases, plan.repair_ids))
-            rejects = _write_rejects(here, result)
+            rejects = f"{here.folder}/rejects.parquet"
+            with replacing(here.root / rejects) as part:
+                write_parquet(result.rejects, part.file)
         for note in result.notes:
             context.log.info(note)
         version = dg.DataVersion(_version(plan, raw))
@@ -359,13 +361,6 @@ def _write_each(plan: DatasetPlan, folder: str, tables: Mapping[str, pa.Table]) 
         with replacing(plan.root / path) as part:
             write_parquet(tables[key], part.file)
     return paths
-
-
-def _write_rejects(plan: DatasetPlan, result: IngestResult) -> str:
-    path = f"{plan.folder}/rejects.parquet"
-    with replacing(plan.root / path) as part:
-        write_parquet(result.rejects, part.file)
-    return path
 
 
 def _version(plan: DatasetPlan, raw: Mapping[str, Reference]) -> str:

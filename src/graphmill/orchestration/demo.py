@@ -10,13 +10,12 @@ import logging
 import sys
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from rich.console import Console
-from rich.table import Table
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
@@ -24,7 +23,6 @@ from graphmill.orchestration.instance import open_instance
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
-MOST_FIGURES = 4
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,9 +78,10 @@ def run(chain: str, definitions: dg.Definitions, console: Console, location: str
             tags={".dagster/repository": f"__repository__@{location}"} if location else None,
         )
     console.print()
-    console.print(results_table(result))
-    checks = [evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed]
-    for check in checks:
+    evaluations = result.get_asset_check_evaluations()
+    failed = [evaluation for evaluation in evaluations if not evaluation.passed]
+    console.print(f"{len(evaluations) - len(failed)} of {len(evaluations)} checks passed")
+    for check in failed:
         console.print(
             f"  [yellow]{check.asset_key.to_user_string()} · {check.check_name}[/yellow]: {check.description}"
         )
@@ -91,24 +90,6 @@ def run(chain: str, definitions: dg.Definitions, console: Console, location: str
     state = "[green]done[/green]" if result.success else "[red]failed[/red]"
     console.print(f"\n{state} in {time.monotonic() - begun:.0f} s. `make ui` opens the assets, checks and pictures.\n")
     return EXIT_OK if result.success else EXIT_CHECK_FAILED
-
-
-def results_table(result: dg.ExecuteInProcessResult) -> Table:
-    """One row per asset, in the order of materialization: its main figures and the results of its checks."""
-    checks: dict[dg.AssetKey, list[bool]] = {}
-    for evaluation in result.get_asset_check_evaluations():
-        checks.setdefault(evaluation.asset_key, []).append(evaluation.passed)
-    table = Table("asset", "figures", "checks", box=None, header_style="bold", pad_edge=False)
-    for event in result.all_events:
-        if not event.is_step_materialization:
-            continue
-        materialization = event.step_materialization_data.materialization
-        key = materialization.asset_key
-        passed = checks.get(key, [])
-        colour = "green" if all(passed) else "yellow"
-        passed_of = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
-        table.add_row(key.to_user_string(), _figures(materialization.metadata), passed_of)
-    return table
 
 
 def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, str]:
@@ -120,17 +101,6 @@ def verdicts(result: dg.ExecuteInProcessResult) -> dict[str, str]:
             if isinstance(said := made.metadata.get("verdict"), dg.MarkdownMetadataValue):
                 outcome[made.asset_key.to_user_string().rpartition("_")[0]] = str(said.md_str).replace("**", "")
     return outcome
-
-
-def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
-    """The first numbers of an asset's page, which its page puts first because they tell most."""
-    texts = []
-    for name, entry in metadata.items():
-        value = entry.value
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-            texts.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
-    return ", ".join(texts[:MOST_FIGURES])
 
 
 def _logger(console: Console) -> dg.LoggerDefinition:

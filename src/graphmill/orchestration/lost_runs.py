@@ -12,11 +12,9 @@ launched on other machines (Kubernetes, Docker, a code server elsewhere) are not
 import json
 import os
 import signal
-import socket
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,9 +133,9 @@ def check_run(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now
     if location and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != location):
         return ""
     worker, steps = _processes(instance, run.run_id)
-    if worker is None and _server_answers(run.tags[_GRPC_INFO]):
-        return ""  # the run is still starting
-    if worker is not None and worker.process() is not None:
+    if worker is None:
+        return ""  # it is still starting; Dagster's run monitoring ends a run that does not start
+    if worker.process() is not None:
         memory.seen.append(run.run_id)
         memory.gone.pop(run.run_id, None)
         return ""
@@ -155,12 +153,11 @@ def check_run(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now
     return _end(instance, run, worker)
 
 
-def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted | None) -> str:
+def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted) -> str:
     current = instance.get_run_by_id(run.run_id)
     if current is None or current.status not in _OPEN:
         return ""  # it ended in the meantime
-    which = f"process {worker.pid}" if worker else "the code server that was to start it"
-    message = f"The run's process is gone ({which}): it was killed, or the machine was restarted. The next run resumes."
+    message = f"The run's process {worker.pid} is gone: it was killed, or the machine was restarted. The next run resumes."
     if current.status == DagsterRunStatus.CANCELING:
         instance.report_run_canceled(current, message)
     else:
@@ -194,27 +191,6 @@ def _one_machine(instance: dg.DagsterInstance) -> bool:
 def _socket_is_here(grpc_info: str) -> bool:
     path = _info(grpc_info).get("socket")
     return bool(path) and os.path.exists(str(path))
-
-
-def _server_answers(grpc_info: str) -> bool:
-    """Whether the code server that should start the run accepts connections."""
-    info = _info(grpc_info)
-    for family, address in _addresses(info):
-        with closing(socket.socket(family, socket.SOCK_STREAM)) as connection:
-            connection.settimeout(2.0)
-            try:
-                connection.connect(address)
-            except OSError:
-                return False
-            return True
-    return True  # its state is not known
-
-
-def _addresses(info: dict[str, Any]) -> Iterator[tuple[socket.AddressFamily, Any]]:
-    if info.get("socket"):
-        yield socket.AF_UNIX, str(info["socket"])
-    elif info.get("port"):
-        yield socket.AF_INET, (str(info.get("host") or "localhost"), int(info["port"]))
 
 
 def _info(grpc_info: str) -> dict[str, Any]:

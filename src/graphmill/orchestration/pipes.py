@@ -27,9 +27,9 @@ from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.lost_runs import worker_above
-from graphmill.orchestration.message_file import MessageFile
-from graphmill.orchestration.progress import (
+from graphmill.orchestration.messages import (
     Message,
+    MessageFile,
     epoch_line,
     progress_metadata,
     started_line,

@@ -8,19 +8,32 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from torch import nn
 
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.paired_difference import PairedDifference, paired_bootstrap
-from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues
+from graphmill.evaluation.ranking.per_query import (
+    LINK_METRICS,
+    LIST_METRICS,
+    NEXT_ITEM_METRICS,
+    LeaveOut,
+    QueryValues,
+    link_values,
+    list_values,
+    next_item_values,
+    parse_metric,
+)
+from graphmill.evaluation.ranking.queries import first_nodes
 from graphmill.graph.summary import NodeHashes, summarise
-from graphmill.predictions.question import Question
 from graphmill.promotion.contents import load_champion
-from graphmill.promotion.queries import check_metric, query_values
 from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.registry import entry
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.usage.shared_queries import shared_queries
 
+Values = Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues]
 FEWEST = 30
 """With fewer queries, an interval has no meaning."""
 
@@ -60,12 +73,10 @@ def compare(
     candidate: Restored,
     version: Version,
     metric: str,
-    question: Question | None = None,
     *,
     poll: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
-    bootstrap interval.
+    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
 
     Two systems are compared by the queries and the metric that all systems for these data share.
 
@@ -74,7 +85,7 @@ def compare(
             fewer than 30 queries are left.
     """
     values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
-        _queries_of_candidate, metric=metric, question=question
+        query_values, split="valid", metric=metric
     )
     if version.about["system"] == candidate.system.name:
         check_metric(candidate.system, metric)
@@ -86,8 +97,7 @@ def compare(
                     f"{version.name} is of {version.about['system']} and the candidate of {candidate.system.name}: one "
                     "recommends items and the other scores links, so give the model another name"
                 )
-        if not question:
-            metric, values = shared.metric, shared.values
+        metric, values = shared.metric, shared.values
     champion = load_champion(version, candidate)
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
@@ -108,12 +118,6 @@ def compare(
     return Comparison(metric, difference, mine.left_out, names, champion.new_rows)
 
 
-def _queries_of_candidate(
-    system: Any, model: Any, leave_out: LeaveOut, poll: Callable[[], None], metric: str, question: Question | None
-) -> QueryValues:
-    return query_values(system, model, "valid", metric, leave_out, poll, question)
-
-
 def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: set[int]) -> LeaveOut:
     count = len(candidate.graph.relations)
     if trained.content_hash == candidate.graph.content_hash:
@@ -127,3 +131,58 @@ def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: s
         return np.asarray(trained.trained_on(pairs) & ~summary.trained_on(pairs))
 
     return leave_out
+
+
+def query_values(
+    system: Any,
+    model: nn.Module,
+    leave_out: LeaveOut,
+    poll: Callable[[], None] = lambda: None,
+    *,
+    split: str,
+    metric: str,
+) -> QueryValues:
+    """``metric`` of each query of ``split`` that is not left out, computed like the system's own ranking.
+
+    Links: one group per relation, or a single one, by the system's average. Items: one query per user.
+
+    Raises:
+        InputError: the metric cannot be computed for each query, or the graph has no held-out data.
+    """
+    evaluator = system.evaluator
+    if isinstance(evaluator, RecommenderEvaluator):
+        view, score = evaluator.view, system.scorer(model).of_users
+        offsets = (view.user_offset, view.item_offset)
+        parts = known(view.train), known(view.held_out(split))
+        return list_values(score, view.num_items, *parts, offsets, metric, leave_out, poll)
+    if isinstance(evaluator, SequenceEvaluator):
+        sequences, held_out = evaluator.sequences, evaluator.split(split)
+        at = system.score_at(model, poll)
+        return next_item_values(
+            lambda rows: at(held_out.users[rows], held_out.stop[rows]),
+            held_out.users,
+            held_out.targets,
+            sequences.num_items,
+            held_out.known(sequences.items),
+            (sequences.user_offset, sequences.item_offset),
+            metric,
+            leave_out,
+            repeats=sequences.repeats,
+        )
+    if not hasattr(system, "scorer"):
+        raise InputError(f"{system.name} cannot be compared query by query: it has no scorer")
+    scorer = system.scorer(model)
+    scorer.poll = poll
+    queries, macro = system.ranking_queries(split), system.average == "macro"
+    return link_values(scorer, queries, first_nodes(system.graph), metric, leave_out, macro=macro)
+
+
+def check_metric(system: Any, metric: str) -> None:
+    """Raise :class:`InputError` for a metric that :func:`query_values` cannot compute for this system."""
+    evaluator = system.evaluator
+    names = LINK_METRICS
+    if isinstance(evaluator, RecommenderEvaluator):
+        names = LIST_METRICS
+    elif isinstance(evaluator, SequenceEvaluator):
+        names = NEXT_ITEM_METRICS
+    parse_metric(metric, names)

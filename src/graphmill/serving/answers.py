@@ -1,4 +1,4 @@
-"""JSON responses."""
+"""JSON responses, and the error that ends a request."""
 
 from __future__ import annotations
 
@@ -8,6 +8,14 @@ import orjson
 from starlette.responses import Response
 
 from graphmill.errors import InputError, one_line
+
+
+class RequestError(Exception):
+    """Ends a request with ``status``; its text says what is wrong and what to do."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
 
 
 def json_answer(content: Any, status: int = 200) -> Response:

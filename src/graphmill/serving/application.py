@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -16,15 +17,15 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from graphmill.errors import GraphmillError
-from graphmill.serving.answers import json_answer, problem_answer
+from graphmill.reports.report_html import REPORT
+from graphmill.serving.answers import RequestError, json_answer, problem_answer
 from graphmill.serving.catalogue import Catalogue
-from graphmill.serving.endpoints import ENDPOINTS, Endpoint
+from graphmill.serving.endpoints import ENDPOINTS, Endpoint, read_query
 from graphmill.serving.guard import PAGE, Guard
-from graphmill.serving.openapi import description
-from graphmill.serving.parameters import read_query
-from graphmill.serving.problem import RequestError
-from graphmill.serving.runs import finished_runs, report_page
 
+OUTPUTS = "data/06_models"
+_NO_SCRIPTS = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+_PART = re.compile(r"[^./\\\x00][^/\\\x00]*")
 log = logging.getLogger("graphmill.serving")
 
 
@@ -46,10 +47,6 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         read_query((), request.query_params.multi_items())
         return json_answer({"models": catalogue.models()})
 
-    def runs(request: Request) -> Response:
-        read_query((), request.query_params.multi_items())
-        return json_answer({"runs": finished_runs(catalogue.folder.parent.parent)})
-
     def versions(request: Request) -> Response:
         read_query((), request.query_params.multi_items())
         at = request.path_params
@@ -59,18 +56,13 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         problems = catalogue.problems()
         return json_answer({"status": "degraded" if problems else "ok", "problems": sorted(problems)})
 
-    def openapi(request: Request) -> Response:
-        return json_answer(description())
-
     def run_report(request: Request) -> Response:
-        return report_page(catalogue.folder.parent.parent, request.path_params["path"])
+        return _report_page(catalogue.folder.parent.parent, request.path_params["path"])
 
     routes = [
         *(Route(path, show) for path in PAGE),
         Route("/healthz", health),
-        Route("/openapi.json", openapi),
         Route("/v1", models),
-        Route("/v1/runs", runs),
         Route("/v1/{dataset}/{model}", versions),
         *(
             Route(f"/v1/{{dataset}}/{{model}}/{{version}}/{each.name}", _answering(catalogue, each))
@@ -96,6 +88,21 @@ def _answering(catalogue: Catalogue, endpoint: Endpoint) -> Callable[[Request], 
     return answer
 
 
+def _report_page(root: Path, path: str) -> Response:
+    """The ``report.html`` of a run; ``path``: its file, relative to ``root``, below its outputs. Else 404."""
+    none = problem_answer(404, "there is no such report; `graphmill report RUN` writes one")
+    outputs = (root / OUTPUTS).resolve()
+    if not all(_PART.fullmatch(part) for part in path.split("/")):
+        return none
+    try:
+        file = (root / path).resolve()
+        if file.name != REPORT or not file.is_relative_to(outputs) or not file.is_file():
+            return none
+        return Response(file.read_bytes(), media_type="text/html", headers={"content-security-policy": _NO_SCRIPTS})
+    except (OSError, ValueError):
+        return none
+
+
 def _problem(request: Request, error: Any) -> Response:
     return problem_answer(error.status, str(error))
 
@@ -106,9 +113,7 @@ def _mistake(request: Request, error: Exception) -> Response:
 
 def _http(request: Request, error: Any) -> Response:
     if error.status_code == 404:
-        return problem_answer(
-            404, "there is nothing at this address; /v1 lists the models and /openapi.json what can be asked"
-        )
+        return problem_answer(404, "there is nothing at this address; /v1 lists the models")
     return problem_answer(error.status_code, str(error.detail))
 
 

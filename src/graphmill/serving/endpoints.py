@@ -1,32 +1,116 @@
-"""The endpoints of a version: one function each, with its entry in the OpenAPI description."""
+"""The endpoints of a version: one function each, with its parameters and the fields of its answer."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from graphmill.reports.card import CARD
-from graphmill.reports.report_html import REPORT, STYLE
-from graphmill.serving.link_explanation import explain
+from graphmill.reports.report_html import STYLE
+from graphmill.serving.answers import RequestError
 from graphmill.serving.open_version import OpenVersion
-from graphmill.serving.parameters import NODE, Parameter, page
-from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import MOST_POINTS, projection
+from graphmill.serving.version_run import explain
 
+ABOUT = (
+    "system",
+    "made",
+    "rows",
+    "dim",
+    "epoch",
+    "selection_metric",
+    "metrics",
+    "graph",
+    "software",
+    "run_dir",
+    "verdict",
+)
+"""What a report says of its version."""
 Answer = dict[str, Any]
+MOST_TEXT = 512
+MOST_ROWS = 1000
+"""Largest k. Paging reaches 10 times as many rows."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One query parameter. ``low``, ``high``: bounds of a number."""
+
+    name: str
+    about: str
+    kind: Literal["text", "number", "flag"] = "text"
+    default: str | int | bool = ""
+    low: int = 0
+    high: int = 0
+
+    def read(self, text: str) -> str | int | bool:
+        """Parse the value. Raises :class:`RequestError` 400 for an invalid one."""
+        if self.kind == "text":
+            if len(text) > MOST_TEXT:
+                raise RequestError(400, f"{self.name} has {len(text)} characters; at most {MOST_TEXT} are read")
+            return text
+        if self.kind == "flag":
+            if text not in ("true", "false"):
+                raise RequestError(400, f"{self.name}={text[:40]}: it is true or false")
+            return text == "true"
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
+        if not self.low <= number <= self.high:
+            raise RequestError(400, f"{self.name}={text[:40]}: it is a whole number from {self.low} to {self.high}")
+        return number
+
+
+def read_query(allowed: Sequence[Parameter], given: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """The value of every parameter, with defaults for missing ones.
+
+    Raises :class:`RequestError` 400 for an unknown or repeated parameter, or a value out of bounds.
+    """
+    known: Mapping[str, Parameter] = {each.name: each for each in allowed}
+    values: dict[str, Any] = {each.name: each.default for each in allowed}
+    seen: set[str] = set()
+    for name, text in given:
+        if name not in known:
+            raise RequestError(
+                400, f"there is no parameter '{name[:40]}' here (there are: {', '.join(known) or 'none'})"
+            )
+        if name in seen:
+            raise RequestError(400, f"{name} is given more than once")
+        seen.add(name)
+        values[name] = known[name].read(text)
+    return values
+
+
+NODE = (
+    Parameter("id", "The node's id, as in the input files. Give this or `name`"),
+    Parameter("name", "The node's name, in upper or lower case. Give this or `id`"),
+    Parameter("type", "The node's type. Needed only if nodes of several types have this id or name"),
+)
+
+
+def page(default: int = 10) -> tuple[Parameter, ...]:
+    """The parameters ``k`` and ``offset``."""
+    return (
+        Parameter("k", "Maximum number of rows in one answer", "number", default, 1, MOST_ROWS),
+        Parameter(
+            "offset",
+            "How many rows to skip. For the next page, give `next` of the last answer",
+            "number",
+            0,
+            0,
+            9 * MOST_ROWS,
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of the fields besides the version's name."""
+    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: its fields besides the version's name."""
 
     name: str
     about: str
     parameters: tuple[Parameter, ...]
     answer: Callable[[OpenVersion, dict[str, Any]], Answer]
-    gives: dict[str, Any]
+    gives: str
 
 
 def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -76,33 +160,13 @@ def _search(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     return {"nodes": opened.search(query["q"], query["type"], query["k"])}
 
 
-def _card(opened: OpenVersion, query: dict[str, Any]) -> Answer:
-    if CARD not in opened.files:
-        raise RequestError(404, f"{opened.name} has no {CARD}: promote its run again")
-    return {"markdown": opened.files[CARD].decode("utf-8", "replace")}
-
-
 def _report(opened: OpenVersion, query: dict[str, Any]) -> Answer:
     about = opened.version.about
-    names = (
-        "system",
-        "made",
-        "rows",
-        "dim",
-        "epoch",
-        "selection_metric",
-        "metrics",
-        "graph",
-        "software",
-        "run_dir",
-        "verdict",
-    )
-    page = opened.files.get(REPORT)
     # The page of the service allows the style sheet of this release, and no other.
     style = re.compile("<style>.*?</style>", re.DOTALL)
     return {
-        "about": {name: about.get(name) for name in names} | {"answers": opened.answers},
-        "html": None if page is None else style.sub(f"<style>{STYLE}</style>", page.decode("utf-8", "replace"), 1),
+        "about": {name: about.get(name) for name in ABOUT} | {"answers": opened.answers},
+        "html": None if opened.report is None else style.sub(f"<style>{STYLE}</style>", opened.report, 1),
     }
 
 
@@ -116,36 +180,38 @@ def _paged(name: str, result: list[Any], query: dict[str, Any]) -> Answer:
     return {name: result[start:stop], "next": stop if len(result) > stop else None}
 
 
-TEXT, NUMBER = {"type": "string"}, {"type": "number"}
-_NODE = {"$ref": "#/components/schemas/Node"}
-_NEXT = {"type": ["integer", "null"], "description": "`offset` of the next page; null on the last page"}
-
-
-def _rows(of: str) -> dict[str, Any]:
-    return {"type": "array", "items": {"$ref": f"#/components/schemas/{of}"}}
-
-
+SHAPES = {
+    "Node": "`id`, `name`, `type`",
+    "Neighbor": "`id`, `name`, `type`, `cosine`",
+    "Path": "`steps`",
+    "Link": "`relation`, `id`, `name`, `type`, `score`, `known`, `from`, `rank`, `median_rank`, `relative_rank`, "
+    "`probability`, `because`, `paths` (list of Path)",
+    "Edge": "`head`, `relation`, `tail`, `share`, `weight`, `confidence`, `time`, `evidence`",
+    "Recommendation": "`rank`, `id`, `name`, `score`",
+    "Error": "`error`",
+}
+"""The fields of what answers contain."""
 ENDPOINTS = (
     Endpoint(
         "vector",
         "The vector of a node.",
         NODE,
         _vector,
-        {"node": _NODE, "dimensions": {"type": "integer"}, "vector": {"type": "array", "items": NUMBER}},
+        "`node` (Node), `dimensions`, `vector`",
     ),
     Endpoint(
         "neighbors",
         "The nodes whose vectors have the highest cosine with the node's, nearest first.",
         (*NODE, *page(), Parameter("among", "Only neighbours of this type")),
         _neighbors,
-        {"node": _NODE, "neighbors": _rows("Neighbor"), "next": _NEXT},
+        "`node` (Node), `neighbors` (list of Neighbor), `next`",
     ),
     Endpoint(
         "edges",
         "The training edges of a node, to nodes with few edges first. `forward`: the edge begins at the node.",
         (*NODE, *page()),
         _edges,
-        {"node": _NODE, "edges": {"type": "array", "items": {"type": "object"}}, "next": _NEXT},
+        "`node` (Node), `edges`, `next`",
     ),
     Endpoint(
         "links",
@@ -168,7 +234,7 @@ ENDPOINTS = (
             ),
         ),
         _links,
-        {"node": _NODE, "links": _rows("Link"), "next": _NEXT},
+        "`node` (Node), `links` (list of Link), `next`",
     ),
     Endpoint(
         "explain",
@@ -186,25 +252,15 @@ ENDPOINTS = (
             Parameter("edges", "Maximum number of edges in the answer", "number", 10, 1, 100),
         ),
         _explain,
-        {
-            "node": _NODE,
-            "relation": TEXT,
-            "target": _NODE,
-            "from": {"enum": ["run", "table"]},
-            "score": {"type": ["number", "null"]},
-            "edges": _rows("Edge"),
-            "paths": {"type": "array", "items": {"type": "object"}},
-            "parts": {"type": "object"},
-            "because": {"type": "array", "items": TEXT},
-            "why_not": TEXT,
-        },
+        "`node` (Node), `relation`, `target` (Node), `from`, `score`, `edges` (list of Edge), `paths`, `parts`, "
+        "`because`, `why_not`",
     ),
     Endpoint(
         "recommendations",
         "The best new items of a user. `promote.recommendations` sets how many a version holds.",
         (*NODE, *page(20)),
         _recommendations,
-        {"node": _NODE, "recommendations": _rows("Recommendation"), "next": _NEXT},
+        "`node` (Node), `recommendations` (list of Recommendation), `next`",
     ),
     Endpoint(
         "search",
@@ -216,14 +272,7 @@ ENDPOINTS = (
             Parameter("k", "Maximum number of nodes in the answer", "number", 10, 1, 100),
         ),
         _search,
-        {"nodes": _rows("Node")},
-    ),
-    Endpoint(
-        "card",
-        "The version's card as Markdown: its data, counts, settings, figures, and how it was made.",
-        (),
-        _card,
-        {"markdown": TEXT},
+        "`nodes` (list of Node)",
     ),
     Endpoint(
         "report",
@@ -231,7 +280,7 @@ ENDPOINTS = (
         "`graphmill report` with figures, losses, health, ranking and drift.",
         (),
         _report,
-        {"about": {"type": "object"}, "html": {"type": ["string", "null"]}},
+        "`about`, `html`",
     ),
     Endpoint(
         "projection",
@@ -243,14 +292,6 @@ ENDPOINTS = (
             Parameter("points", "Maximum number of nodes in the answer", "number", 3000, 10, MOST_POINTS),
         ),
         _projection,
-        {
-            "explained": {"type": "array", "items": NUMBER},
-            "types": {"type": "array", "items": TEXT},
-            "total": {"type": "integer"},
-            "points": {
-                "type": "object",
-                "description": "Lists of equal length: id, name, type (an index into types), x, y",
-            },
-        },
+        "`explained`, `types`, `total`, `points`",
     ),
 )

@@ -19,13 +19,10 @@ PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
     "/map.js": ("map.js", "text/javascript"),
-    "/lists.js": ("lists.js", "text/javascript"),
-    "/around.js": ("around.js", "text/javascript"),
-    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
     "/explorer.css": ("explorer.css", "text/css"),
 }
 """Path → file of the explorer's page and its media type."""
-OPEN_PATHS = frozenset({*PAGE, "/healthz", "/openapi.json"})
+OPEN_PATHS = frozenset({*PAGE, "/healthz"})
 """Addresses that need no token: they contain no data, and a browser cannot send a token for them."""
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 STYLE_HASH = "sha256-" + base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()

@@ -26,10 +26,9 @@ from graphmill.parquet import ParquetTable
 from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
-from graphmill.reports.card import CARD
 from graphmill.reports.report_html import REPORT
+from graphmill.serving.answers import RequestError
 from graphmill.serving.links import LinkTable, PredictedLinks
-from graphmill.serving.problem import RequestError
 from graphmill.serving.version_run import RunScorer, run_folder
 from graphmill.systems.registry import entry
 from graphmill.usage.exported import Run
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
-SERVED = (CARD, REPORT)
-"""The texts that answers show."""
 NAMED = 5
 """Number of nodes that an error names if a node is ambiguous."""
 
@@ -67,7 +64,8 @@ class OpenVersion:
         training = self._predicted.training if self._predicted else None
         self.edges = None if training is None else TrainingPaths(len(self.nodes.ids), training.edges())
         self._recommended = self._recommendations()
-        self.files = {name: path.read_bytes() for name in SERVED if (path := self._file(name)) is not None}
+        report = self._file(REPORT)
+        self.report = None if report is None else report.read_text(encoding="utf-8", errors="replace")
         self._known = NodeNames(list(self.nodes.ids), list(self.nodes.names))
 
     def _shared_vectors(self) -> Vectors:

@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.serving.problem import RequestError
+from graphmill.serving.answers import RequestError
 
 if TYPE_CHECKING:
     from graphmill.serving.open_version import OpenVersion

@@ -1,26 +1,33 @@
 """The run that a version was made from, where it is on this machine: it explains links, and scores those of a system without
-vectors."""
+vectors. A link that it cannot explain is explained by the version's table."""
 
 from __future__ import annotations
 
+import threading
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphmill.errors import InputError
+from graphmill.errors import GraphmillError, InputError
 from graphmill.explain.explanation import ExplainSettings
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.versions import Version
 from graphmill.runs.fallback import retry_on_cpu
+from graphmill.serving.answers import RequestError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from graphmill.evaluation.ranking.ranks import Scorer
     from graphmill.runs.export import Restored
+    from graphmill.serving.open_version import OpenVersion
+
+PATIENCE_SECONDS = 30.0
+"""Seconds that a request waits for the one before it, because explanations are computed one at a time."""
+_computing = threading.Lock()
 
 
 @lru_cache(maxsize=2)  # not more, because a model and its graph are large
@@ -97,3 +104,37 @@ class RunScorer:
         Raises :class:`graphmill.errors.InputError` where the run is no longer here, or has been trained on.
         """
         return run_of(self.version).scorer.score_targets(relation, heads).detach().float().cpu()
+
+
+def explain(opened: OpenVersion, row: int, relation: str, target: int, edges: int) -> dict[str, Any]:
+    """Explain a link: ``from`` ("run" or "table"), ``method``, the computed ``edges``, ``paths`` and ``parts``,
+    ``because`` (edges from the table), and ``why_not`` (why nothing was computed, or "").
+
+    Raises :class:`RequestError`: 404 if there is neither a run nor a row of the table; 503 while others are computed.
+    """
+    link = opened.link(row, relation, target)
+    reported = {
+        "relation": link["key"][1],
+        "target": opened.node(target),
+        "because": link.get("because") or [],
+        "score": None if link.get("score") is None else round(link["score"], 6),
+    }
+    none: dict[str, Any] = {"method": "", "edges": [], "paths": [], "parts": {}}
+    try:
+        return {**reported, "from": "run", "why_not": "", **_computed(opened, row, link["key"], target, edges)}
+    except GraphmillError as error:
+        if not reported["because"]:
+            raise RequestError(404, f"{opened.name} cannot explain links: {error}") from None
+        return {**reported, "from": "table", "why_not": str(error), **none}
+
+
+def _computed(opened: OpenVersion, row: int, key: list[str], target: int, edges: int) -> dict[str, Any]:
+    if not _computing.acquire(timeout=PATIENCE_SECONDS):
+        raise RequestError(503, "another link is being explained; ask again in a minute")
+    try:
+        ids = opened.nodes.ids
+        result = run_of(opened.version).explain(str(ids[row]), "|".join(key), str(ids[target]), edges)
+    finally:
+        _computing.release()
+    wanted = ("score", "method", "edges", "paths", "parts")
+    return {name: value for name, value in result.items() if name in wanted}
