@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,29 +18,18 @@ from graphmill.graph.edge_splits import split_edges
 from graphmill.graph.evidence import evidence_table
 from graphmill.graph.features import align_features
 from graphmill.graph.graph_directory import NODE_COLUMNS, node_table, publish
-from graphmill.graph.leakage import LeakageReport, later_edges, links_of_held_out, newer_share
-from graphmill.graph.numbering import (
-    EdgeColumns,
-    EdgePieces,
-    IntArray,
-    categories,
-    included_types,
-    numbering_of,
-    read_edges,
-)
+from graphmill.graph.leakage import LeakageReport, audit_pairs, later_edges, links_of_held_out, newer_share
+from graphmill.graph.numbering import ATTRIBUTES, categories, included_types, numbering_of, read_edges
 from graphmill.graph.pairs import Pairs, draw_splits
 from graphmill.graph.relations import grouped_edges
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest import disk
-from graphmill.ingest.disk import ColumnWriter, pieces
-from graphmill.ingest.interactions import RELATION
 from graphmill.ingest.tables import feature_key
-from graphmill.memory import format_size
+from graphmill.memory import available_memory, format_size
 
-_ON_DISK = 75
-"""Bytes of files per edge of the graph, temporary ones and its own."""
+_BYTES_PER_EDGE, _BYTES_PER_NODE = 80, 400
+"""Memory of a build: for each edge, or reverse, without its attributes; and for each row of the nodes table."""
 
 
 def build_graph(
@@ -62,15 +49,12 @@ def build_graph(
     a node type (or ``type::name``, for one of several sets) to its feature table, ``attributes`` a node type to its table of
     attributes, which become a feature set of that name. Relative paths in ``settings`` are looked up from ``root``.
 
-    Many edges are sorted in temporary files (:mod:`graphmill.graph.relations`): memory holds the nodes, a byte or two for
-    each pair, and a few million edges. Splits by time, by groups, of interactions and of sequences are drawn in memory.
-
     The directory is written atomically. If ``out`` already has the same graph, undamaged, it is not changed; another
     graph there is replaced. The same tables and settings give the same bytes.
 
     Raises :class:`SettingsError` for a node type that the data does not have, :class:`InputError` for tables that
-    cannot be used, :class:`RunLockedError` while another process builds the same graph, :class:`ResourceError` if there
-    is no room for the temporary files.
+    cannot be used, :class:`RunLockedError` while another process builds the same graph, :class:`ResourceError` if the
+    memory is too small for the edges.
     """
     out = Path(out)
     missing = [name for name in NODE_COLUMNS if name not in nodes.column_names]
@@ -78,32 +62,27 @@ def build_graph(
         raise InputError(
             f"table 'nodes' has no column {', '.join(map(repr, missing))}; it has {listed(nodes.column_names)}"
         )
-    needed = edges.num_rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
-    if edges.num_rows * 4 > disk.SMALL and needed > (free := shutil.disk_usage(tempfile.gettempdir()).free):
-        raise ResourceError(
-            f"building the graph takes about {format_size(needed)} of temporary files, and {tempfile.gettempdir()} has "
-            f"{format_size(free)} free; set TMPDIR to a folder with more room"
-        )
+    _require_memory(nodes.num_rows, edges, settings)
     type_of_row, known_types = categories(nodes, "type", "nodes")
     wanted, node_rank = included_types(type_of_row, known_types, settings)
-    if _streams(edges, settings):
-        redraw = settings.split.given == "redraw"
-        given = "split" in edges.column_names and not redraw
-        parts: Iterable[EdgeColumns] = EdgePieces(edges, len(nodes), redraw=redraw)
-        report: dict[str, Any] = {"excluded_edges": 0, "split_source": "given" if given else "drawn"}
-    else:
-        columns, report = _split_in_memory(edges, nodes, (type_of_row, known_types, node_rank), settings, root)
-        parts = [columns]
-    touched, by_group = np.zeros(len(nodes), bool), report["split_source"] == group_split.METHOD
+    columns = read_edges(edges, len(nodes))
+    columns = columns.take((node_rank[columns.head] >= 0) & (node_rank[columns.tail] >= 0))
+    report: dict[str, Any] = {"excluded_edges": edges.num_rows - len(columns.head)}
+    if settings.split.given == "redraw":
+        columns = replace(columns, split=None)
+    columns, source, about = split_edges(columns, nodes, settings.split)
     usable = np.ones(len(nodes), bool)
-    for part in parts:
-        inside = (node_rank[part.head] >= 0) & (node_rank[part.tail] >= 0)
-        report["excluded_edges"] += int((~inside).sum())
-        touched[part.head[inside]] = touched[part.tail[inside]] = True
-        if by_group and part.split is not None:
-            usable[part.head[part.split != TRAIN]] = usable[part.tail[part.split != TRAIN]] = False
-    if by_group:  # encoders see no node of a held-out group
+    if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
+        columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
+        about, source = {"groups": groups}, group_split.METHOD
+        assert columns.split is not None
+        # Encoders see no node of a held-out group.
+        held_out = columns.split != TRAIN
+        usable[columns.head[held_out]] = usable[columns.tail[held_out]] = False
         usable |= type_of_row != known_types.index(settings.split.group_type)
+    report |= {"split_source": source, **about}
+    touched = np.zeros(len(nodes), bool)
+    touched[columns.head] = touched[columns.tail] = True
     numbering = numbering_of(wanted, node_rank, touched, settings)
     if strange := [kind for kind in attributes or {} if kind not in numbering.types]:
         raise InputError(
@@ -112,15 +91,12 @@ def build_graph(
         )
     encoded = {kind: encoded_attributes(t, usable) for kind, t in (attributes or {}).items()}
     tables = dict(features or {}) | {feature_key(kind, SET): each.table for kind, each in encoded.items()}
-    facts, arrays = grouped_edges(parts, numbering, settings)
+    facts, arrays = grouped_edges(columns, numbering, settings)
     pairs = Pairs(facts, arrays["src"], arrays["dst"], numbering.first, numbering.num_nodes)
     table = node_table(nodes, numbering)
     if "split" not in arrays:
-        keys = node_keys(_texts(table, "type"), _texts(table, "id"), settings.split.seed)
-        of_pair, split = draw_splits(pairs, keys, settings.split), ColumnWriter(np.uint8)
-        for place in pieces(len(pairs.of_edge), pairs.of_edge):
-            split.append(of_pair[pairs.of_edge[place]])
-        arrays["split"] = split.finish()
+        keys = node_keys(table["type"].to_pylist(), table["id"].to_pylist(), settings.split.seed)
+        arrays["split"] = draw_splits(pairs, keys, settings.split)[pairs.of_edge]
     return publish(
         numbering,
         table,
@@ -128,7 +104,7 @@ def build_graph(
         encoded,
         pairs,
         arrays,
-        _audit(pairs, arrays, report["split_source"], settings),
+        _audit(pairs, arrays, source, settings),
         evidence_table(edges, numbering),
         report,
         settings,
@@ -136,55 +112,30 @@ def build_graph(
     )
 
 
-def _streams(edges: pa.Table, settings: GraphSettings) -> bool:
-    """Whether the split needs no more than a part of the edges at a time: pairs that are drawn, or the table's split."""
-    split = settings.split
-    if "split" in edges.column_names and split.given != "redraw":
-        return split.given == "keep"
-    if split.given == "add_valid" or split.method != "auto":
-        return split.given != "add_valid" and split.method == "pairs"
-    if "position" in edges.column_names or "relation" not in edges.column_names:
-        return False
-    return RELATION not in edges["relation"].unique().to_pylist()
-
-
-def _split_in_memory(
-    edges: pa.Table, nodes: pa.Table, types: tuple[IntArray, list[str], IntArray], settings: GraphSettings, root: Path
-) -> tuple[EdgeColumns, dict[str, Any]]:
-    """The edges with the split of interactions, of sequences, by time or by groups; and what the report says of them.
-
-    ``types``: the type of each node, the names of types, and the place of each node's type in the graph (−1: none).
-    """
-    type_of_row, known_types, node_rank = types
-    columns = read_edges(edges, len(nodes))
-    rows = len(columns.head)
-    columns = columns.take((node_rank[columns.head] >= 0) & (node_rank[columns.tail] >= 0))
-    excluded = rows - len(columns.head)
-    if settings.split.given == "redraw":
-        columns = replace(columns, split=None)
-    columns, source, about = split_edges(columns, nodes, settings.split)
-    if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
-        columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
-        about, source = {"groups": groups}, group_split.METHOD
-    return columns, {"excluded_edges": excluded, "split_source": source, **about}
-
-
-def _texts(table: pa.Table, name: str) -> Iterator[str]:
-    for batch in table.select([name]).to_batches(max_chunksize=1 << 16):
-        yield from batch.column(0).to_pylist()
+def _require_memory(nodes: int, edges: pa.Table, settings: GraphSettings) -> None:
+    """Raise :class:`ResourceError` if the build needs more memory than there is."""
+    directions = 1 if settings.add_reverse == "never" else 2
+    columns = sum(ATTRIBUTES[name].bit_width // 8 for name in ATTRIBUTES if name in edges.column_names)
+    needed = edges.num_rows * directions * (_BYTES_PER_EDGE + 3 * columns) + nodes * _BYTES_PER_NODE
+    if needed > (free := available_memory()):
+        raise ResourceError(
+            f"building the graph of {edges.num_rows:,} edges takes about {format_size(needed)} of memory, and "
+            f"{format_size(free)} are free; free memory, leave out rows, or build it on a larger machine"
+        )
 
 
 def _audit(pairs: Pairs, arrays: Mapping[str, npt.NDArray[Any]], source: str, settings: GraphSettings) -> LeakageReport:
     """The audit of all splits, and the additional one of splits by time or by groups."""
     split = arrays["split"]
-    report = pairs.audit(split)
+    names = [facts.name for facts in pairs.facts]
+    report = audit_pairs(pairs.of_edge, (pairs.low, pairs.high), split, names, pairs.bounds)
     if source == "by_time":
         return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
     if "timestamp" in arrays:
         report = replace(report, newer_share=newer_share(arrays["timestamp"], split))
     if source == group_split.METHOD:
         relation = np.repeat(np.arange(len(pairs.facts), dtype=np.int32), np.diff(pairs.bounds))
-        src, dst = (np.concatenate(each) for each in zip(*((a, b) for _, _, a, b in pairs.edges()), strict=True))
+        src, dst = (np.concatenate(each) for each in zip(*pairs.ends(), strict=True))
         keys = [facts.key for facts in pairs.facts]
         return replace(
             report, seen_edges={"group_links": links_of_held_out(src, dst, relation, split, keys, settings.split)}

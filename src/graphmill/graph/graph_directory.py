@@ -22,7 +22,6 @@ from graphmill.graph.relations import RelationFacts
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import feature_key
 from graphmill.verified_files import MANIFEST, describe_file
 from graphmill.version import __version__
@@ -60,7 +59,7 @@ def publish(
     """Write the graph to ``out`` atomically, and open it. Raises :class:`ResourceError` for a full disk.
 
     ``arrays`` (E,) by name, relation after relation: ``src`` and ``dst`` int32 (numbers within their type), ``split`` and
-    the attributes; in memory or mapped from files. ``about``: the report of the build so far.
+    the attributes. ``about``: the report of the build so far.
     """
     with writing(out), storage.building(out) as directory:
         indptr, in_split, cold = _count_ends(numbering, pairs.facts, arrays)
@@ -123,17 +122,13 @@ def _count_ends(
     cold = np.ones(numbering.num_nodes, bool)
     pointers, in_split = [], []
     for facts in relations:
-        degree, splits = np.zeros(counts[facts.key[2]] + 1, np.int64), np.zeros(len(SPLIT_NAMES), np.int64)
         first, begin = begin, begin + facts.edges
         src, dst, split = (arrays[name][first:begin] for name in ("src", "dst", "split"))
-        for part in pieces(facts.edges, src, dst, split):
-            degree += np.bincount(dst[part] + 1, minlength=len(degree))
-            splits += np.bincount(split[part], minlength=len(SPLIT_NAMES))
-            trained = split[part] == TRAIN
-            cold[src[part][trained] + offset[facts.key[0]]] = False
-            cold[dst[part][trained] + offset[facts.key[2]]] = False
-        pointers.append(np.cumsum(degree))
-        in_split.append(splits)
+        trained = split == TRAIN
+        cold[src[trained] + offset[facts.key[0]]] = False
+        cold[dst[trained] + offset[facts.key[2]]] = False
+        pointers.append(np.cumsum(np.bincount(dst + 1, minlength=counts[facts.key[2]] + 1)))
+        in_split.append(np.bincount(split, minlength=len(SPLIT_NAMES)))
     return np.concatenate(pointers), in_split, cold
 
 
