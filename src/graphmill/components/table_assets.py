@@ -19,9 +19,7 @@ from graphmill.graph.interaction_tables import (
     evaluated_users,
     interactions_table,
     knowledge_edges,
-    lengths_table,
     liked_rows,
-    popular_items,
 )
 from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.attributes import frequent
@@ -224,8 +222,6 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
         **table_metadata(table, INTERACTION_COLUMNS),
         **_odd(result, rejects),
         "first_rows": records(table.select(["user_id", "item_id", *given]).slice(0, 10).to_pylist()),
-        "lengths": records(lengths_table(likes)),
-        "popular_items": records(popular_items(likes)),
     }
     evaluable = EVALUABLE.result(
         previous.asset,
