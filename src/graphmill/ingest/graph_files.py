@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
-from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
@@ -176,10 +175,8 @@ def _with_listed(
         nodes, (row_of_made, row_of_known) = merged_nodes(of_edges, known.table())
     edges = made.edges
     for end in ("head", "tail"):
-        moved, given = ColumnWriter(np.int32), made.edges[end].to_numpy()
-        for rows in pieces(len(given), given):
-            moved.append(row_of_made[given[rows]])
-        edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
+        moved = pa.array(row_of_made[edges[end].to_numpy()].astype(np.int32))
+        edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), moved)
     marks = np.zeros((2, nodes.num_rows), bool)
     marks[0, row_of_known] = marks[1, row_of_known[known.withdrawn]] = True
     return nodes, edges, *marks

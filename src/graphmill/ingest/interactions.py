@@ -13,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.disk import as_column
 from graphmill.ingest.kg_mentions import text_of
 from graphmill.ingest.rejects import Reading, sentences
-from graphmill.ingest.tables import EDGES, NODES, IngestResult
+from graphmill.ingest.tables import EDGES, NODES, IngestResult, as_column
 from graphmill.ingest.times import Time, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"

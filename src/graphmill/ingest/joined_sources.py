@@ -13,11 +13,10 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import merged_nodes
-from graphmill.ingest.disk import as_column
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.interactions import DISLIKED, ITEM, USER
 from graphmill.ingest.kg_mentions import text_of
-from graphmill.ingest.tables import EDGE_NUMBERS, NO_PLACE, NO_TIME, IngestResult
+from graphmill.ingest.tables import EDGE_NUMBERS, NO_PLACE, NO_TIME, IngestResult, as_column
 
 FILLED: dict[str, tuple[float, pa.DataType]] = {
     "split": (0, pa.uint8()),
