@@ -92,7 +92,7 @@ def report(file: Path) -> dict[str, float | str]:
 
     started = time.perf_counter()
     result = validate_file(file)
-    return {"seconds": time.perf_counter() - started, "peak_gib": peak_rss(), "failure": result.failure}
+    return {"seconds": time.perf_counter() - started, "peak_gib": peak_rss(), "status": result.status}
 
 
 def rows_of(folder: Path, repeats: int) -> list[Row]:
@@ -129,7 +129,7 @@ def calibrate(reports: Sequence[HealthReport | Mapping[str, Any]]) -> dict[str, 
             thresholds[bound.name] = _suggestion(bound, observed, float(getattr(defaults, bound.name)))
     return {
         "reports": len(plain),
-        "failures": [report["failure"] for report in plain],
+        "failures": [[v["name"] for v in report["verdicts"] if v["status"] == "fail"] for report in plain],
         "thresholds": thresholds,
         "all_defaults_hold": all(row["default_holds"] for row in thresholds.values()),
     }

@@ -63,8 +63,6 @@ def scoring(seed: int) -> dict[str, np.ndarray]:
 
 HEALTH = {
     "status": "warn",
-    "failure": "",
-    "detail": "",
     "verdicts": [
         {
             "name": "mean_cosine",

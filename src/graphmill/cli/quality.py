@@ -77,7 +77,7 @@ def validate(
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:
-    """Check the health of an embedding: figures, verdicts, and the failure's name. Exit code 1 if it fails.
+    """Check the health of an embedding: figures and verdicts. Exit code 1 if it fails.
 
     A run directory keeps the report, and its card shows it.
     """
@@ -95,7 +95,6 @@ def validate(
             for v in report.verdicts
         ]
         print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
-        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
         outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
         print(f"out of bounds: {', '.join(outside) or 'nothing'}")
     if report.status == "fail":

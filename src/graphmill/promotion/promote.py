@@ -166,9 +166,9 @@ def somebody() -> str:
 def _require_health(restored: Restored) -> HealthReport:
     report = validate(read_embeddings(restored.run.embeddings), settings=(), trained_on=restored.graph)
     if report.status == "fail":
-        named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
+        named = " ".join(verdict.meaning for verdict in report.verdicts if verdict.status == "fail")
         raise CheckFailedError(
-            f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
+            f"{restored.run.path} was not promoted, because its embeddings are not sound: {named} "
             "`graphmill validate RUN` shows the figures; --force promotes it anyway"
         )
     return report

@@ -184,10 +184,7 @@ def _health(files: CardFiles) -> Section:
         return Section("health", "Health", ["Not validated yet; `graphmill validate RUN` does it."])
     if not files.health_is_of_export:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
-    failure, verdicts = files.health.get("failure"), files.health["verdicts"]
-    named = (
-        f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
-    )
+    verdicts = files.health["verdicts"]
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -195,7 +192,7 @@ def _health(files: CardFiles) -> Section:
     return Section(
         "health",
         f"Health: {files.health['status']}",
-        [f"{named} {bounds_sentence(verdicts)}"],
+        [bounds_sentence(verdicts)],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
 

@@ -82,8 +82,7 @@ def model_verdict(
     """
     compared = _compared(ranking)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
-    broken = bool(health.get("failure") or bad)
-    word: Word = "broken" if broken else compared.word
+    word: Word = "broken" if bad else compared.word
     parts = [compared.detail, _health(health) if vectors else ""]
     if drift.get("against"):
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
@@ -91,8 +90,8 @@ def model_verdict(
     command = f" (`graphmill train {compared.rival}`)" if compared.rival in SYSTEMS else ""
     untrained = system in SYSTEMS and issubclass(settings_model(system), ClosedFormSettings)
     following = (_NEXT_UNTRAINED if untrained else _NEXT).get(word, "").format(command=command)
-    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else following)
-    short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
+    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if bad else following)
+    short = f"broken ({bad[0]['name']})" if bad else compared.short
     return ModelVerdict(word, short, " ".join(part for part in parts if part))
 
 
@@ -173,14 +172,11 @@ def _share(ratio: float) -> str:
 def _health(health: Mapping[str, Any]) -> str:
     if not health:
         return ""
-    if health.get("failure"):
-        return (
-            f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
-        )
     judged = health.get("verdicts", ())
     outside = [each for each in judged if each["status"] != "pass"]
     if not outside:
         return "Its vectors are healthy."
+    outside.sort(key=lambda each: each["status"] != "fail")
     names = ", ".join(str(each["name"]).replace("_", " ") for each in outside[:3])
     count = f"{len(outside)} of {len(judged)} health figures {'is' if len(outside) == 1 else 'are'} out of bounds ({names})."
     return f"{count} {outside[0].get('meaning') or ''}".strip()

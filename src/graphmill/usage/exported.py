@@ -206,7 +206,7 @@ class Run:
     # -- how good it is ----------------------------------------------------------------------------------------------
 
     def validate(self) -> HealthReport:
-        """Check the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
+        """Check the vectors: ``.status`` and ``.verdicts`` (docs/reference/checks.md).
 
         If the graph is on this machine, links are also ranked by cosine: this shows whether the rows belong to the ids.
         """

@@ -174,11 +174,11 @@ class HealthCheck:
         return replace(result, remedy=remedy)
 
     def _held_to_bound(self, evidence: CheckInput) -> Verdict | None:
-        first = self.thresholds[0].name
+        first = self.thresholds[0].name if self.thresholds else ""
         if (value := self.figure(evidence)) is None:
             return None
         bound = self.needed(evidence) if self.needed else getattr(evidence.thresholds, first)
-        return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
+        return self.outcome(value, bound, value >= bound if first.endswith("_min") else value <= bound)
 
     def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Verdict:
         """The verdict on a figure that keeps or breaks its bound. ``names`` are filled into the message."""
