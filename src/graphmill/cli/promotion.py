@@ -248,7 +248,7 @@ def _show_promotion(store: "Versions", outcome: dict[str, Any]) -> None:
 def _show_drift(values: dict[str, Any]) -> None:
     rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in values["findings"]]
     print_table(f"{values['after']} against {values['before']}", ["finding", "verdict", "meaning"], rows)
-    names = ("shared", "new", "vanished", "overlap_10", "cka", "cosine_raw", "cosine_aligned", "residual")
+    names = ("shared", "new", "vanished", "overlap_10", "cosine_raw", "cosine_aligned")
     sides = [values["overall"], *values["types"]]
     rows = [[side["name"] or "all", *(number(side.get(name)) for name in names)] for side in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)

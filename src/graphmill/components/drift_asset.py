@@ -46,17 +46,9 @@ DRIFT_CHECKS = (
         ),
         ("data_lost", "nodes_vanished"),
     ),
-    DriftCheck(
-        Check(
-            "same_ids",
-            "Vectors belong to the same ids as before. If not: do not promote; compare how ids and rows are paired.",
-        ),
-        ("ids_permuted",),
-        "overlap",
-    ),
 )
 
-PLOTTED = ("changed", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
+PLOTTED = ("changed", "overlap_10", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
 
@@ -105,7 +97,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
     overall = report["overall"]
-    kept = ("overlap_10", "cka", "cosine_raw", "cosine_aligned", "residual")
+    kept = ("overlap_10", "cosine_raw", "cosine_aligned")
     names = (*kept, "shared", "new", "vanished")
     figures = scalars({"changed": report["changed"], **{n: overall.get(n) for n in names}})
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]

@@ -10,8 +10,7 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
-from graphmill.evaluation.drift.figures import drift_figures
-from graphmill.evaluation.drift.lists import Lists, list_figures
+from graphmill.evaluation.drift.figures import Lists, drift_figures, list_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.comparisons import overlap_histogram

@@ -184,7 +184,7 @@ APART = "Train longer on the relations of this type, give it features, or raise 
 def _type_cosine(e: CheckInput) -> Verdict | None:
     bound = e.thresholds.type_cosine_max
     kind = max((each for each in e.figures.types if each.judged), key=lambda kind: kind.cosine, default=None)
-    return kind and TYPE_COSINE.outcome(kind.cosine, bound, kind.cosine <= bound, type=kind.name)
+    return TYPE_COSINE.outcome(kind.cosine, bound, kind.cosine <= bound, type=kind.name) if kind else None
 
 
 def _type_rank(e: CheckInput) -> Verdict | None:
