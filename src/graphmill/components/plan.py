@@ -33,7 +33,7 @@ from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.snapshots import snapshot_partitions
-from graphmill.predictions.settings import LinkSettings, RankingSettings
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
@@ -192,7 +192,6 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
-    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds

@@ -149,11 +149,8 @@ def _moved(figures: DriftFigures, bounds: DriftThresholds, explained: bool) -> D
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
     if changed < bounds.changed_warn:
         return DriftVerdict("moved_little", "pass", f"{kept}; another seed alone changes a half to two thirds.")
-    remedy = (
-        "The findings above say why."
-        if explained
-        else "Compare settings and data of the two runs, and how ids and rows are paired."
-    )
+    compare = "Compare settings and data of the two runs, and how ids and rows are paired."
+    remedy = "The findings above say why." if explained else compare
     # A finding whose cause has its own name is not reported as a second failure.
     status: Status = "fail" if changed >= bounds.changed_fail and not explained else "warn"
     return DriftVerdict("moved", status, f"{kept}: fewer than another seed alone keeps.", remedy)
