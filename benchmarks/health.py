@@ -1,4 +1,4 @@
-"""``python -m benchmarks.health --json``: the health report of 130,000 × 512 embeddings, from Parquet and from CSV.
+"""``python -m benchmarks.health --json``: the health report of 130,000 × 512 embeddings, from Parquet.
 
 The embeddings are drawn: ten types around means of their own, a spectrum that decays, exported by the product itself. Each
 report is a fresh process with two threads; seconds are from the file to the report, imports apart.
@@ -34,7 +34,7 @@ from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 
 ROWS, DIM, TYPES, BLOCK = 130_000, 512, 10, 10_000
-TARGETS = {"embeddings.parquet": 10, "embeddings.csv": 40}
+TARGETS = {"embeddings.parquet": 10}
 
 
 #: A suggested bound lies this many standard deviations beyond the worst run, and at least this part of its value.

@@ -89,7 +89,7 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert report["against"] == first["version"]
     assert run("drift", "toy/hgt", str(runs[1]), "--folder", str(folder), "--out", str(runs[1] / "drift")).exit_code < 2
     assert f"Compared with {first['version']}." in run("card", str(runs[1])).stdout
-    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json", "overlap.png"}
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json"}
     shown = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
     assert "Moved most" in shown
     assert "node pairs, 0 gone, 0 new" in shown

@@ -254,10 +254,9 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
         ([2.0, 1.5, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88], set()),
         ([1.0, 1.1, float("nan"), 1.0], {"loss_finite"}),
         ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], {"loss_falling"}),
-        ([3.0, 2.0, 1.0, 1.6, 0.5, 1.7, 0.4, 1.6], {"loss_steady"}),
         ([1.0], set()),
     ],
-    ids=["sound", "not finite", "rising", "swinging", "one epoch"],
+    ids=["sound", "not finite", "rising", "one epoch"],
 )
 def test_the_loss_is_judged(built: Project, losses: list[float], failing: set[str]) -> None:
     write_losses(built, losses)

@@ -100,7 +100,6 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert drift["against"] == first.name
     assert 0 < drift["changed"] <= 1
     assert drift["finding"] in ("moved_little", "moved", "unchanged", "rotation_only")
-    assert "data:image/png;base64," in drift["overlap"]
     assert "node pairs" in drift["graph"]
     assert f"Compared with {first.name}." in drift["summary"]
     assert chain.shown["summary"].startswith("**Kept**: ")

@@ -52,7 +52,7 @@ def test_the_live_versions_own_run_has_not_moved(store: Versions, first: Path) -
     assert (found["name"], found["status"], found["changed"]) == ("unchanged", "pass", 0.0)
     assert found["graph"]["lost"] == found["graph"]["added"] == 0
     assert json.loads((first / "drift" / "drift.json").read_text()) == found
-    assert {path.name for path in (first / "drift").iterdir()} == {"drift.json", "overlap.png"}
+    assert {path.name for path in (first / "drift").iterdir()} == {"drift.json"}
 
 
 def test_another_seed_has_other_neighbours_on_the_same_graph(store: Versions, second: Path) -> None:

@@ -197,7 +197,7 @@ def drift(
     report = on_its_device(lambda: compare_sides(first, second))
     values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
-        write_report(report, values, out)
+        write_report(values, out)
     if as_json:
         print_json(values)
     else:

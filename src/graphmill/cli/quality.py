@@ -65,7 +65,7 @@ def rank(
 
 @app.command(rich_help_panel=JUDGE)
 def validate(
-    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
+    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet or .npy, or a run directory")],
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:

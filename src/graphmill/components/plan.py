@@ -60,11 +60,6 @@ class ModelChecks(HealthThresholds):
     baseline_ratio_min: float = setting(
         1.0, "The model's figure divided by that of the best baseline (kNN, ComplEx, popularity, EASE, …)", ge=0
     )
-    loss_swing_max: float = setting(
-        0.1,
-        "Largest scatter of the epochs' losses about their trend in the second half of training, relative to the loss",
-        gt=0,
-    )
     top_tail_share_max: float = setting(
         0.5, "Predicted links: largest share of a relation's heads that may have the same best tail", ge=0, le=1
     )

@@ -192,7 +192,6 @@ class Predictor:
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates, n) for n in sorted({1, settings.k})],
             "calibration": calibration.about,
-            "bins": [list(edges) for edges in calibration.bins],
         }
         return Predicted(selected, rows, about)
 

@@ -9,7 +9,6 @@ from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.health.neighbours import Vectors
-from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
 from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
@@ -116,12 +115,3 @@ def test_the_share_that_changed_is_held_to_the_bounds() -> None:
     assert (report.name, report.status) == ("moved_little", "pass")
     strict = DriftThresholds(changed_warn=report.changed / 2, changed_fail=report.changed * 0.9)
     assert drift_report(figures, thresholds=strict).status == "fail"
-
-
-def test_the_picture_is_small_and_drawn() -> None:
-    rng = np.random.default_rng(8)
-    edges = edges_of(rng)
-    figures = drift_figures(embeddings(embed(edges, rng)), embeddings(embed(edges, rng)))
-    drawn = overlap_histogram(figures)
-    assert drawn.startswith(b"\x89PNG")
-    assert 2_000 < len(drawn) <= 80_000

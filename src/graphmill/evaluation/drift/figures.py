@@ -74,18 +74,17 @@ class MovedNode:
 class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
-    ``overlaps``: for each query its type number and overlap@10, for the picture. ``lists``: they are of lists
+    ``lists``: they are of lists
     of items or tails (by relation in the place of types), and not of vectors.
     """
 
     overall: Agreement
     types: tuple[Agreement, ...]
     moved: tuple[MovedNode, ...]
-    overlaps: tuple[Int64, NDArray[np.float64]]
     lists: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the data for the picture; of lists, without the figures of vectors."""
+        """Plain values for JSON; of lists, without the figures of vectors."""
 
         def row(each: Agreement | MovedNode) -> dict[str, Any]:
             return {name: value for name, value in asdict(each).items() if not self.lists or name in _OF_LISTS}
@@ -154,8 +153,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         MovedNode(b.type_names[types[row]], str(b.ids[at]), str(b.names[at]), float(turned[row]), float(kept))
         for row, at, kept in zip(moved, rows_b[moved], stayed, strict=True)
     ]
-    sample = types[queries].astype(np.int64), overlaps
-    return DriftFigures(overall, tuple(by_type), tuple(nodes), sample)
+    return DriftFigures(overall, tuple(by_type), tuple(nodes))
 
 
 def _keys(e: Embeddings) -> set[Key]:
@@ -216,7 +214,7 @@ def list_figures(before: Lists, after: Lists) -> DriftFigures:
         MovedNode(keys[n][0].split(" | ")[0], keys[n][1], "", math.nan, float(kept[n])) for n in most if kept[n] < 1
     )
     overall = Agreement("", len(keys), overlap_10=float(kept.mean()))
-    return DriftFigures(overall, types, changed, (numbers.astype(np.int64), kept), lists=True)
+    return DriftFigures(overall, types, changed, lists=True)
 
 
 def _share(before: Sequence[str], after: Sequence[str]) -> float:
