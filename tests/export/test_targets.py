@@ -8,7 +8,7 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.targets import write_to
+from graphmill.export.writers import write_to
 from tests.runs.processes import in_own_mounts
 
 
@@ -50,7 +50,7 @@ from graphmill import build_graph, read_edges
 from graphmill.arrays import save_safetensors
 from graphmill.errors import GraphmillError
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.export.targets import write_to
+from graphmill.export.writers import write_to
 from graphmill.promotion.versions import Versions
 
 disk, rows = Path(sys.argv[1]), 20_000

@@ -91,7 +91,7 @@ def export(
 ) -> None:
     """Write vectors with their ids, names and types to a file, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
-    from graphmill.export.targets import check_target, write_to
+    from graphmill.export.writers import check_target, write_to
     from graphmill.promotion.versions import folder_of
 
     check_target(target)

@@ -10,7 +10,7 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.markdown import escaped, number
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import markdown_table, parquet_file, records, scalars
-from graphmill.predictions.columns import COLUMNS, EXPLAINED, JUDGED
+from graphmill.predictions.columns import COLUMNS, EXPLAINED
 from graphmill.predictions.settings import LinkSettings
 
 VARIED = Check(
@@ -48,7 +48,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     rest = {
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
-        **parquet_file(step.plan.root, file, COLUMNS | JUDGED | EXPLAINED),
+        **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
     return step.result(

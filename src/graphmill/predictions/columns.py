@@ -18,8 +18,6 @@ COLUMNS = {
     "empty: not searched",
     "paths": "the best three such paths by name; paths over nodes of low degree come first",
 }
-JUDGED = {"judged": "yes or no, as people judged the link; empty if they did not"}
-"""Only in a table for which judgements were given."""
 EXPLAINED = {
     "because": "the three edges with the largest shares of the score; empty if the link was not explained",
 }

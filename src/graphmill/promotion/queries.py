@@ -21,10 +21,9 @@ from graphmill.evaluation.ranking.per_query import (
 )
 from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.predictions.question import Question
-from graphmill.predictions.settings import RankSettings
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
-from graphmill.usage.question import QuestionRanking
+from graphmill.usage.question import asked
 
 
 def query_values(
@@ -70,7 +69,7 @@ def query_values(
     scorer.poll = poll
     graph, macro = system.graph, bool(question) or system.average == "macro"
     if question:
-        queries = QuestionRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
+        queries = asked(graph, question, link_queries(graph, split))
     else:
         queries = system.ranking_queries(split)
     return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=macro)
@@ -82,7 +81,7 @@ def check_question(system: Any, question: Question) -> None:
         raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
     if question.split != "valid":
         raise InputError("a promotion compares on validation links: write split: valid into its question")
-    QuestionRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
+    asked(system.graph, question, link_queries(system.graph, "valid"))
 
 
 def check_metric(system: Any, metric: str) -> None:
