@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.influence.results import CSV_COLUMNS
+from graphmill.influence.settings import CSV_COLUMNS
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views

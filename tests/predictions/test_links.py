@@ -19,8 +19,7 @@ from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.export.embeddings import SCORING
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions import calibration
-from graphmill.predictions.columns import COLUMNS
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import COLUMNS, LinkSettings
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.usage.links import Predictor, link_model, write_links

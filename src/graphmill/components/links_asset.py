@@ -10,8 +10,7 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.markdown import escaped, number
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import markdown_table, parquet_file, records, scalars
-from graphmill.predictions.columns import COLUMNS, EXPLAINED
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import COLUMNS, EXPLAINED, LinkSettings
 
 VARIED = Check(
     "tails_differ",

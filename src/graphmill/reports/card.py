@@ -15,7 +15,7 @@ from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
 from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
-from graphmill.evaluation.ranking.names import SIMPLER, grouped
+from graphmill.evaluation.ranking.comparison import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict

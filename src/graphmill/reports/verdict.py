@@ -13,8 +13,7 @@ from typing import Any, Literal
 
 from graphmill.errors import InputError
 from graphmill.evaluation.markdown import number
-from graphmill.evaluation.ranking.comparison import title
-from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.evaluation.ranking.comparison import SIMPLER, title
 from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.systems.base import ClosedFormSettings

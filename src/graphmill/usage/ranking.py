@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.comparison import Average, compare_to_baselines
+from graphmill.evaluation.ranking.comparison import SIMPLER, Average, compare_to_baselines, grouped
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
 from graphmill.evaluation.ranking.parts import item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of

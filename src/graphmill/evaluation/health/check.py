@@ -6,15 +6,13 @@ docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
-from pydantic import create_model
 
 from graphmill.evaluation.markdown import number
-from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
     from graphmill.evaluation.health.checks import HealthThresholds
@@ -112,14 +110,6 @@ class Threshold:
 
     def __init__(self, name: str, default: float, text: str, **bounds: Any) -> None:
         self.name, self.default, self.text, self.bounds = name, default, text, bounds
-
-
-def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
-    """Make a settings model with a field for each threshold."""
-    fields: dict[str, Any] = {
-        each.name: (type(each.default), setting(each.default, each.text, **each.bounds)) for each in thresholds
-    }
-    return create_model("Thresholds", __base__=Settings, **fields)
 
 
 @dataclass(frozen=True)

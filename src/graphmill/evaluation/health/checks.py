@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from pydantic import create_model
+
 from graphmill.evaluation.health.check import (
     CheckInput,
     Group,
     HealthCheck,
     Threshold,
     Verdict,
-    settings_of_thresholds,
 )
-from graphmill.settings import setting
+from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
     from graphmill.evaluation.health.figures import TypeFigures
@@ -255,7 +256,12 @@ CHECKS: tuple[HealthCheck, ...] = (
 GROUPS = (DIRECTION, VARIANCE, VARY, SOUND, FIT)
 """The checks of the validation asset."""
 
-_OfChecks: Any = settings_of_thresholds(each for check in CHECKS for each in check.thresholds)
+_FIELDS: dict[str, Any] = {
+    each.name: (type(each.default), setting(each.default, each.text, **each.bounds))
+    for check in CHECKS
+    for each in check.thresholds
+}
+_OfChecks: Any = create_model("Thresholds", __base__=Settings, **_FIELDS)
 
 
 class HealthThresholds(_OfChecks):
