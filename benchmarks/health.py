@@ -60,8 +60,8 @@ TYPE_FIGURES = {
 _BOUNDS = tuple(ours for check in CHECKS for ours in check.thresholds if ours.name in FIGURES | TYPE_FIGURES)
 
 
-def draw(folder: Path, csv: bool = True) -> None:
-    """Write both files into ``folder``, or the Parquet file alone."""
+def draw(folder: Path) -> None:
+    """Write the Parquet file into ``folder``."""
     rng = np.random.default_rng(0)
     types = np.sort(rng.integers(0, TYPES, ROWS))
     means = rng.standard_normal((TYPES, DIM)).astype(np.float32)
@@ -83,7 +83,7 @@ def draw(folder: Path, csv: bool = True) -> None:
             "source": pa.array(["drawn"] * ROWS).dictionary_encode(),
         }
     )
-    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=csv), {})
+    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=False), {})
 
 
 def report(file: Path) -> dict[str, float | str]:

@@ -98,9 +98,9 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert live.path.name == first["version"]
     vectors = live.to_pandas().filter(regex=r"d\d+")
     for what in ("toy/hgt", f"toy/hgt/{first['version']}", str(runs[0])):
-        written = run("export", what, str(tmp_path / "live.csv"), "--folder", str(folder), "--json")
+        written = run("export", what, str(tmp_path / "live.parquet"), "--folder", str(folder), "--json")
         assert json.loads(written.stdout)["rows"] == len(live)
-        assert read_embeddings(tmp_path / "live.csv").vectors.tolist() == vectors.to_numpy().tolist()
+        assert read_embeddings(tmp_path / "live.parquet").vectors.tolist() == vectors.to_numpy().tolist()
     assert "'live.xlsx' is not a target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
     assert "toy/gnn is not a run directory, a version" in mistake(
         "export", "toy/gnn", "live.csv", "--folder", str(folder)

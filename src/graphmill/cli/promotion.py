@@ -184,9 +184,7 @@ def _departed(left: Mapping[str, Any]) -> str:
 def drift(
     before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
     after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for drift.json and the pictures; RUN/drift: its card has them")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for drift.json; RUN/drift: its card has it")] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
