@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import create_model
 
@@ -261,7 +261,7 @@ _FIELDS: dict[str, Any] = {
     for check in CHECKS
     for each in check.thresholds
 }
-_OfChecks: Any = create_model("Thresholds", __base__=Settings, **_FIELDS)
+_OfChecks: Any = cast(Any, create_model("Thresholds", __base__=Settings, **_FIELDS))
 
 
 class HealthThresholds(_OfChecks):
