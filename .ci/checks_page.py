@@ -7,14 +7,8 @@ import re
 from pathlib import Path
 
 from graphmill.evaluation.health.checks import CHECKS
-from graphmill.evaluation.health.diagnosis import FAILURES
 
 TABLES = {
-    "failures": [
-        "| name | what is seen | usual causes, and what to do |",
-        "|---|---|---|",
-        *(f"| `{name}` | {seen} | {causes} |" for name, (seen, causes) in FAILURES.items()),
-    ],
     "figures": [
         "| figure | meaning | bound (setting, default) | if it fails |",
         "|---|---|---|---|",

@@ -34,7 +34,7 @@ def promote(folder: Path) -> None:
     """Make a version live below ``folder``."""
 
     def fill(scratch: Path) -> Mapping[str, Any]:
-        draw(scratch, csv=False)
+        draw(scratch)
         return {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "system": "drawn", "rows": ROWS, "dim": DIM}
 
     versions = Versions(folder / "drawn" / "exact")

@@ -22,7 +22,7 @@ def reports(draw: cases.Draw, count: int = 3) -> list[HealthReport]:
 def test_suggested_thresholds_pass_the_runs_they_come_from() -> None:
     found = calibrate(reports(cases.decaying_clustered))
     assert found["all_defaults_hold"] is True
-    assert found["failures"] == ["", "", ""]
+    assert found["failures"] == [[], [], []]
     suggested = HealthThresholds(**{name: row["suggested"] for name, row in found["thresholds"].items()})
     for seed in range(3):
         case = cases.decaying_clustered(np.random.default_rng(seed), SIZE)
@@ -43,7 +43,7 @@ def test_a_default_that_a_run_breaks_is_told() -> None:
     assert found["all_defaults_hold"] is False
     assert found["thresholds"]["mean_cosine_max"]["default_holds"] is False
     assert found["thresholds"]["effective_rank_share_min"]["default_holds"] is True
-    assert set(found["failures"]) == {"cone"}
+    assert all("mean_cosine" in failures for failures in found["failures"])
 
 
 def test_written_reports_calibrate_as_well() -> None:

@@ -89,7 +89,7 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert report["against"] == first["version"]
     assert run("drift", "toy/hgt", str(runs[1]), "--folder", str(folder), "--out", str(runs[1] / "drift")).exit_code < 2
     assert f"Compared with {first['version']}." in run("card", str(runs[1])).stdout
-    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json", "overlap.png"}
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json"}
     shown = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
     assert "Moved most" in shown
     assert "node pairs, 0 gone, 0 new" in shown
@@ -98,9 +98,9 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert live.path.name == first["version"]
     vectors = live.to_pandas().filter(regex=r"d\d+")
     for what in ("toy/hgt", f"toy/hgt/{first['version']}", str(runs[0])):
-        written = run("export", what, str(tmp_path / "live.csv"), "--folder", str(folder), "--json")
+        written = run("export", what, str(tmp_path / "live.parquet"), "--folder", str(folder), "--json")
         assert json.loads(written.stdout)["rows"] == len(live)
-        assert read_embeddings(tmp_path / "live.csv").vectors.tolist() == vectors.to_numpy().tolist()
+        assert read_embeddings(tmp_path / "live.parquet").vectors.tolist() == vectors.to_numpy().tolist()
     assert "'live.xlsx' is not a target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
     assert "toy/gnn is not a run directory, a version" in mistake(
         "export", "toy/gnn", "live.csv", "--folder", str(folder)

@@ -22,9 +22,9 @@ from tests.components.test_snapshots import PATH, SOURCES, write_snapshot
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 RANDOM = [
-    *("beats_baselines", "data_not_lost", "ids_fit_links", "mean_cosine", "no_named_failure"),
-    *("no_rogue_dimension", "pca_variance", "rows_are_sound"),
-    *("same_ids", "types_vary"),
+    *("beats_baselines", "data_not_lost", "ids_fit_links", "mean_cosine"),
+    *("pca_variance", "rows_are_sound"),
+    "types_vary",
 ]
 """Checks that a short training on random graphs need not pass."""
 DEFS = [

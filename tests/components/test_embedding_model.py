@@ -254,10 +254,9 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
         ([2.0, 1.5, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88], set()),
         ([1.0, 1.1, float("nan"), 1.0], {"loss_finite"}),
         ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], {"loss_falling"}),
-        ([3.0, 2.0, 1.0, 1.6, 0.5, 1.7, 0.4, 1.6], {"loss_steady"}),
         ([1.0], set()),
     ],
-    ids=["sound", "not finite", "rising", "swinging", "one epoch"],
+    ids=["sound", "not finite", "rising", "one epoch"],
 )
 def test_the_loss_is_judged(built: Project, losses: list[float], failing: set[str]) -> None:
     write_losses(built, losses)
@@ -395,11 +394,9 @@ def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
     narrow = (rng.normal(size=(graph_of(built).num_nodes, 2)) @ rng.normal(size=(2, DIM))).astype(np.float32)
     result = embeddings(built, narrow, validated=True)
     assert result.success
-    named = checks(result)["no_named_failure"]
+    named = checks(result)["pca_variance"]
     assert not named.passed
     assert named.severity is dg.AssetCheckSeverity.WARN
-    assert named.description.startswith("subspace")
-    assert not checks(result)["pca_variance"].passed
 
 
 def ranking_report(mrr: float) -> dict[str, Any]:

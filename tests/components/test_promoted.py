@@ -99,12 +99,11 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     drift = chain.project.metadata("toy/hgt_drift")
     assert drift["against"] == first.name
     assert 0 < drift["changed"] <= 1
-    assert drift["finding"] in ("moved_little", "moved", "unchanged", "rotation_only", "ids_permuted")
-    assert "data:image/png;base64," in drift["overlap"]
+    assert drift["finding"] in ("moved_little", "moved", "unchanged", "rotation_only")
     assert "node pairs" in drift["graph"]
     assert f"Compared with {first.name}." in drift["summary"]
     assert chain.shown["summary"].startswith("**Kept**: ")
-    assert {"neighbours_stayed", "data_not_lost", "same_ids"} <= set(checks(result))
+    assert {"neighbours_stayed", "data_not_lost"} <= set(checks(result))
     kept = chain.run("promoted", **policy, max_drift=1e-6)
     assert kept.success
     assert "promote.max_drift = 1e-06" in chain.shown["reason"]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.influence.results import CSV_COLUMNS
+from graphmill.influence.settings import CSV_COLUMNS
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -292,11 +292,10 @@ def write_link_report(system: System, top_tail_share: float = 0.2, ece: float = 
         "relation": "drug | indication | disease",
         **{"heads": 40, "rows": 80, "candidates": 40, "known_rows": 0, "looked_for_paths": 80, "supported_rows": 60},
         "diversity": [{"n": n, "top_tail_share": top_tail_share, **diversity} for n in (1, 2)],
-        "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece": 0.001, "ece_top": ece},
-        "bins": [[0.1, 0.12, 40], [0.3, 0.28, 40]],
+        "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece_top": ece},
     }
     few = {"valid_links": 3, "negatives": "open tails", "why": "fewer than 20 validation links"}
-    other = relation | {"relation": "disease | indication | drug", "calibration": few, "bins": []}
+    other = relation | {"relation": "disease | indication | drug", "calibration": few}
     system.write("links/links.json", {"rows": 160, "relations": [relation, other], "shown": [row] * rows})
     pq.write_table(pa.table({"head_id": ["a"], "score": [1.0]}), system.project.root / RUN / "links/links.parquet")
 
@@ -315,7 +314,6 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     assert len(rest) == 11
     errors = [row.data["calibration error"] for row in shown["by_relation"].records]
     assert errors == ["0.02", "fewer than 20 validation links"]
-    assert "data:image/png;base64," in shown["reliability"]
     assert all(evaluation.passed for evaluation in checks(result).values())
 
 

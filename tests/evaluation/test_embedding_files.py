@@ -1,8 +1,5 @@
 """Embeddings are read back from every format as they were written, and what is not one is refused in a sentence."""
 
-import csv
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -34,16 +31,6 @@ def write_parquet(path: Path, vectors: pa.Array | None = None, **columns: object
     return path
 
 
-def write_csv(path: Path, lists: list[str] | None = None, header: str = "", opened=open) -> Path:  # type: ignore[no-untyped-def]
-    columns = ["node_index", "node_id", "node_name", "node_type", "embedding"]
-    with opened(path, "wt", encoding="utf-8", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(header.split(",") if header else columns)
-        texts = lists or [json.dumps(row.tolist()) for row in X]
-        rows.writerows(zip([10, 11, 12, 13, 99], IDS, NAMES, TYPES, texts, strict=True))
-    return path
-
-
 def assert_as_written(found: Embeddings) -> None:
     assert found.ids.tolist() == IDS
     assert found.names.tolist() == NAMES
@@ -63,110 +50,6 @@ def test_parquet_with_other_lists_of_floats(tmp_path: Path, kind: pa.DataType) -
     wide = pa.array([row.astype(kind.value_type.to_pandas_dtype()) for row in X], type=kind)
     found = read_embeddings(write_parquet(tmp_path / "e.parquet", wide))
     np.testing.assert_allclose(found.vectors, X, atol=2e-3 if kind.value_type == pa.float16() else 0)
-
-
-def test_csv_of_an_export_plain_and_gzipped(tmp_path: Path) -> None:
-    assert_as_written(read_embeddings(write_csv(tmp_path / "e.csv")))
-    assert_as_written(read_embeddings(write_csv(tmp_path / "e.csv.gz", opened=gzip.open)))
-
-
-def test_csv_without_optional_columns(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    wide = rng.standard_normal((50, 6)).astype(np.float32)
-    path = tmp_path / "e.csv"
-    rows = [f'n{i},t{i % 2},"{json.dumps(row.tolist())}"' for i, row in enumerate(wide)]
-    path.write_text("node_id,node_type,embedding\n" + "\n".join(rows) + "\n")
-    found = read_embeddings(path)
-    np.testing.assert_array_equal(found.vectors, wide)
-    assert found.ids.tolist() == [f"n{i}" for i in range(50)]
-    assert found.index.tolist() == list(range(50))
-    assert set(found.names) == {""}
-
-
-def test_csv_numbers_in_every_spelling(tmp_path: Path) -> None:
-    lists = [
-        "[1, 2.5e-3, -0.0, 4]",
-        "  [NaN,Infinity, -Infinity, null] ",
-        "[\t1e38,1E-40,\n3 , 4]",
-        "[1,2,3,4]",
-        "[0.1,0.2,0.3,0.30000001192092896]",
-    ]
-    found = read_embeddings(write_csv(tmp_path / "e.csv", lists)).vectors
-    expected = [
-        [1, 2.5e-3, -0.0, 4],
-        [np.nan, np.inf, -np.inf, np.nan],
-        [1e38, 1e-40, 3, 4],
-        [1, 2, 3, 4],
-        [0.1, 0.2, 0.3, 0.3],
-    ]
-    np.testing.assert_array_equal(found, np.array(expected, dtype=np.float32))
-    assert np.signbit(found[0, 2])
-
-
-def test_csv_with_one_dimension(tmp_path: Path) -> None:
-    found = read_embeddings(write_csv(tmp_path / "e.csv", ["[1]", "[2]", "[3]", "[4]", "[5]"]))
-    assert found.vectors.tolist() == [[1], [2], [3], [4], [5]]
-
-
-@pytest.mark.parametrize(
-    ("lists", "words"),
-    [
-        (["[1,2]", "[1,2]", "[1,2,3]", "[1,2]", "[1,2]"], "row 3 has 3 numbers, others have 2"),
-        (["[1,2]", "[1]", "[1,2]", "[1,2]", "[1,2]"], "row 2 has 1 numbers, others have 2"),
-        (["[1,2]", "[1,2]", "[1,2]", "[1,two]", "[1,2]"], r"row 4 is not a JSON list of numbers: '\[1,two\]'"),
-        (["[1,2]", "[1,2]", "[1,2]", "[1,2]", ""], "the embedding is missing in row 5"),
-        (["[1,2]", "[[1,2]]", "[1,2]", "[1,2]", "[1,2]"], "row 2"),
-        (["[1,2]", "[1,2", "[1,2]", "[1,2]", "[1,2]"], "row 2 is not a JSON list"),
-        (["[]", "[]", "[]", "[]", "[]"], "row 1 has 0 numbers"),
-        (["1 2", "1 2", "1 2", "1 2", "1 2"], "row 1 is not a JSON list"),
-    ],
-)
-def test_csv_with_a_bad_row_says_which(tmp_path: Path, lists: list[str], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        read_embeddings(write_csv(tmp_path / "e.csv", lists))
-
-
-def test_csv_with_missing_columns_or_keys(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"e\.csv has no column node_id, node_type; it has i, id"):
-        read_embeddings(write_csv(tmp_path / "e.csv", header="i,id,name,type,embedding"))
-    (tmp_path / "f.csv").write_text("node_id,node_type,embedding\na,t,[1]\n,t,[1]\n")
-    with pytest.raises(InputError, match="node_id is missing in row 2"):
-        read_embeddings(tmp_path / "f.csv")
-    (tmp_path / "g.csv").write_text("node_index,node_id,node_type,embedding\nx,a,t,[1]\n")
-    with pytest.raises(InputError, match=r"node_index must be whole numbers, it is (large_)?string"):
-        read_embeddings(tmp_path / "g.csv")
-
-
-@pytest.mark.parametrize(
-    ("header", "row", "sentence"),
-    [
-        ("node_id,node_type,embedding", 'x,a,t,"[1,2]"', "its rows have more cells than its header"),
-        ("node_id,node_type,embedding", 'a,t,"[1,2]",', "its rows have more cells than its header"),
-        (
-            "node_index,node_id,node_type,embedding",
-            '99999999999999999999,a,t,"[1,2]"',
-            "whole numbers of at most 64 bits",
-        ),
-    ],
-)
-def test_csv_that_pandas_would_read_as_something_else_is_refused(
-    tmp_path: Path, header: str, row: str, sentence: str
-) -> None:
-    (tmp_path / "vectors.csv").write_text(f"{header}\n{row}\n")
-    with pytest.raises(InputError, match=sentence):
-        read_embeddings(tmp_path / "vectors.csv")
-
-
-@pytest.mark.parametrize("text", ["", "node_id,node_type,embedding\n"])
-def test_csv_without_rows(tmp_path: Path, text: str) -> None:
-    (tmp_path / "e.csv").write_text(text)
-    with pytest.raises(InputError, match=r"e\.csv (holds no rows|has no column)"):
-        read_embeddings(tmp_path / "e.csv")
-
-
-def test_other_columns_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "e.csv").write_text('note,node_id,node_type,embedding,"x,y"\n1,a,t,"[1,2]",q\nz,b,t,"[3,4]",2\n')
-    assert read_embeddings(tmp_path / "e.csv").vectors.tolist() == [[1, 2], [3, 4]]
 
 
 def test_npy_with_ids_beside_it(tmp_path: Path) -> None:
@@ -204,9 +87,6 @@ def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"no such thing")
         with pytest.raises(InputError, match=f"{name} {fault}"):
             read_embeddings(tmp_path / name)
-    (tmp_path / "bad.csv.gz").write_bytes(b"no such thing")
-    with pytest.raises(InputError, match=r"bad\.csv\.gz is not a readable"):
-        read_embeddings(tmp_path / "bad.csv.gz")
     (tmp_path / "bad.txt").write_text("x")
     with pytest.raises(InputError, match="is not an embedding file"):
         read_embeddings(tmp_path / "bad.txt")
@@ -238,6 +118,6 @@ def test_parquet_that_is_no_embedding_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_are_found_by_type_and_id(tmp_path: Path) -> None:
-    found = read_embeddings(write_csv(tmp_path / "e.csv"))
+    found = read_embeddings(write_parquet(tmp_path / "e.parquet"))
     rows = found.rows_of(["disease", "drug", "gene/protein", "no such type"], ['say "hi"', "007", "007", "007"])
     assert rows.tolist() == [3, -1, 1, -1]  # an id belongs to its type

@@ -14,10 +14,9 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, Explanation
+from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, Explanation, strongest_paths
 from graphmill.explain.links import explainer_of
 from graphmill.explain.neighbourhood import neighbourhood
-from graphmill.explain.paths import strongest_paths
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train

@@ -1,5 +1,7 @@
 """Embeddings in files: whole or not at all, read back as they were."""
 
+import csv
+import json
 import sys
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.targets import write_to
+from graphmill.export.writers import write_to
 from tests.runs.processes import in_own_mounts
 
 
@@ -27,12 +29,17 @@ def embeddings() -> Embeddings:
     )
 
 
-@pytest.mark.parametrize("name", ["out.parquet", "out.csv"])
-def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path, name: str) -> None:
-    assert write_to(name, embeddings, tmp_path)["rows"] == 60
-    found = read_embeddings(tmp_path / name)
+def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path) -> None:
+    assert write_to("out.parquet", embeddings, tmp_path)["rows"] == 60
+    found = read_embeddings(tmp_path / "out.parquet")
     assert np.array_equal(found.vectors, embeddings.vectors)
     assert found.ids.tolist() == embeddings.ids.tolist()
+    assert write_to("out.csv", embeddings, tmp_path)["rows"] == 60
+    with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert np.array_equal(np.array([json.loads(row["embedding"]) for row in rows], np.float32), embeddings.vectors)
+    assert [row["node_id"] for row in rows] == embeddings.ids.tolist()
+    assert [row["node_name"] for row in rows] == embeddings.names.tolist()
 
 
 def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path) -> None:
@@ -50,7 +57,7 @@ from graphmill import build_graph, read_edges
 from graphmill.arrays import save_safetensors
 from graphmill.errors import GraphmillError
 from graphmill.evaluation.embedding_files import Embeddings
-from graphmill.export.targets import write_to
+from graphmill.export.writers import write_to
 from graphmill.promotion.versions import Versions
 
 disk, rows = Path(sys.argv[1]), 20_000

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.func import functional_call, grad, vmap
 
-from graphmill.influence.dots import pairwise
+from graphmill.influence.tracin import pairwise
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
 from graphmill.training.contract import StepSizes

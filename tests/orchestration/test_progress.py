@@ -62,8 +62,5 @@ def test_the_total_of_several_phases_is_the_sum_of_theirs() -> None:
 
 def test_a_curve_is_judged_by_its_ends_and_its_scatter() -> None:
     assert Curve([4.0, 3.0, 2.0, 1.0]).drop == 3.0
-    assert Curve([3.0, 2.5, 2.0, 1.5, 1.0, 0.5]).swing == pytest.approx(0, abs=1e-9)
-    assert Curve([1.0, 2.0, 1.0, 2.0, 1.0, 2.0]).swing > 0.3
     assert Curve([1.0, math.inf, 1.0]).first_nonfinite == 2
     assert math.isnan(Curve([1.0]).drop)
-    assert math.isnan(Curve([1.0, 0.9, 0.8]).swing)

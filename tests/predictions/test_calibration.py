@@ -37,9 +37,9 @@ def test_probabilities_rise_with_scores_and_their_mean_is_the_base_rate(candidat
     points = population(candidates, 10**6, seed=0)
     for base_rate in (0.0, 0.2):
         own = reweighted(points, base_rate)
-        scores, probabilities = fit(own, np.ones(len(own.scores), bool))
-        assert (np.diff(probabilities) >= 0).all()
-        mean = np.average(np.interp(own.scores, scores, probabilities), weights=own.weights)
+        curve = fit(own)
+        assert (np.diff(curve.y_thresholds_) >= 0).all()
+        mean = np.average(curve.predict(own.scores), weights=own.weights)
         expected = base_rate or points.positive.sum() / points.weights.sum()
         assert mean == pytest.approx(expected, rel=1e-6)
 
@@ -50,9 +50,7 @@ def test_what_a_curve_assumes_stands_beside_it(candidates, monkeypatch: pytest.M
     assert found.about["base_rate"] == pytest.approx(0.1)
     assert 0 < found.about["measured_base_rate"] < 0.1
     assert found.about["negatives"].startswith("open tails of heads with validation links")
-    assert 0 <= found.about["ece"] <= 1
     assert 0 <= found.about["ece_top"] <= 1
-    assert sum(number for *_, number in found.bins) == 3 * found.about["heads"]
     low, high = found.probabilities(np.array([-9.0, 9.0], np.float32))
     assert 0 <= low < high <= 1, "beyond what was seen it stays"
 
@@ -71,8 +69,6 @@ def test_the_error_is_that_of_the_formula() -> None:
     """Two bins of ten points: .2 where .4 are, and .8 where all are: (.2 + .2) / 2."""
     probabilities = np.repeat([0.2, 0.8], 10)
     positive = np.r_[np.arange(10) < 4, np.ones(10, bool)]
-    error, bins = expected_calibration_error(probabilities, positive, np.ones(20))
-    assert error == pytest.approx(0.2)
-    assert bins == (pytest.approx((0.2, 0.4, 10)), pytest.approx((0.8, 1.0, 10)))
-    calibrated, _ = expected_calibration_error(np.full(10, 0.4), np.arange(10) < 4, np.ones(10))
+    assert expected_calibration_error(probabilities, positive, np.ones(20)) == pytest.approx(0.2)
+    calibrated = expected_calibration_error(np.full(10, 0.4), np.arange(10) < 4, np.ones(10))
     assert calibrated == pytest.approx(0.0)

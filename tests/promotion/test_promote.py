@@ -161,7 +161,7 @@ def test_few_used_dimensions_do_not_hold_back_a_better_model(
         assert promote_run(run, store, person=True, **BY)["outcome"] == "promoted"
     else:
         assert "components_90" in promote.health_failures(run)
-        with pytest.raises(CheckFailedError, match=r"not sound \(subspace: .*--force"):
+        with pytest.raises(CheckFailedError, match=r"not sound: .*--force"):
             promote_run(run, store, person=True, **BY)
 
 

@@ -63,8 +63,6 @@ def scoring(seed: int) -> dict[str, np.ndarray]:
 
 HEALTH = {
     "status": "warn",
-    "failure": "",
-    "detail": "",
     "verdicts": [
         {
             "name": "mean_cosine",
@@ -98,7 +96,6 @@ DRIFT = {
     "overall": {
         "overlap_10": 0.7,
         "overlap_50": 0.8,
-        "cka": 0.9,
         "cosine_aligned": 0.8,
         "shared": 90,
         "new": 0,

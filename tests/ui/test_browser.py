@@ -136,7 +136,7 @@ WIDTHS = (1280, 1440)
         ("hgt_validation", "components carry 90 % of the variance", 3),
         ("hgt_model", "Loss ", 1),
         ("hgt_ranking", "the best simple way", 1),
-        ("hgt_links", "predicted links", 0),  # too few held-out links here for a reliability diagram
+        ("hgt_links", "predicted links", 0),
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],

@@ -8,8 +8,7 @@ import pytest
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.influence.results import CSV_COLUMNS
-from graphmill.influence.settings import InfluenceSettings
+from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
 from graphmill.runs.train import train
 from graphmill.settings import parse
 from graphmill.usage import influence as module

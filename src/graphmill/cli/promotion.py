@@ -81,7 +81,7 @@ def export(
 ) -> None:
     """Write vectors with their ids, names and types to a file, and replace its content."""
     from graphmill.evaluation.embedding_files import read_embeddings
-    from graphmill.export.targets import check_target, write_to
+    from graphmill.export.writers import check_target, write_to
     from graphmill.promotion.versions import folder_of
 
     check_target(target)
@@ -161,9 +161,7 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
 def drift(
     before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
     after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for drift.json and the pictures; RUN/drift: its card has them")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for drift.json; RUN/drift: its card has it")] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -174,7 +172,7 @@ def drift(
     report = on_its_device(lambda: compare_sides(first, second))
     values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
-        write_report(report, values, out)
+        write_report(values, out)
     if as_json:
         print_json(values)
     else:
@@ -225,7 +223,7 @@ def _show_promotion(store: "Versions", outcome: dict[str, Any]) -> None:
 def _show_drift(values: dict[str, Any]) -> None:
     rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in values["findings"]]
     print_table(f"{values['after']} against {values['before']}", ["finding", "verdict", "meaning"], rows)
-    names = ("shared", "new", "vanished", "overlap_10", "cka", "cosine_raw", "cosine_aligned", "residual")
+    names = ("shared", "new", "vanished", "overlap_10", "cosine_raw", "cosine_aligned")
     sides = [values["overall"], *values["types"]]
     rows = [[side["name"] or "all", *(number(side.get(name)) for name in names)] for side in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)

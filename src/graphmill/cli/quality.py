@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
-Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
 
 
 @app.command(rich_help_panel=JUDGE)
@@ -34,34 +33,20 @@ def rank(
     split: Annotated[str, typer.Option(help="valid or test; a question says it itself")] = "",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     question: Question = "",
-    judgements: Judgements = "",
-    judged: Annotated[str, typer.Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
-    truth: Annotated[str, typer.Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
-    labels: Annotated[str, typer.Option(help="Table of node ids and labels, by which figures are shown")] = "",
     as_json: Json = False,
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
-    from graphmill.predictions.settings import RankSettings
     from graphmill.reports.verdict import run_verdict
     from graphmill.runs.messages import Terminal
-    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
     if split not in ("", "valid", "test"):
         raise InputError(f"--split {split}: valid or test")
     if split and question:
         raise InputError(f"--split {split}: {question} says which split it is about")
-    values = {
-        "question": question,
-        "judgements": judgements,
-        "judged": judged,
-        "truth": truth,
-        "labels": {"file": labels},
-    }
-    settings = parse(RankSettings, values, "rank")
     with closing(Terminal()) as terminal:
         ranking = on_its_device(
-            lambda: rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
+            lambda: rank_any(restored_run(run, checkpoint), split or "test", question, outlets=[terminal])
         )
     if as_json:
         print_json(ranking_json(ranking))
@@ -73,11 +58,11 @@ def rank(
 
 @app.command(rich_help_panel=JUDGE)
 def validate(
-    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
+    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet or .npy, or a run directory")],
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:
-    """Check the health of an embedding: figures, verdicts, and the failure's name. Exit code 1 if it fails.
+    """Check the health of an embedding: figures and verdicts. Exit code 1 if it fails.
 
     A run directory keeps the report, and its card shows it.
     """
@@ -95,7 +80,6 @@ def validate(
             for v in report.verdicts
         ]
         print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
-        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
         outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
         print(f"out of bounds: {', '.join(outside) or 'nothing'}")
     if report.status == "fail":

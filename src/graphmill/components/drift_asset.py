@@ -12,7 +12,7 @@ from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.metadata import Picture, markdown_table, records, scalars
+from graphmill.orchestration.metadata import markdown_table, records, scalars
 from graphmill.promotion.versions import Versions
 
 FOLDER = "drift"
@@ -21,11 +21,10 @@ MOST_MOVED = 20
 
 @dataclass(frozen=True)
 class DriftCheck:
-    """One check of the UI, the findings that it covers, and its picture."""
+    """One check of the UI, and the findings that it covers."""
 
     check: Check
     findings: tuple[str, ...]
-    picture: str = ""
 
 
 STAYED = Check(
@@ -37,7 +36,7 @@ LISTS_STAYED = Check(
     "The ten best items or tails changed no more than is usual with another seed. If they did: `findings` says why.",
 )
 DRIFT_CHECKS = (
-    DriftCheck(STAYED, ("moved",), "overlap"),
+    DriftCheck(STAYED, ("moved",)),
     DriftCheck(
         Check(
             "data_not_lost",
@@ -46,23 +45,15 @@ DRIFT_CHECKS = (
         ),
         ("data_lost", "nodes_vanished"),
     ),
-    DriftCheck(
-        Check(
-            "same_ids",
-            "Vectors belong to the same ids as before. If not: do not promote; compare how ids and rows are paired.",
-        ),
-        ("ids_permuted",),
-        "overlap",
-    ),
 )
 
-PLOTTED = ("changed", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
+PLOTTED = ("changed", "overlap_10", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
 
 def checks_of(plan: ModelPlan) -> list[DriftCheck]:
     """The checks of the asset for this kind of system."""
-    lists = [DriftCheck(LISTS_STAYED, ("moved",), "overlap"), DRIFT_CHECKS[1]]
+    lists = [DriftCheck(LISTS_STAYED, ("moved",)), DRIFT_CHECKS[1]]
     return list(DRIFT_CHECKS) if plan.abilities.vectors else lists
 
 
@@ -105,7 +96,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
     overall = report["overall"]
-    kept = ("overlap_10", "cka", "cosine_raw", "cosine_aligned", "residual")
+    kept = ("overlap_10", "cosine_raw", "cosine_aligned")
     names = (*kept, "shared", "new", "vanished")
     figures = scalars({"changed": report["changed"], **{n: overall.get(n) for n in names}})
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
@@ -130,10 +121,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "graph": dg.MetadataValue.md(_graph_table(report["graph"])),
         "report": dg.MetadataValue.path(f"{folder}/drift.json"),
     }
-    drawn = f"{folder}/overlap.png"
-    pictures = {"overlap": Picture(step.path(drawn).read_bytes(), drawn, "what was kept")}
     pages = describe(step)  # the summary links the report that this writes
-    page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures, pictures=pictures)
+    page = step.page(_summary(report), rest, plotted=PLOTTED, others=figures)
     return step.result(
         {"run_dir": step.run_dir, "against": report["against"], "changed": report["changed"]},
         page | pages,
@@ -174,5 +163,4 @@ def _check_result(step: Step, each: DriftCheck, report: Mapping[str, Any]) -> dg
         not bad,
         text.strip() or f"no such finding; compared with {report['against']}",
         "warn" if only_warned else None,
-        {"picture": f"{each.picture}, on the asset's page"} if each.picture else {},
     )

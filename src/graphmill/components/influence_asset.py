@@ -8,7 +8,7 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
-from graphmill.influence.results import CSV_COLUMNS
+from graphmill.influence.settings import CSV_COLUMNS
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import COLUMNS_KEY, markdown_table, records, snippet
 

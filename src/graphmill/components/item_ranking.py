@@ -9,8 +9,8 @@ from graphmill.components.link_ranking import ratio_result
 from graphmill.components.plan import Page
 from graphmill.components.worker_asset import Step
 from graphmill.evaluation.markdown import table as markdown
-from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.evaluation.pictures.embedding import grouped_bars
+from graphmill.evaluation.ranking.comparison import SIMPLER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, markdown_table, scalars
 from graphmill.reports.ranking_tables import ranking_tables

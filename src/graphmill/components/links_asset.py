@@ -8,11 +8,9 @@ import dagster as dg
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.markdown import escaped, number
-from graphmill.evaluation.pictures.comparisons import reliability_diagram
 from graphmill.orchestration.checks import Check
-from graphmill.orchestration.metadata import Picture, markdown_table, parquet_file, records, scalars
-from graphmill.predictions.columns import COLUMNS, EXPLAINED, JUDGED
-from graphmill.predictions.settings import LinkSettings
+from graphmill.orchestration.metadata import markdown_table, parquet_file, records, scalars
+from graphmill.predictions.settings import COLUMNS, EXPLAINED, LinkSettings
 
 VARIED = Check(
     "tails_differ",
@@ -46,22 +44,15 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     folder, settings = f"{step.run_dir}/links", step.settings
     report = step.read(f"{folder}/links.json")
     file, relations, figures = f"{folder}/links.parquet", report["relations"], _figures(report)
-    drawn = {each["relation"]: each["bins"] for each in relations if each["bins"]}
     rest = {
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
-        **parquet_file(step.plan.root, file, COLUMNS | JUDGED | EXPLAINED),
+        **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
-    reliability = Picture(reliability_diagram(drawn), f"{folder}/reliability.png", "reliability") if drawn else None
     return step.result(
         {"run_dir": step.run_dir, "file": file, "report": f"{folder}/links.json"},
-        step.page(
-            _summary(figures, settings),
-            rest,
-            plotted=figures,
-            pictures={"reliability": reliability} if reliability else {},
-        ),
+        step.page(_summary(figures, settings), rest, plotted=figures),
         _check_results(step, relations, figures),
     )
 
@@ -70,7 +61,7 @@ def _figures(report: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of the report. Means are over relations, so that a large relation does not dominate."""
     relations = report["relations"]
     first = [each["diversity"][0] for each in relations]
-    calibrated = [each["calibration"] for each in relations if "ece" in each["calibration"]]
+    calibrated = [each["calibration"] for each in relations if "ece_top" in each["calibration"]]
     searched = sum(each["looked_for_paths"] for each in relations)
     return scalars(
         {

@@ -33,15 +33,11 @@ FALLING = Check(
     "The last quarter of the epochs has a lower mean loss than the first. If not: train longer, or change the learning "
     "rate.",
 )
-STEADY = Check(
-    "loss_steady",
-    "The loss stays close to its trend in the second half of the epochs. If it swings: lower training.learning_rate.",
-)
 MESSAGES = Check(
     "edges_carry_messages",
     "Enough of each relation's edges carry messages in a training step. If not: lower sampling.edge_sample_size.",
 )
-CHECKS = (VERDICT, FINITE, FALLING, STEADY, MESSAGES)
+CHECKS = (VERDICT, FINITE, FALLING, MESSAGES)
 
 
 def model_asset(plan: ModelPlan) -> WorkerAsset:
@@ -192,11 +188,9 @@ def _pictures(plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapp
 
 def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]:
     curve, bounds = Curve(losses), step.plan.checks
-    wrong, drop, swing, swing_max = curve.first_nonfinite, curve.drop, curve.swing, bounds.loss_swing_max
+    wrong, drop = curve.first_nonfinite, curve.drop
     finite = f"the loss of epoch {wrong} is {losses[wrong - 1]}" if wrong else f"all {len(losses)} epochs"
-    few = "too few epochs to judge this"
-    fell = few if math.isnan(drop) else f"the mean loss fell by {drop:.4g}"
-    swings = few if math.isnan(swing) else f"relative swing {swing:.3g}, bound {swing_max:g}"
+    fell = "too few epochs to judge this" if math.isnan(drop) else f"the mean loss fell by {drop:.4g}"
     falling = {"fall of the mean loss": drop, "last loss": losses[-1] if losses else None}
     falling |= {"last loss of the run before": step.previous.figure("loss")}
     least = (step.report.result.get("health") or {}).get("message_coverage")
@@ -210,12 +204,6 @@ def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]
     return [
         step.check(FINITE, not wrong, finite, "error", {"epochs": f"{len(losses)}"}),
         step.check(FALLING, math.isnan(drop) or drop > 0, fell, metadata=scalars(falling)),
-        step.check(
-            STEADY,
-            math.isnan(swing) or swing <= swing_max,
-            swings,
-            metadata=scalars({"scatter about the trend, relative to the loss": swing, "bound": swing_max}),
-        ),
         step.check(
             MESSAGES, least is None or least >= bounds.message_share_min, messages, metadata=scalars(of_messages)
         ),

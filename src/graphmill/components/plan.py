@@ -24,7 +24,7 @@ from graphmill.orchestration.automation import snapshot_partitions
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.predictions.settings import LinkSettings, RankingSettings
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
@@ -72,11 +72,6 @@ class ModelChecks(HealthThresholds):
     )
     baseline_ratio_min: float = setting(
         1.0, "The model's figure divided by that of the best baseline (kNN, ComplEx, popularity, EASE, …)", ge=0
-    )
-    loss_swing_max: float = setting(
-        0.1,
-        "Largest scatter of the epochs' losses about their trend in the second half of training, relative to the loss",
-        gt=0,
     )
     top_tail_share_max: float = setting(
         0.5, "Predicted links: largest share of a relation's heads that may have the same best tail", ge=0, le=1
@@ -192,7 +187,6 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
-    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds

@@ -28,10 +28,6 @@ LABELS = Check(
     "A linear probe of the vectors predicts the labels of the YAML better than chance, and no worse than one of degrees or "
     "of spectral vectors does. If not: choose another loss or more dimensions, or use the simpler vectors.",
 )
-NAMED = Check(
-    "no_named_failure",
-    "The report finds no named failure. If it does: the summary says what to change.",
-)
 
 
 def validation_asset(plan: ModelPlan) -> WorkerAsset:
@@ -41,8 +37,8 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
         stage="validation",
         kinds={"numpy", "markdown"},
         description=(
-            f"Whether the vectors of {plan.name} are healthy. If not, the summary names the failure, and each "
-            "check says what to change. Next: the ranking."
+            f"Whether the vectors of {plan.name} are healthy. If not, the summary names the figures out of bounds, and "
+            "each check says what to change. Next: the ranking."
         ),
         checks=checks_of(plan),
         page=_page,
@@ -54,7 +50,7 @@ def validation_asset(plan: ModelPlan) -> WorkerAsset:
 def checks_of(plan: ModelPlan) -> list[Check]:
     """The checks of the asset for this kind of system."""
     probed = [LABELS] if plan.validation.labels.file else []
-    return [NAMED, *(Check(each.name, each.text) for each in GROUPS), *probed]
+    return [*(Check(each.name, each.text) for each in GROUPS), *probed]
 
 
 def _measured(step: Step) -> tuple[HealthReport, dict[str, Picture]]:
@@ -79,10 +75,8 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     labels = step.plan.validation.labels
     probed = _probed(step, labels) if labels.file else {}
     pages = describe(step)
-    named = f"{report.failure}: {report.detail}" if report.failure else "none"
     rest = {
         "status": report.status,
-        "failure": named,
         "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
         "by_type": records([_type_row(each) for each in report.figures.types]),
         "report": dg.MetadataValue.path(f"{step.run_dir}/{FOLDER}/health.json"),
@@ -90,12 +84,10 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     if probed:
         rest["labels"] = dg.MetadataValue.md(markdown_table(_probe_rows(probed)))
     page = step.page(_summary(report), rest, plotted=PLOTTED, others=report.numbers(), pictures=pictures)
-    failure = named if report.failure else "the embedding has none of the named failures"
     return step.result(
-        {"run_dir": step.run_dir, "status": report.status, "failure": report.failure},
+        {"run_dir": step.run_dir, "status": report.status},
         page | pages,
         [
-            step.check(NAMED, not report.failure, failure),
             *(_check_result(step, each, report.verdicts) for each in GROUPS),
             *([step.check(LABELS, probed["passed"], probed["sentence"])] if probed else []),
         ],
@@ -117,9 +109,6 @@ def _summary(report: HealthReport) -> str:
     figures, bounds = report.numbers(), bounds_sentence([asdict(verdict) for verdict in report.verdicts])
     vectors = f"{int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers"
     variance = f"{int(figures['components_90'])} components carry 90 % of the variance"
-    if report.failure:
-        failure = report.failure.replace("_", " ")
-        return f"**Not healthy** ({failure}). {report.detail} {vectors}; {variance}.\n\n{bounds}"
     begin = "**Healthy.**" if report.status == "pass" else "**Not healthy.**"
     return f"{begin} {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}.\n\n{bounds}"
 

@@ -1,17 +1,13 @@
-"""Reads exported embeddings: Parquet, CSV with a JSON list per row, or ``.npy`` with a file of ids beside it.
+"""Reads exported embeddings: Parquet, or ``.npy`` with a file of ids beside it.
 
 Columns are those of the export: node_index (optional), node_id, node_name (optional), node_type, embedding.
 """
 
-import json
-import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import orjson
-import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -22,9 +18,8 @@ from graphmill.parquet import ParquetTable
 from graphmill.verified_files import damaged, damaged_file, listed_files
 
 #: File names to look for in a directory, the fastest to read first.
-PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
+PREFERRED = ("embeddings.parquet", "embeddings.npy")
 REQUIRED, OPTIONAL = ("node_id", "node_type", "embedding"), ("node_index", "node_name")
-_TEXTS = dict.fromkeys((*REQUIRED, "node_name"), str)
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ def read_nodes(path: Path) -> ExportedNodes:
 
 
 def read_embeddings(path: str | Path) -> Embeddings:
-    """Read a file (``.parquet``, ``.csv``, ``.csv.gz``, ``.npy``), or the directory of an export.
+    """Read a file (``.parquet``, ``.npy``), or the directory of an export.
 
     A file that the manifest beside it lists is verified. Values that are not finite are kept; the health report counts
     them. Raises :class:`InputError` for anything that is not an embedding, and for a damaged file.
@@ -86,12 +81,9 @@ def read_embeddings(path: str | Path) -> Embeddings:
     suffixes = path.name.lower()
     if suffixes.endswith((".parquet", ".pq")):
         return _read_parquet(path)
-    if suffixes.endswith((".csv", ".csv.gz")):
-        table = _read_csv(path)
-        return _assembled(path, [table], table.num_rows)
     if suffixes.endswith(".npy"):
         return _read_npy(path)
-    raise InputError(f"{path.name} is not an embedding file: those end in .parquet, .csv, .csv.gz or .npy")
+    raise InputError(f"{path.name} is not an embedding file: those end in .parquet or .npy")
 
 
 def _in_directory(path: Path) -> Path:
@@ -124,23 +116,19 @@ def _read_parquet(path: Path) -> Embeddings:
     if not is_list or not pa.types.is_floating(kind.value_type):
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
     columns = [name for name in (*OPTIONAL, *REQUIRED) if name in file.names]
-    return _assembled(path, (file.group(i, columns) for i in range(file.groups)), file.rows)
-
-
-def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int) -> Embeddings:
-    """Tables of consecutive ``rows``, whose ``embedding`` is a list column of any type. The vectors are held once."""
-    parts, vectors, row = list[pa.Table](), np.empty((rows, 0), np.float32), 0
-    for block in blocks:
+    parts, vectors, row = list[pa.Table](), np.empty((file.rows, 0), np.float32), 0
+    for number in range(file.groups):  # so that the vectors are held once
+        block = file.group(number, columns)
         if block.num_rows:
             _require_ids(path, block, row)
             result = _vectors(path, block, row, vectors.shape[1])
-            vectors = vectors if parts else np.empty((rows, result.shape[1]), np.float32)
+            vectors = vectors if parts else np.empty((file.rows, result.shape[1]), np.float32)
             vectors[row : row + len(result)] = result
             parts.append(block.drop_columns(["embedding"]))
             row += block.num_rows
     if not parts:
         raise InputError(f"{path.name} holds no rows")
-    return _embeddings(pa.concat_tables(parts, promote_options="permissive"), vectors)
+    return _embeddings(pa.concat_tables(parts), vectors)
 
 
 def _embeddings(table: pa.Table, vectors: NDArray[np.float32]) -> Embeddings:
@@ -188,53 +176,10 @@ def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
     return np.asarray(column.cast(pa.string()).to_numpy(), dtype=object)
 
 
-def _read_csv(path: Path) -> pa.Table:
-    """The rows, with ``embedding``, a JSON list in one quoted field, as lists of float32. NaN, null and Infinity are valid;
-    blanks are null.
-
-    Raises :class:`InputError` for a row that cannot be read; the message has its number (from 1, without the header).
-    """
-    try:
-        frame = pd.read_csv(path, dtype=_TEXTS, encoding="utf-8-sig", keep_default_na=False, na_values=[""])
-    except pd.errors.EmptyDataError:
-        raise InputError(f"{path.name} holds no rows") from None
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        reason = str(error).strip().split("\n")[0][:200]
-        raise InputError(f"{path.name} is not a readable CSV file ({reason})") from None
-    if not isinstance(frame.index, pd.RangeIndex):  # pandas then takes the first column for names of rows
-        raise InputError(f"{path.name}: its rows have more cells than its header")
-    _require_columns(path, list(frame.columns))
-    texts = frame.pop("embedding")
-    vectors = [
-        None if pd.isna(text) else _vector(f"{path.name}: embedding in row {row}", text)
-        for row, text in enumerate(texts, 1)
-    ]
-    kept = [name for name in ("node_index", "node_id", "node_name", "node_type") if name in frame.columns]
-    try:
-        table = pa.Table.from_pandas(frame[kept], preserve_index=False)
-    except (OverflowError, pa.ArrowException):
-        raise InputError(f"{path.name}: node_index must be whole numbers of at most 64 bits") from None
-    return table.append_column("embedding", pa.array(vectors, pa.list_(pa.float32())))
-
-
 def _require_columns(path: Path, names: Sequence[str]) -> None:
     """Raises :class:`InputError` if a required column is not among ``names``."""
     if missing := [name for name in REQUIRED if name not in names]:
         raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {listed(names)}")
-
-
-def _vector(where: str, text: str) -> NDArray[np.float32]:
-    try:
-        try:
-            values = orjson.loads(text)
-        except orjson.JSONDecodeError:  # NaN and Infinity, which strict JSON does not have
-            values = json.loads(text)
-        vector = np.array([np.nan if value is None else value for value in values], dtype=np.float32)
-    except (ValueError, TypeError, RecursionError):
-        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}") from None
-    if vector.ndim != 1:
-        raise InputError(f"{where} is not a JSON list of numbers: {text[:60]!r}")
-    return vector
 
 
 def _read_npy(path: Path) -> Embeddings:

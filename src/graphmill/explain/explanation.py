@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import nn
 
-from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.graph.sorted_unique import in_sorted
 from graphmill.ingest.tables import NO_TIME
 from graphmill.settings import Settings, setting
@@ -26,12 +25,24 @@ if TYPE_CHECKING:
 Shares = tuple[np.ndarray, np.ndarray]
 """int64 numbers of undirected pairs (may repeat), and the float64 share of each."""
 
-NamedPath = tuple[Path, tuple[str, ...]]
-"""A path with its relations; () until they are named."""
 NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation", "ComplEx")
 """Parts of a score that do not come from edges."""
 _PATH_EDGES = 2000
 """Number of edges (those with the largest shares) among which paths are searched."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """``nodes``: global numbers from head to tail. ``pairs``: the path's undirected pairs. ``strength``: the smallest
+    share."""
+
+    nodes: tuple[int, ...]
+    pairs: tuple[int, ...]
+    strength: float
+
+
+NamedPath = tuple[Path, tuple[str, ...]]
+"""A path with its relations; () until they are named."""
 
 
 class ExplainSettings(Settings):
@@ -250,3 +261,37 @@ def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[t
         for of_pair in of_key[key]:
             of_pair["evidence"] = text
     return known
+
+
+def strongest_paths(
+    ends: Mapping[int, tuple[int, int]], shares: Mapping[int, float], head: int, tail: int, count: int
+) -> list[Path]:
+    """The ``count`` strongest paths of two or three edges with positive shares, without the pair of head and tail itself.
+
+    ``ends``: pair → its two nodes; ``shares``: pair → its share. A path is as strong as its weakest edge. Of equally
+    strong paths, the shorter comes first.
+    """
+    around: dict[int, list[tuple[int, int]]] = {}
+    for pair, (u, v) in ends.items():
+        if shares.get(pair, 0.0) > 0 and u != v and {u, v} != {head, tail}:
+            around.setdefault(u, []).append((v, pair))
+            around.setdefault(v, []).append((u, pair))
+    last: dict[int, list[int]] = {}
+    for node, pair in around.get(tail, ()):
+        last.setdefault(node, []).append(pair)
+    result: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
+    for middle, first in around.get(head, ()):
+        result += [((head, middle, tail), (first, end)) for end in last.get(middle, ())]
+        for other, second in around.get(middle, ()):
+            if other not in (head, tail):
+                result += [((head, middle, other, tail), (first, second, end)) for end in last.get(other, ())]
+    paths = [Path(nodes, pairs, min(shares[pair] for pair in pairs)) for nodes, pairs in result]
+    return sorted(paths, key=lambda path: (-path.strength, len(path.nodes), path.nodes))[:count]
+
+
+def joined(names: Sequence[str], relations: Sequence[str]) -> str:
+    """``a –r– b –s– c`` from the nodes' names and the edges' relations."""
+    parts = [names[0]]
+    for relation, name in zip(relations, names[1:], strict=True):
+        parts.append(f"–{relation}– {name}")
+    return " ".join(parts)

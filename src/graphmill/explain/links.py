@@ -7,10 +7,9 @@ from typing import Any
 from torch import nn
 
 from graphmill.errors import SettingsError
-from graphmill.explain.blend import BlendExplainer
+from graphmill.explain.blend import BlendExplainer, NeighboursExplainer
 from graphmill.explain.explanation import ExplainSettings, LinkExplainer
 from graphmill.explain.layers import LayersExplainer
-from graphmill.explain.neighbours import NeighboursExplainer
 from graphmill.explain.propagation import PropagationExplainer
 from graphmill.systems.registry import names_with
 

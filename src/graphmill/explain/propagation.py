@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from graphmill.explain.explanation import NOT_SHARED, LinkExplainer, LinkShares, NamedPath
-from graphmill.explain.paths import Path
+from graphmill.explain.explanation import NOT_SHARED, LinkExplainer, LinkShares, NamedPath, Path
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.scorer import NbfnetScorer, query_scores

@@ -1,22 +1,20 @@
 """Turns scores into probabilities, by an isotonic curve for each relation, fitted on validation links.
 
 The population is all pairs (head, tail) where the head has validation links and the tail is open: not linked to the
-head in training or in the test, and not the head itself. A pair is positive if validation has the link or people judged
-it true, unless they judged it false; judged pairs that are left out are not in the population. The sample has,
-for each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
+head in training or in the test, and not the head itself. A pair is positive if validation has the link. The sample has, for
+each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
 weighted to represent the rest. So the probability is that an open tail is a held-out link. It assumes the share of
 positives in this population, the base rate. If the user sets another base rate, all negatives get the same weight.
 
 The error is measured on heads that were not used in the fit, in :data:`FOLDS` folds of heads; the test split is not
-read. The expected calibration error (Naeini et al. 2015) uses bins with equally many pairs. ``ece`` is over the
-population, where almost all probabilities are near 0. ``ece_top`` is over the k best tails of each head, which a table
-shows.
+read. The expected calibration error (Naeini et al. 2015) uses bins with equally many pairs. It is over the k best tails
+of each head, which a table shows: in the population almost all probabilities are near 0.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +23,9 @@ from graphmill.graph.splits import TEST, TRAIN, VALID
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, top_of_rows
 from graphmill.sampling.keyed import generator
+
+if TYPE_CHECKING:
+    from sklearn.isotonic import IsotonicRegression
 
 Float = NDArray[np.float64]
 
@@ -54,13 +55,11 @@ class Calibration:
     """A relation's curve, or the reason why there is none, with its quality.
 
     ``curve``: scores and probabilities of the isotonic steps, or None. ``about``: ``valid_links``, ``heads``,
-    ``negatives``, ``base_rate``, ``ece``, ``ece_top``, ``why``. ``bins``: for each head's k best tails, mean
-    probability, fraction that are links, and number of pairs.
+    ``negatives``, ``base_rate``, ``ece_top``, ``why``.
     """
 
     curve: tuple[Float, Float] | None
     about: dict[str, Any]
-    bins: tuple[tuple[float, float, int], ...] = ()
 
     def probabilities(self, scores: NDArray[np.float32]) -> NDArray[np.float32]:
         """float32 [N]; nan without a curve. Beyond the fitted scores the curve is constant."""
@@ -83,19 +82,17 @@ def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
     about |= {"heads": len(np.unique(points.heads)), "measured_base_rate": _rate(points)}
     points = reweighted(points, settings.base_rate)
     about["base_rate"] = _rate(points)
-    curve = fit(points, np.ones(len(points.scores), bool))
-    held_out = _probabilities_of_folds(points)
-    ece, _ = expected_calibration_error(held_out, points.positive, points.weights)
-    top = points.ranks <= settings.k
-    ece_top, bins = expected_calibration_error(held_out[top], points.positive[top], points.weights[top])
-    return Calibration(curve, about | {"ece": ece, "ece_top": ece_top}, bins)
+    top, held_out = points.ranks <= settings.k, _probabilities_of_folds(points)
+    ece = expected_calibration_error(held_out[top], points.positive[top], points.weights[top])
+    fitted = fit(points)
+    return Calibration((fitted.X_thresholds_, fitted.y_thresholds_), about | {"ece_top": ece})
 
 
 def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
     """The points of one relation, as the module describes. Positives have weight 1, negatives their sampling weight."""
     open_ones = candidates.but(TRAIN, TEST)
     heads = candidates.drawn_heads(most_heads, "calibration-heads", seed, VALID)
-    positives = dict(zip(heads.tolist(), candidates.true_tails(heads, VALID), strict=True))
+    positives = dict(zip(heads.tolist(), candidates.tails_of(heads, VALID), strict=True))
     rng = generator("calibration-negatives", seed, candidates.relation.index)
     parts = []
     for block, scores in open_ones.blocks(heads):
@@ -137,52 +134,43 @@ def reweighted(points: Pairs, base_rate: float) -> Pairs:
     return replace(points, weights=np.where(points.positive, points.weights, points.weights * factor))
 
 
-def fit(points: Pairs, rows: NDArray[np.bool_]) -> tuple[Float, Float]:
-    """Scores and probabilities at the steps of the isotonic curve of ``rows``."""
+def _curve() -> IsotonicRegression:
     from sklearn.isotonic import IsotonicRegression
 
-    curve = IsotonicRegression(y_min=0.0, y_max=1.0, increasing=True, out_of_bounds="clip")
-    curve.fit(points.scores[rows], points.positive[rows].astype(float), points.weights[rows])
-    return np.asarray(curve.X_thresholds_, float), np.asarray(curve.y_thresholds_, float)
+    return IsotonicRegression(y_min=0.0, y_max=1.0, increasing=True, out_of_bounds="clip")
+
+
+def fit(points: Pairs) -> IsotonicRegression:
+    """The isotonic curve of the points."""
+    return _curve().fit(points.scores, points.positive.astype(float), points.weights)
 
 
 def _probabilities_of_folds(points: Pairs) -> Float:
     """The probability of each point by the curve of the other folds' heads. With a single head, by its own curve."""
-    from sklearn.model_selection import GroupKFold
+    from sklearn.model_selection import GroupKFold, cross_val_predict
 
     folds = min(FOLDS, len(np.unique(points.heads)))
     if folds < 2:
-        return np.interp(points.scores, *fit(points, np.ones(len(points.scores), bool)))
-    out = np.zeros(len(points.scores))
-    for _, held in GroupKFold(folds).split(points.scores, groups=points.heads):
-        rows = np.ones(len(out), bool)
-        rows[held] = False
-        out[held] = np.interp(points.scores[held], *fit(points, rows))
-    return out
+        return np.asarray(fit(points).predict(points.scores))
+    every = points.scores, points.positive.astype(float), points.heads
+    more = {"cv": GroupKFold(folds), "params": {"sample_weight": points.weights}}
+    return np.asarray(cross_val_predict(_curve(), every[0], every[1], groups=every[2], **more))
 
 
-def expected_calibration_error(
-    probabilities: Float, positive: NDArray[np.bool_], weights: Float
-) -> tuple[float, tuple[tuple[float, float, int], ...]]:
-    """Σ over bins of weight · |mean probability − fraction positive| / total weight, and the bins.
+def expected_calibration_error(probabilities: Float, positive: NDArray[np.bool_], weights: Float) -> float:
+    """Σ over bins of weight · |mean probability − fraction positive| / total weight.
 
     Points are ordered by probability and cut into :data:`BINS` bins of equal weight. Points with equal probability stay
     in one bin.
     """
     if not len(probabilities):
-        return float("nan"), ()
+        return float("nan")
     _, place = np.unique(probabilities, return_inverse=True)
     weight = np.bincount(place, weights)
     middle = np.cumsum(weight) - weight / 2
     bin_of = np.minimum((middle / weight.sum() * BINS).astype(int), BINS - 1)[place]
-    error, bins = 0.0, []
-    for number in np.unique(bin_of):
-        inside = bin_of == number
-        total = weights[inside].sum()
-        mean, part = (float((column[inside] * weights[inside]).sum() / total) for column in (probabilities, positive))
-        error += total * abs(mean - part)
-        bins.append((mean, part, int(inside.sum())))
-    return float(error / weights.sum()), tuple(bins)
+    gaps = np.bincount(bin_of, weights * (probabilities - positive))
+    return float(np.abs(gaps).sum() / weights.sum())
 
 
 def _rate(points: Pairs) -> float:

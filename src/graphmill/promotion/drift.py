@@ -10,11 +10,9 @@ from typing import Any
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
-from graphmill.evaluation.drift.figures import drift_figures
-from graphmill.evaluation.drift.lists import Lists, list_figures
+from graphmill.evaluation.drift.figures import Lists, drift_figures, list_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.export.alignment import aligned_file
 from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.graph_location import open_graph_of
@@ -97,7 +95,7 @@ def _lists(side: Side, like: Lists | None = None) -> Lists:
 
 
 def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThresholds | None = None) -> dict[str, Any]:
-    """Compare a run's export with the live version; writes ``drift/drift.json`` and its picture into the run.
+    """Compare a run's export with the live version; writes ``drift/drift.json`` into the run.
 
     Returns the report's values, with the version's name as ``against``. Raises :class:`InputError` if nothing is live.
     """
@@ -107,13 +105,12 @@ def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThreshol
     run = Path(run_dir)
     report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds)
     values = {"against": live.name, **report.to_dict()}
-    write_report(report, values, run / FOLDER)
+    write_report(values, run / FOLDER)
     return values
 
 
-def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
-    """Write ``drift.json`` and ``overlap.png`` into ``folder``."""
+def write_report(values: dict[str, Any], folder: Path) -> None:
+    """Write ``drift.json`` into ``folder``."""
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
     with writing(folder):
         write_atomically(folder / REPORT, f"{text}\n".encode())
-        write_atomically(folder / "overlap.png", overlap_histogram(report.figures))

@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.evaluation.drift.lists import BEST, Lists
+from graphmill.evaluation.drift.figures import BEST, Lists
 from graphmill.graph.splits import TRAIN, node_keys
 from graphmill.ingest.interactions import USER
 from graphmill.parquet import ParquetTable

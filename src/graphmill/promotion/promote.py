@@ -147,8 +147,11 @@ def health_failures(run_dir: str | Path) -> list[str]:
     if not read_manifest(folder)["dim"]:
         return []
     report = validate(read_embeddings(folder), settings=(), trained_on=graph_of(folder))
-    if harmless(report.failure, run_verdict(run_dir).word):
-        return []
+    failed = _failed(report)
+    return [] if harmless(failed, run_verdict(run_dir).word) else failed
+
+
+def _failed(report: HealthReport) -> list[str]:
     return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
@@ -162,10 +165,10 @@ def somebody() -> str:
 
 def _require_health(restored: Restored) -> HealthReport:
     report = validate(read_embeddings(restored.run.embeddings), settings=(), trained_on=restored.graph)
-    if report.status == "fail" and not harmless(report.failure, run_verdict(restored.run.path).word):
-        named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
+    if report.status == "fail" and not harmless(_failed(report), run_verdict(restored.run.path).word):
+        named = " ".join(verdict.meaning for verdict in report.verdicts if verdict.status == "fail")
         raise CheckFailedError(
-            f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
+            f"{restored.run.path} was not promoted, because its embeddings are not sound: {named} "
             "`graphmill validate RUN` shows the figures; --force promotes it anyway"
         )
     return report

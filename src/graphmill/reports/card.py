@@ -15,7 +15,7 @@ from graphmill.atomic_files import write_atomically
 from graphmill.errors import ResourceError
 from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
-from graphmill.evaluation.ranking.names import SIMPLER, grouped
+from graphmill.evaluation.ranking.comparison import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
@@ -184,10 +184,7 @@ def _health(files: CardFiles) -> Section:
         return Section("health", "Health", ["Not validated yet; `graphmill validate RUN` does it."])
     if not files.health_is_of_export:
         return Section("health", "Health", ["The health report is of an earlier export; validate the run again."])
-    failure, verdicts = files.health.get("failure"), files.health["verdicts"]
-    named = (
-        f"**{str(failure).replace('_', ' ')}**: {files.health['detail']}" if failure else "No named failure was found."
-    )
+    verdicts = files.health["verdicts"]
     rows = [
         [v["name"], number(v["value"]), number(v["threshold"]), v["status"], f"{v['meaning']} {v['remedy']}".strip()]
         for v in verdicts
@@ -195,7 +192,7 @@ def _health(files: CardFiles) -> Section:
     return Section(
         "health",
         f"Health: {files.health['status']}",
-        [f"{named} {bounds_sentence(verdicts)}"],
+        [bounds_sentence(verdicts)],
         [Table(["figure", "value", "bound", "verdict", "meaning"], rows)],
     )
 

@@ -42,7 +42,6 @@ _SAVED = (
     ("health", "Vectors by node type", "validation/pca.png"),
     ("health", "Cosines of pairs of rows", "validation/cosines.png"),
     ("health", "Variance by component", "validation/spectrum.png"),
-    ("drift", "What stayed", "drift/overlap.png"),
 )
 
 

@@ -6,16 +6,15 @@ Asset pages, the model's check, card, report, explorer and promotions all show t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.diagnosis import SUBSPACE
+from graphmill.evaluation.health.checks import COMPONENTS_90, EFFECTIVE_RANK, TYPE_RANK
 from graphmill.evaluation.markdown import number
-from graphmill.evaluation.ranking.comparison import title
-from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.evaluation.ranking.comparison import SIMPLER, title
 from graphmill.export.manifests import export_folder
 from graphmill.reports.card_files import CardFiles, read_card_files
 from graphmill.systems.base import ClosedFormSettings
@@ -84,24 +83,24 @@ def model_verdict(
     """
     compared = _compared(ranking)
     bad = [each for each in health.get("verdicts", ()) if each["status"] == "fail"]
-    broken = bool(health.get("failure") or bad) and not harmless(str(health.get("failure", "")), compared.word)
-    word: Word = "broken" if broken else compared.word
+    bad = [] if harmless([each["name"] for each in bad], compared.word) else bad
+    word: Word = "broken" if bad else compared.word
     parts = [compared.detail, _health(health) if vectors else ""]
     if drift.get("against"):
         parts.append(f"Against {drift['against']}: {drift['findings'][0]['meaning']}" if drift.get("findings") else "")
-    remedies = [each["remedy"] for each in bad if each.get("remedy")] if broken else []
+    remedies = [each["remedy"] for each in bad if each.get("remedy")]
     command = f" (`graphmill train {compared.rival}`)" if compared.rival in SYSTEMS else ""
     untrained = system in SYSTEMS and issubclass(settings_model(system), ClosedFormSettings)
     following = (_NEXT_UNTRAINED if untrained else _NEXT).get(word, "").format(command=command)
-    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if broken else following)
-    short = f"broken ({health.get('failure') or bad[0]['name']})" if broken else compared.short
+    parts.append((remedies[0] if remedies else "Do not use it; validate it again.") if bad else following)
+    short = f"broken ({bad[0]['name']})" if bad else compared.short
     return ModelVerdict(word, short, " ".join(part for part in parts if part))
 
 
-def harmless(failure: str, word: Word) -> bool:
-    """Whether the named failure of the vectors' health is only that they use few of their dimensions, though the model is
+def harmless(failed: Sequence[str], word: Word) -> bool:
+    """Whether the health checks that ``failed`` only say that vectors use few of their dimensions, though the model is
     better than the best simple way: data with few clusters need no more."""
-    return failure == SUBSPACE and word == "better"
+    return word == "better" and set(failed) <= {COMPONENTS_90.name, EFFECTIVE_RANK.name, TYPE_RANK.name}
 
 
 def run_verdict(folder: str | Path) -> ModelVerdict:
@@ -181,16 +180,11 @@ def _share(ratio: float) -> str:
 def _health(health: Mapping[str, Any]) -> str:
     if not health:
         return ""
-    if health.get("failure") == SUBSPACE:
-        return f"Its vectors use few of their dimensions. {health.get('detail', '')}".strip()
-    if health.get("failure"):
-        return (
-            f"Its vectors are not sound: {str(health['failure']).replace('_', ' ')}. {health.get('detail', '')}".strip()
-        )
     judged = health.get("verdicts", ())
     outside = [each for each in judged if each["status"] != "pass"]
     if not outside:
         return "Its vectors are healthy."
+    outside.sort(key=lambda each: each["status"] != "fail")
     names = ", ".join(str(each["name"]).replace("_", " ") for each in outside[:3])
     count = f"{len(outside)} of {len(judged)} health figures {'is' if len(outside) == 1 else 'are'} out of bounds ({names})."
     return f"{count} {outside[0].get('meaning') or ''}".strip()

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import SettingsError
-from graphmill.explain.explanation import ExplainSettings, known_of_edges
+from graphmill.explain.explanation import ExplainSettings, joined, known_of_edges
 from graphmill.explain.links import explainer_of
-from graphmill.explain.paths import joined
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.ingest.notebook import page, pairs, rows

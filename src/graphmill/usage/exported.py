@@ -206,7 +206,7 @@ class Run:
     # -- how good it is ----------------------------------------------------------------------------------------------
 
     def validate(self) -> HealthReport:
-        """Check the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
+        """Check the vectors: ``.status`` and ``.verdicts`` (docs/reference/checks.md).
 
         If the graph is on this machine, links are also ranked by cosine: this shows whether the rows belong to the ids.
         """
@@ -215,19 +215,17 @@ class Run:
         return validate_file(self.path, graph_of(self.path))
 
     @retry_on_cpu
-    def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
+    def rank(self, split: str = "test", question: str = "") -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        It writes ``ranking.json``. Baselines that need training are trained once and then reused. ``settings`` are those of
-        :class:`graphmill.predictions.settings.RankSettings`: ``question="q.yaml"`` says its split, into ``question.json``.
+        It writes ``ranking.json``. Baselines that need training are trained once and then reused. The links of
+        ``question="q.yaml"``, which says its split, are ranked alone, into ``question.json``.
         """
         import pandas as pd
 
-        from graphmill.predictions.settings import RankSettings
-        from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
-        ranking = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
+        ranking = rank_any(self._restored, split, question)
         figures = (
             ranking["beside"] if "beside" in ranking else {who: {"mrr": mrr} for who, mrr in ranking["mrr"].items()}
         )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -13,8 +14,7 @@ import numpy as np
 
 from graphmill.atomic_files import replacing, write_atomically, writing
 from graphmill.errors import InputError, SettingsError
-from graphmill.influence.results import CSV_COLUMNS, Names, lists_of
-from graphmill.influence.settings import InfluenceSettings
+from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
 from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored, restore
@@ -26,6 +26,47 @@ from graphmill.training.run_state import load_model
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+
+
+@dataclass(frozen=True)
+class Names:
+    """Ids and readable names of entities by global number, and of relations by index."""
+
+    ids: Sequence[str]
+    labels: Sequence[str]
+    relations: Sequence[str]
+
+    def cells(self, triple: np.ndarray) -> list[str]:
+        """Id and name of head, relation and tail, in this order."""
+        h, r, t = (int(v) for v in triple)
+        return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
+
+    def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
+        """The triple's symbols with keys ``<prefix>_head``, ``_relation``, ``_tail``."""
+        cells = self.cells(triple)
+        return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
+
+
+def lists_of(
+    triple: np.ndarray,
+    influences: np.ndarray,
+    strongest: tuple[np.ndarray, np.ndarray],
+    train: np.ndarray,
+    names: Names,
+) -> tuple[dict[str, Any], list[list[Any]]]:
+    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
+
+    As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
+    order of signed influence: proponents first, the strongest opponent last.
+    """
+    proponents, opponents = (rows.tolist() for rows in strongest)
+    values = {row: float(influences[row]) for row in (*proponents, *opponents)}
+    record = names.symbols(triple, "test") | {
+        name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]
+        for name, rows in (("top_influences", proponents), ("top_opponents", opponents))
+    }
+    cells = names.cells(triple)
+    return record, [[*cells, *names.cells(train[row]), repr(values[row])] for row in (*proponents, *opponents[::-1])]
 
 
 def trace_influence(

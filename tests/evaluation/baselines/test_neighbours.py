@@ -37,7 +37,7 @@ def with_reverse() -> FakeGraph:
 def test_a_graph_that_holds_its_reverses_is_read_as_it_is() -> None:
     edges = TrainEdges(with_reverse())
     assert edges.reversed
-    assert [relation.index for relation in edges.relations] == [0, 1, 2]
+    assert list(edges.relations) == [0, 1, 2]
     assert [edges.known_as(relation) for relation in range(6)] == [0, 1, 2, 1, 0, 2]
 
 
@@ -45,7 +45,7 @@ def test_inverses_stand_in_for_reverses_that_are_missing() -> None:
     graph = random_graph(1)
     edges = TrainEdges(graph)
     assert not edges.reversed
-    assert [relation.index for relation in edges.relations] == [0, 1, 2, 3, 4, 5]
+    assert list(edges.relations) == [0, 1, 2, 3, 4, 5]
     for relation in graph.relations:
         own = graph.edges(relation.index)
         pairs = {(int(s), int(d)) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if split == 0}

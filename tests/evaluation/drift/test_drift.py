@@ -9,7 +9,6 @@ from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
 from graphmill.evaluation.drift.verdicts import DriftThresholds, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.health.neighbours import Vectors
-from graphmill.evaluation.pictures.comparisons import overlap_histogram
 from graphmill.graph.summary import graph_difference
 from tests.evaluation.drift.selftest import self_test
 from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
@@ -45,11 +44,9 @@ def test_figures_of_a_rotation_and_of_an_equal_copy() -> None:
     A = rng.normal(size=(300, 8))
     turned = drift_figures(embedding(A), embedding(A @ random_rotation(8, rng)))
     assert turned.overall.overlap_10 == 1.0
-    assert turned.overall.cka == pytest.approx(1, abs=1e-6)
     assert turned.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
     assert abs(turned.overall.cosine_raw) < 0.5
-    assert [own.residual for own in (turned.overall, *turned.types)] == pytest.approx([0] * 3, abs=1e-3)
-    assert turned.spectrum_change == pytest.approx(0, abs=1e-6)
+    assert [own.cosine_aligned for own in turned.types] == pytest.approx([1] * 2, abs=1e-5)
 
 
 def test_overlap_is_the_share_of_the_nearest_that_stayed() -> None:
@@ -68,7 +65,7 @@ def test_nodes_are_matched_by_type_and_id_and_moved_ones_are_named() -> None:
     B = A[20:].copy()
     B[5] = -B[5]
     found = drift_figures(embedding(A), embedding(np.concatenate((B, rng.normal(size=(7, 6)))), first=20))
-    assert found.types[0].residual < 0.1 < found.types[1].residual, "the moved node is of the second type"
+    assert found.types[0].cosine_aligned > 0.99 > found.types[1].cosine_aligned, "the moved node is of the second type"
     assert (found.overall.shared, found.overall.new, found.overall.vanished) == (180, 7, 20)
     assert {own.name: (own.new, own.vanished) for own in found.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
     assert (found.moved[0].id, found.moved[0].type) == ("n25", "kind 1")
@@ -118,12 +115,3 @@ def test_the_share_that_changed_is_held_to_the_bounds() -> None:
     assert (report.name, report.status) == ("moved_little", "pass")
     strict = DriftThresholds(changed_warn=report.changed / 2, changed_fail=report.changed * 0.9)
     assert drift_report(figures, thresholds=strict).status == "fail"
-
-
-def test_the_picture_is_small_and_drawn() -> None:
-    rng = np.random.default_rng(8)
-    edges = edges_of(rng)
-    figures = drift_figures(embeddings(embed(edges, rng)), embeddings(embed(edges, rng)))
-    drawn = overlap_histogram(figures)
-    assert drawn.startswith(b"\x89PNG")
-    assert 2_000 < len(drawn) <= 80_000

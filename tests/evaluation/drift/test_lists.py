@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.evaluation.drift.lists import Lists, list_figures
+from graphmill.evaluation.drift.figures import Lists, list_figures
 from graphmill.evaluation.drift.verdicts import drift_report
 from graphmill.graph.summary import GraphDifference
 
@@ -28,7 +28,7 @@ def test_the_share_that_changed_has_a_name(changed: int, name: str, status: str)
     assert found.changed == pytest.approx(changed / 10)
     values = found.to_dict()
     assert values["overall"] == {"name": "", "shared": 20, "overlap_10": pytest.approx(1 - changed / 10)}
-    assert "residual" not in values
+    assert "cosine_aligned" not in values["overall"]
     assert all(set(each) == {"type", "id", "name", "overlap_10"} for each in values["moved"])
     assert len(found.figures.moved) == (20 if changed else 0)
 

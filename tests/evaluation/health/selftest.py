@@ -1,4 +1,4 @@
-"""The validator's own test: draw every named failure and healthy embeddings many times, and see what it calls them.
+"""The validator's own test: draw every failure and healthy embeddings many times, and see which checks fail.
 
 Anyone who moves a threshold should run it: ``python -m tests.evaluation.health.selftest --draws 50``.
 """
@@ -16,19 +16,20 @@ from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.report import health_report
 from graphmill.evaluation.ranking.queries import LinkQueries, relation_queries
 from graphmill.sampling.keyed import generator
-from tests.evaluation.health.synthetic import FAILING, HEALTHY, Case, Size
+from tests.evaluation.health.synthetic import FAILING, HEALTHY, SEEN_BY, Case, Size
 
 if TYPE_CHECKING:
     import torch
 
     from graphmill.evaluation.ranking.links import LinkRanking
 
-PASSED = "healthy"
+PASSED, SEEN = "healthy", "seen"
 
 
 @dataclass(frozen=True)
 class SelfTestResult:
-    """``confusion``: drawn case → name given ("healthy": none) → how often; ``healthy``: the cases that must pass."""
+    """``confusion``: drawn case → what was found → how often; ``healthy``: the cases that must pass. Found is "healthy" if
+    no check fails, "seen" if a check that is for the case does, else the failing checks."""
 
     draws: int
     confusion: dict[str, dict[str, int]]
@@ -36,8 +37,8 @@ class SelfTestResult:
 
     @property
     def mistakes(self) -> dict[str, dict[str, int]]:
-        """What was given another name than its own, or not passed."""
-        right = {case: PASSED if case in self.healthy else case for case in self.confusion}
+        """Failures that no check for them saw, and healthy cases that did not pass."""
+        right = {case: PASSED if case in self.healthy else SEEN for case in self.confusion}
         wrong = {
             case: {name: count for name, count in given.items() if name != right[case]}
             for case, given in self.confusion.items()
@@ -46,7 +47,7 @@ class SelfTestResult:
 
     @property
     def passed(self) -> bool:
-        """Every draw of every case was named right."""
+        """Every draw of every case was judged right."""
         return not self.mistakes
 
     def to_dict(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class SelfTestResult:
 def self_test(
     draws: int = 50, *, seed: int = 0, size: Size | None = None, thresholds: HealthThresholds | None = None
 ) -> SelfTestResult:
-    """Draw each case ``draws`` times and name it. Cases with planted links (needs torch) are also ranked on them."""
+    """Draw each case ``draws`` times and judge it. Cases with planted links (needs torch) are also ranked on them."""
     size = size or Size()
     names = [f"type_{code}" for code in range(size.types)]
     confusion: dict[str, dict[str, int]] = {}
@@ -73,7 +74,9 @@ def self_test(
             drawn = draw(generator("self-test", seed, case, number), size)
             ranking = _ranking(drawn) if len(drawn.links) else None
             report = health_report(drawn.X, drawn.types, names, thresholds=thresholds, ranking=ranking)
-            given[report.failure or PASSED] = given.get(report.failure or PASSED, 0) + 1
+            failing = {verdict.name for verdict in report.verdicts if verdict.status == "fail"}
+            seen = SEEN if failing & SEEN_BY.get(case, set()) else ", ".join(sorted(failing)) or PASSED
+            given[seen] = given.get(seen, 0) + 1
     return SelfTestResult(draws, confusion, tuple(HEALTHY))
 
 
@@ -99,7 +102,7 @@ class _Cosine:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Print the confusion matrix as JSON; exit code 1 when something was misnamed."""
+    """Print the confusion matrix as JSON; exit code 1 when something was misjudged."""
     parser = argparse.ArgumentParser(prog="python -m tests.evaluation.health.selftest", description=__doc__)
     parser.add_argument("--draws", type=int, default=50, help="draws of each case")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,4 +1,4 @@
-"""docs/reference/checks.md is made from the checks: every failure, every figure with a bound, and every threshold."""
+"""docs/reference/checks.md is made from the checks: every figure with a bound, and every threshold."""
 
 import re
 from pathlib import Path

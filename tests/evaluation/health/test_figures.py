@@ -8,7 +8,7 @@ from scipy.special import entr
 
 from graphmill.evaluation.health.checks import HealthThresholds
 from graphmill.evaluation.health.figures import Figures, figures_of
-from graphmill.evaluation.health.geometry import cosines_of, moments_of
+from graphmill.evaluation.health.geometry import moments_of
 
 
 def unit(X: np.ndarray) -> np.ndarray:
@@ -35,13 +35,13 @@ def measure(X: np.ndarray, types: np.ndarray, block_rows: int = 4096, count: int
 def test_cosines_equal_the_mean_over_all_pairs(seed: int) -> None:
     X, types = draw(seed)
     wide = X.astype(np.float64)
-    found = cosines_of(moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 4096))
+    found = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 4096)
     cosine = unit(wide) @ unit(wide).T
     pair = ~np.eye(len(X), dtype=bool)
-    same = types[:, None] == types[None, :]
-    assert found.overall == pytest.approx(cosine[pair].mean(), abs=1e-12)
-    assert found.within == pytest.approx(cosine[pair & same].mean(), abs=1e-12)
-    assert found.between == pytest.approx(cosine[~same].mean(), abs=1e-12)
+    assert found.cosine == pytest.approx(cosine[pair].mean(), abs=1e-12)
+    for code, of_type in enumerate(found.types):
+        inside = pair & np.outer(types == code, types == code)
+        assert of_type.cosine == pytest.approx(cosine[inside].mean(), abs=1e-12)
 
 
 @given(st.integers(0, 10**6))
@@ -60,18 +60,6 @@ def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: in
         assert own.effective_rank == pytest.approx(effective_rank(s))
 
 
-def test_contributions_by_dimension_equal_the_plain_computation() -> None:
-    X, types = draw(3)
-    wide = X.astype(np.float64)
-    moments = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 7)
-    pair = ~np.eye(len(X), dtype=bool)
-    u = unit(wide)
-    by_hand = [np.outer(u[:, j], u[:, j])[pair].mean() for j in range(X.shape[1])]
-    np.testing.assert_allclose(moments.cosine_by_dimension, by_hand, atol=1e-12)
-    within = sum(((wide[types == t] - wide[types == t].mean(0)) ** 2).sum(0) for t in range(4))
-    np.testing.assert_allclose(moments.between_type_share, 1 - within / (len(X) * wide.var(0)), atol=1e-10)
-
-
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])
 def test_the_block_size_changes_no_figure(block_rows: int) -> None:
     X, types = draw(5, n=211)
@@ -84,7 +72,7 @@ def test_the_block_size_changes_no_figure(block_rows: int) -> None:
         blocked.components_90,
     )
     np.testing.assert_allclose(blocked.spectrum, whole.spectrum, rtol=1e-9, atol=1e-12)
-    assert blocked.cosines.overall == pytest.approx(whole.cosines.overall, abs=1e-12)
+    assert blocked.mean_cosine == pytest.approx(whole.mean_cosine, abs=1e-12)
     for a, b in zip(whole.types, blocked.types, strict=True):
         assert b.effective_rank == pytest.approx(a.effective_rank, rel=1e-9)
 
@@ -95,7 +83,7 @@ def test_figures_do_not_depend_on_scale_or_rotation() -> None:
     q, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((X.shape[1], X.shape[1])))
     for other in (measure(X * np.float32(1e12), types), measure((X @ q).astype(np.float32), types)):
         assert other.effective_rank == pytest.approx(base.effective_rank, rel=1e-5)
-        assert other.cosines.within == pytest.approx(base.cosines.within, abs=1e-6)
+        assert other.mean_cosine == pytest.approx(base.mean_cosine, abs=1e-6)
 
 
 def test_small_variation_about_a_large_offset_is_measured_exactly() -> None:

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from graphmill.evaluation.health.check import remedy_of, setting_names
@@ -76,11 +78,12 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
 def test_a_files_manifest_says_what_its_remedies_may_name(
     manifest: str | None, spoken_of: bool, tmp_path: Path
 ) -> None:
-    rows = "\n".join(f'{i},n{i},a,"[1.0, {1 + i / 1000}]"' for i in range(50))
-    (tmp_path / "embeddings.csv").write_text("node_index,node_id,node_type,embedding\n" + rows + "\n")
+    vectors = [[1.0, 1 + i / 1000] for i in range(50)]
+    table = {"node_id": [f"n{i}" for i in range(50)], "node_type": ["a"] * 50, "embedding": vectors}
+    pq.write_table(pa.table(table), tmp_path / "embeddings.parquet")
     if manifest is not None:
         (tmp_path / "manifest.json").write_text(manifest)
-    report = validate_file(tmp_path / "embeddings.csv")
+    report = validate_file(tmp_path / "embeddings.parquet")
     told = " ".join(verdict.remedy for verdict in report.verdicts)
     assert report.status == "fail"
     assert ("contrastive_weight" in told) is spoken_of

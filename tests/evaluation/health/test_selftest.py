@@ -1,20 +1,19 @@
-"""The validator names every failure that it is shown and passes what is healthy."""
+"""The validator sees every failure that it is shown and passes what is healthy."""
 
 import json
 
 import pytest
 
 from graphmill.evaluation.health.checks import HealthThresholds
-from graphmill.evaluation.health.diagnosis import FAILURES
-from tests.evaluation.health.selftest import PASSED, main, self_test
-from tests.evaluation.health.synthetic import FAILING, HEALTHY, Size
+from tests.evaluation.health.selftest import PASSED, SEEN, main, self_test
+from tests.evaluation.health.synthetic import FAILING, HEALTHY, SEEN_BY, Size
 
 
-def test_every_failure_is_named_and_every_healthy_embedding_passes() -> None:
+def test_every_failure_is_seen_and_every_healthy_embedding_passes() -> None:
     result = self_test(5)
     assert result.passed, result.mistakes
-    assert set(FAILING) == set(FAILURES)
-    assert result.confusion == {name: {name: 5} for name in FAILING} | {name: {PASSED: 5} for name in HEALTHY}
+    assert set(FAILING) == set(SEEN_BY)
+    assert result.confusion == {name: {SEEN: 5} for name in FAILING} | {name: {PASSED: 5} for name in HEALTHY}
 
 
 @pytest.mark.slow
@@ -27,7 +26,7 @@ def test_every_failure_is_named_and_every_healthy_embedding_passes() -> None:
         (Size(1500, 512, 4), 1),
     ],
 )
-def test_every_failure_is_named_in_many_draws_of_several_sizes(size: Size, draws: int) -> None:
+def test_every_failure_is_seen_in_many_draws_of_several_sizes(size: Size, draws: int) -> None:
     result = self_test(draws, size=size, seed=1)
     assert result.passed, result.mistakes
 

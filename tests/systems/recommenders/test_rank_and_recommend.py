@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from graphmill.evaluation.ranking.names import SIMPLER
+from graphmill.evaluation.ranking.comparison import SIMPLER
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.verdict import run_verdict

@@ -1,13 +1,14 @@
-"""Measures how far an embedding has moved from another: neighbours kept, CKA, residual after rotation, and nodes that
-moved most.
+"""Measures how far an embedding has moved from another: neighbours kept, and nodes that moved most; without vectors, the
+share of the ten best items or tails of users or heads that changed.
 
-Neighbours and CKA (Kornblith et al. 2019) are invariant to rotations, which another seed always brings. The cosine of a
-node with itself is given raw and after the best rotation (:mod:`.procrustes`). A is before, B is after.
+Neighbours are invariant to rotations, which another seed always brings. The cosine of a node with itself is given raw
+and after the best rotation (:mod:`.procrustes`). A is before, B is after.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +35,9 @@ _OF_LISTS = ("name", "shared", "overlap_10", "type", "id")
 Int64 = NDArray[np.int64]
 Key = tuple[str, str]
 """Type and id of a node."""
+BEST, LEAST_LISTS = 10, 10
+Lists = Mapping[tuple[str, str], Sequence[str]]
+"""Relation (``source | name | target``) and id of a user or head → ids of its best items or tails, best first."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,7 @@ class Agreement:
     of one relation: only ``overlap_10``, the share of the ten best that stayed.
 
     ``overlap_10``: fraction of the ten nearest neighbours by cosine, among all shared nodes, that stayed.
-    ``chance_10``: the same if the vectors within a type are shuffled. ``cka``: linear and centred; ``chance_cka``: the
-    same after shuffling. ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself. ``residual``: ‖AR − B‖ / ‖B‖
-    of this type after the rotation R of all nodes.
+    ``cosine_raw``, ``cosine_aligned``: cosine of a node with itself, before and after the rotation of all nodes.
     """
 
     name: str
@@ -52,12 +54,8 @@ class Agreement:
     new: int = 0
     vanished: int = 0
     overlap_10: float = math.nan
-    chance_10: float = math.nan
-    cka: float = math.nan
-    chance_cka: float = math.nan
     cosine_raw: float = math.nan
     cosine_aligned: float = math.nan
-    residual: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -76,30 +74,25 @@ class MovedNode:
 class DriftFigures:
     """The figures ``overall`` and by ``types``, and the ``moved`` nodes, farthest first.
 
-    ``spectrum_change``: half the sum of absolute differences of the components' shares of variance, 0 for the same
-    spectrum. ``overlaps``: for each query its type number and overlap@10, for the picture. ``lists``: they are of lists
+    ``lists``: they are of lists
     of items or tails (by relation in the place of types), and not of vectors.
     """
 
     overall: Agreement
     types: tuple[Agreement, ...]
-    spectrum_change: float
     moved: tuple[MovedNode, ...]
-    overlaps: tuple[Int64, NDArray[np.float64]]
     lists: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the data for the picture; of lists, without the figures of vectors."""
+        """Plain values for JSON; of lists, without the figures of vectors."""
 
         def row(each: Agreement | MovedNode) -> dict[str, Any]:
             return {name: value for name, value in asdict(each).items() if not self.lists or name in _OF_LISTS}
 
-        whole = {"residual": self.overall.residual, "spectrum_change": self.spectrum_change}
         return plain(
             {
                 "overall": row(self.overall),
                 "types": [row(each) for each in self.types],
-                **({} if self.lists else whole),
                 "moved": [row(each) for each in self.moved],
             }
         )
@@ -133,7 +126,6 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         rows = np.flatnonzero(types == number)
         if not len(rows):
             continue
-        shuffled = rows[generator("drift chance", seed, name).permutation(len(rows))]
         by_type.append(
             Agreement(
                 name=name,
@@ -141,27 +133,19 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
                 new=sum(key[0] == name for key in new),
                 vanished=sum(key[0] == name for key in vanished),
                 overlap_10=float(overlaps[types[queries] == number].mean()),
-                chance_10=min(K / max(len(rows) - 1, 1), 1.0),
-                cka=_cka(A[rows], B[rows]),
-                chance_cka=_cka(A[rows], B[shuffled]),
                 cosine_raw=float(raw[rows].mean()),
                 cosine_aligned=float(turned[rows].mean()),
-                residual=_left(aligned[rows], B[rows]),
             )
         )
-    # Figures of a sample are weighted by the types' sizes, because each type has its own sample.
-    weights = np.array([each.shared for each in by_type], float)
-    sampled = ("overlap_10", "chance_10", "chance_cka")
     overall = Agreement(
         name="",
         shared=len(A),
         new=len(new),
         vanished=len(vanished),
-        cka=_cka(A, B),
         cosine_raw=float(raw.mean()) if a.vectors.shape[1] == b.vectors.shape[1] else math.nan,
         cosine_aligned=float(turned.mean()),
-        residual=rotation.residual,
-        **{name: float(np.average([getattr(each, name) for each in by_type], weights=weights)) for name in sampled},
+        # Weighted by the types' sizes, because each type has its own sample.
+        overlap_10=float(np.average([t.overlap_10 for t in by_type], weights=[t.shared for t in by_type])),
     )
     moved = np.argsort(turned, kind="stable")[:MOVED]
     stayed = _overlap(before.nearest(moved, K).rows, after.nearest(moved, K).rows)
@@ -169,8 +153,7 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         MovedNode(b.type_names[types[row]], str(b.ids[at]), str(b.names[at]), float(turned[row]), float(kept))
         for row, at, kept in zip(moved, rows_b[moved], stayed, strict=True)
     ]
-    sample = types[queries].astype(np.int64), overlaps
-    return DriftFigures(overall, tuple(by_type), _spectrum_change(A, B), tuple(nodes), sample)
+    return DriftFigures(overall, tuple(by_type), tuple(nodes))
 
 
 def _keys(e: Embeddings) -> set[Key]:
@@ -213,22 +196,27 @@ def _cosines(A: NDArray[Any], B: NDArray[Any]) -> NDArray[np.float64]:
     return dots / np.maximum(np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1), 1e-30)
 
 
-def _left(aligned: NDArray[Any], B: NDArray[Any]) -> float:
-    """‖aligned − B‖ / ‖B‖."""
-    below = np.linalg.norm(np.asarray(B, np.float64))
-    return float(np.linalg.norm(np.asarray(aligned, np.float64) - B) / below) if below > 0 else float("nan")
+def list_figures(before: Lists, after: Lists) -> DriftFigures:
+    """Compare the lists of those that are in both. Raises :class:`InputError` if there are fewer than ten."""
+    keys = sorted(before.keys() & after.keys())
+    if len(keys) < LEAST_LISTS:
+        raise InputError(
+            f"the two models share {len(keys)} users or heads with a list; drift needs at least {LEAST_LISTS}"
+        )
+    kept = np.array([_share(before[key][:BEST], after[key][:BEST]) for key in keys])
+    names, numbers = np.unique([relation for relation, _ in keys], return_inverse=True)
+    types = tuple(
+        Agreement(str(name), int((numbers == n).sum()), overlap_10=float(kept[numbers == n].mean()))
+        for n, name in enumerate(names)
+    )
+    most = np.argsort(kept, kind="stable")[:MOVED].tolist()
+    changed = tuple(
+        MovedNode(keys[n][0].split(" | ")[0], keys[n][1], "", math.nan, float(kept[n])) for n in most if kept[n] < 1
+    )
+    overall = Agreement("", len(keys), overlap_10=float(kept.mean()))
+    return DriftFigures(overall, types, changed, lists=True)
 
 
-def _cka(A: NDArray[Any], B: NDArray[Any]) -> float:
-    """‖Aᵀ B‖² / (‖Aᵀ A‖ ‖Bᵀ B‖) of the centred rows."""
-    a, b = (np.asarray(X, np.float64) - X.mean(axis=0, dtype=np.float64) for X in (A, B))
-    below = np.linalg.norm(a.T @ a) * np.linalg.norm(b.T @ b)
-    return float(np.square(np.linalg.norm(a.T @ b)) / below) if below > 0 else float("nan")
-
-
-def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
-    shares = []
-    for X in (A, B):
-        values = np.linalg.eigvalsh(np.cov(np.asarray(X, np.float64), rowvar=False))[::-1]
-        shares.append(values / max(values.sum(), 1e-30))
-    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+def _share(before: Sequence[str], after: Sequence[str]) -> float:
+    longest = max(len(before), len(after))
+    return len(set(before) & set(after)) / longest if longest else 1.0

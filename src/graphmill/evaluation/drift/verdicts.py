@@ -22,7 +22,6 @@ Name = Literal[
     "rotation_only",
     "moved_little",
     "moved",
-    "ids_permuted",
     "data_lost",
     "nodes_vanished",
 ]
@@ -102,30 +101,10 @@ def drift_report(
 ) -> DriftReport:
     """Combine the figures and the graph's change. ``graph`` None: not known, for plain files."""
     bounds = thresholds or DriftThresholds()
-    of_vectors = [] if figures.lists else [*_ids(figures), *_vanished(figures, bounds)]
-    result = [*of_vectors, *_data_lost(graph, bounds)]
-    if not any(finding.name == "ids_permuted" for finding in result):
-        result.append(_moved(figures, bounds, explained=bool(result)))
+    result = [*_vanished(figures, bounds), *_data_lost(graph, bounds)]
+    result.append(_moved(figures, bounds, explained=bool(result)))
     gravity = {"fail": 0, "warn": 1, "pass": 2}
     return DriftReport(figures, graph, tuple(sorted(result, key=lambda finding: gravity[finding.status])))
-
-
-def _ids(figures: DriftFigures) -> Iterator[DriftVerdict]:
-    """Detect shuffled ids: neighbours at chance level although the spectrum is the same."""
-    all_of_it = figures.overall
-    # Compare within each type, because the types themselves may not have moved.
-    cka = sum(each.cka * each.shared for each in figures.types) / all_of_it.shared
-    by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
-    if not by_chance or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
-        return
-    yield DriftVerdict(
-        "ids_permuted",
-        "fail",
-        f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
-        "spectrum: they belong to other ids than before, or were hardly trained.",
-        "Compare how ids and rows are paired in both exports. Do not use these vectors anywhere that looks them "
-        "up by id.",
-    )
 
 
 def _vanished(figures: DriftFigures, bounds: DriftThresholds) -> Iterator[DriftVerdict]:
@@ -170,7 +149,8 @@ def _moved(figures: DriftFigures, bounds: DriftThresholds, explained: bool) -> D
         return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
     if changed < bounds.changed_warn:
         return DriftVerdict("moved_little", "pass", f"{kept}; another seed alone changes a half to two thirds.")
-    remedy = "The findings above say why." if explained else "Compare settings and data of the two runs."
+    compare = "Compare settings and data of the two runs, and how ids and rows are paired."
+    remedy = "The findings above say why." if explained else compare
     # A finding whose cause has its own name is not reported as a second failure.
     status: Status = "fail" if changed >= bounds.changed_fail and not explained else "warn"
     return DriftVerdict("moved", status, f"{kept}: fewer than another seed alone keeps.", remedy)

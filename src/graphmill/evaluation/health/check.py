@@ -6,15 +6,13 @@ docs/extending/add_a_check.md has an example. The checks are in :mod:`graphmill.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
-from pydantic import create_model
 
 from graphmill.evaluation.markdown import number
-from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
     from graphmill.evaluation.health.checks import HealthThresholds
@@ -114,14 +112,6 @@ class Threshold:
         self.name, self.default, self.text, self.bounds = name, default, text, bounds
 
 
-def settings_of_thresholds(thresholds: Iterable[Threshold]) -> Any:
-    """Make a settings model with a field for each threshold."""
-    fields: dict[str, Any] = {
-        each.name: (type(each.default), setting(each.default, each.text, **each.bounds)) for each in thresholds
-    }
-    return create_model("Thresholds", __base__=Settings, **fields)
-
-
 @dataclass(frozen=True)
 class Group:
     """A check of the validation asset, which covers several figures.
@@ -174,11 +164,11 @@ class HealthCheck:
         return replace(result, remedy=remedy)
 
     def _held_to_bound(self, evidence: CheckInput) -> Verdict | None:
-        first = self.thresholds[0].name
+        first = self.thresholds[0].name if self.thresholds else ""
         if (value := self.figure(evidence)) is None:
             return None
         bound = self.needed(evidence) if self.needed else getattr(evidence.thresholds, first)
-        return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
+        return self.outcome(value, bound, value >= bound if first.endswith("_min") else value <= bound)
 
     def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Verdict:
         """The verdict on a figure that keeps or breaks its bound. ``names`` are filled into the message."""

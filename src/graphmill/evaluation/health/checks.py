@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
+
+from pydantic import create_model
 
 from graphmill.evaluation.health.check import (
     CheckInput,
@@ -12,12 +13,11 @@ from graphmill.evaluation.health.check import (
     HealthCheck,
     Threshold,
     Verdict,
-    settings_of_thresholds,
 )
-from graphmill.settings import setting
+from graphmill.settings import Settings, setting
 
 if TYPE_CHECKING:
-    from graphmill.evaluation.health.figures import Figures, TypeFigures
+    from graphmill.evaluation.health.figures import TypeFigures
 
 SMALL_SHARE = 0.3
 """The absolute minima (components, ranks) are capped at this fraction of the dimensions: a 16-dimensional
@@ -37,41 +37,12 @@ def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
     )
 
 
-def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows use too few directions once their mean is subtracted."""
-    return bool(
-        figures.components_90 < components_90_needed(thresholds, figures.available)
-        or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
-    )
-
-
-def at_a_point(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows of a type are practically the same direction."""
-    return kind.judged and kind.cosine > thresholds.type_cosine_max
-
-
-def narrow(kind: TypeFigures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows of a type vary in too few directions."""
-    return kind.judged and kind.effective_rank < type_rank_needed(thresholds, kind.available)
-
-
 # -- single rows: not finite, zero, repeated, or too long -----------------------------------------------------------------
 
 SOUND = Group(
     "rows_are_sound",
     "No row is missing, zero, repeated, or far longer than the rest. If some are, the message says why.",
 )
-
-
-def _dead(e: CheckInput) -> Verdict:
-    most, lonely = e.thresholds.dead_rows_max, e.figures.unconnected
-    outcome = DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
-    if lonely and outcome.status == "pass":
-        nodes = "that of the one node" if lonely == 1 else f"those of the {lonely:,} nodes"
-        return replace(
-            outcome, meaning=f"No row is zero but {nodes} without a training edge, of which nothing is known."
-        )
-    return outcome
 
 
 def _duplicated(e: CheckInput) -> Verdict:
@@ -81,19 +52,16 @@ def _duplicated(e: CheckInput) -> Verdict:
         said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
         remedy = "Look at these nodes: nodes without edges or features all get the same vector."
         return Verdict(DUPLICATED.name, share, most, "warn", said, remedy)
-    outcome = DUPLICATED.outcome(share, most, share <= most)
-    if e.figures.alike and outcome.status == "pass":
-        rows_alike = "1 row repeats" if e.figures.alike == 1 else f"{e.figures.alike:,} rows repeat"
-        return replace(outcome, meaning=f"{rows_alike} another, whose node has the same training neighbours.")
-    return outcome
+    return DUPLICATED.outcome(share, most, share <= most)
 
 
-NON_FINITE: HealthCheck = HealthCheck(
+NON_FINITE = HealthCheck(
     name="non_finite_rows",
     group=SOUND,
     what="rows with NaN or infinity",
     bound="0",
-    judge=lambda e: NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0),
+    figure=lambda e: e.figures.non_finite,
+    needed=lambda e: 0,
     good="Every number is finite.",
     bad="Rows hold NaN or infinity: the training diverged, or the file is damaged.",
     remedy="Lower learning_rate, or use precision fp32 or bf16.",
@@ -103,8 +71,8 @@ DEAD = HealthCheck(
     group=SOUND,
     what="rows that are zero or vanishingly small, but those of nodes without a training edge",
     thresholds=(Threshold("dead_rows_max", 0, "Number of rows that may be zero (or vanishingly small).", ge=0),),
-    judge=_dead,
-    good="No row is zero.",
+    figure=lambda e: e.figures.dead,
+    good="No row is zero, but those of nodes without a training edge.",
     bad="Rows are zero or vanishingly small: every similarity to those nodes is noise.",
     remedy="Look for nodes that no message reaches and types without features; drop isolated nodes or connect them.",
 )
@@ -116,7 +84,7 @@ DUPLICATED = HealthCheck(
     thresholds=(Threshold("duplicated_share_max", 0.01, _REPEATED, ge=0, le=1),),
     bound="{duplicated_share_max}; any repeated row is a warning",
     judge=_duplicated,
-    good="No row repeats another.",
+    good="No row repeats another, but where the training neighbours are the same.",
     bad="Rows repeat other rows bit for bit: those nodes cannot be distinguished.",
     remedy="Look for nodes without edges or features, a clipped id, or a block that was written twice.",
 )
@@ -135,21 +103,15 @@ NORM_SPREAD = HealthCheck(
 )
 
 
-# -- similarity of random rows, and a few dimensions that may cause it ----------------------------------------------------
+# -- similarity of random rows ------------------------------------------------------------------------------------------
 
 DIRECTION = Group(
     "mean_cosine",
     "Two random rows point in different directions. If they do not, the message says what to change.",
     picture="cosines",
 )
-ROGUE = Group(
-    "no_rogue_dimension",
-    "No group of one to three dimensions decides every similarity. If one does, the message says what to change.",
-)
-
 _CONE = "Mean cosine of two different rows; above it, all rows share a direction (cone)."
-_ONE = "Mean cosine from which a cone is called a complete collapse, if little is left without the mean row."
-_ROGUE = "Share of the variance, or of the mean cosine, that one to three dimensions may carry."
+_ONE = "Mean cosine from which a cone is called a complete collapse."
 
 MEAN_COSINE = HealthCheck(
     name="mean_cosine",
@@ -159,25 +121,14 @@ MEAN_COSINE = HealthCheck(
         Threshold("mean_cosine_max", 0.5, _CONE, gt=0, lt=1),
         Threshold("complete_cosine_min", 0.95, _ONE, gt=0, lt=1),
     ),
-    bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse, if little is left",
-    figure=lambda e: e.figures.cosines.overall,
+    bound="{mean_cosine_max}; from {complete_cosine_min} on it is a complete collapse",
+    figure=lambda e: e.figures.mean_cosine,
     good="Two random rows point in different directions.",
     bad="Two random rows point in the same direction: similarities say little beyond this common direction.",
     remedy=(
         *("subtract the mean row before comparing", "raise contrastive_weight", "raise negatives_per_positive"),
         *("lower weight_decay", "lower num_layers"),
     ),
-)
-ROGUE_SHARE = HealthCheck(
-    name="rogue_share",
-    group=ROGUE,
-    what="the share of the variance, or of the mean cosine, that one to three outlying dimensions carry (Timkey & "
-    "van Schijndel, arXiv 2109.04404). A dimension that only marks the type does not count",
-    thresholds=(Threshold("rogue_share_max", 0.5, _ROGUE, gt=0, le=1),),
-    figure=lambda e: e.figures.rogue.share,
-    good="No single dimension decides the similarities.",
-    bad="One to three dimensions decide every similarity, and hide the information in the others.",
-    remedy=("standardise the dimensions before comparing", "check the scales of input features"),
 )
 
 
@@ -231,25 +182,22 @@ VARY = Group(
 APART = "Train longer on the relations of this type, give it features, or raise supervision for it."
 
 
-def _with_enough_rows(e: CheckInput) -> list[TypeFigures]:
-    return [each for each in e.figures.types if each.judged]
-
-
 def _type_cosine(e: CheckInput) -> Verdict | None:
-    if not (types := _with_enough_rows(e)):
-        return None
-    kind = max(types, key=lambda kind: kind.cosine)
-    return TYPE_COSINE.outcome(
-        kind.cosine, e.thresholds.type_cosine_max, not at_a_point(kind, e.thresholds), type=kind.name
-    )
+    bound = e.thresholds.type_cosine_max
+    kind = max((each for each in e.figures.types if each.judged), key=lambda kind: kind.cosine, default=None)
+    return TYPE_COSINE.outcome(kind.cosine, bound, kind.cosine <= bound, type=kind.name) if kind else None
 
 
 def _type_rank(e: CheckInput) -> Verdict | None:
-    if not (types := _with_enough_rows(e)):
+    def needed(kind: TypeFigures) -> float:
+        return type_rank_needed(e.thresholds, kind.available)
+
+    judged = (each for each in e.figures.types if each.judged)
+    kind = min(judged, key=lambda kind: kind.effective_rank / needed(kind), default=None)
+    if kind is None:
         return None
-    kind = min(types, key=lambda kind: kind.effective_rank / type_rank_needed(e.thresholds, kind.available))
-    bound = type_rank_needed(e.thresholds, kind.available) / kind.available
-    return TYPE_RANK.outcome(kind.rank_share, bound, not narrow(kind, e.thresholds), type=kind.name)
+    holds = kind.effective_rank >= needed(kind)
+    return TYPE_RANK.outcome(kind.rank_share, needed(kind) / kind.available, holds, type=kind.name)
 
 
 _POINT = "Mean cosine within one node type; above it, the type has collapsed to a point."
@@ -302,13 +250,18 @@ LINK_SIGNAL = HealthCheck(
 )
 CHECKS: tuple[HealthCheck, ...] = (
     *(NON_FINITE, DEAD, DUPLICATED, NORM_SPREAD),
-    *(MEAN_COSINE, ROGUE_SHARE, COMPONENTS_90, EFFECTIVE_RANK),
+    *(MEAN_COSINE, COMPONENTS_90, EFFECTIVE_RANK),
     *(TYPE_COSINE, TYPE_RANK, LINK_SIGNAL),
 )
-GROUPS = (DIRECTION, VARIANCE, VARY, SOUND, ROGUE, FIT)
+GROUPS = (DIRECTION, VARIANCE, VARY, SOUND, FIT)
 """The checks of the validation asset."""
 
-_OfChecks: Any = settings_of_thresholds(each for check in CHECKS for each in check.thresholds)
+_FIELDS: dict[str, Any] = {
+    each.name: (type(each.default), setting(each.default, each.text, **each.bounds))
+    for check in CHECKS
+    for each in check.thresholds
+}
+_OfChecks: Any = cast(Any, create_model("Thresholds", __base__=Settings, **_FIELDS))
 
 
 class HealthThresholds(_OfChecks):

@@ -1,4 +1,4 @@
-"""Computes all figures of a health report once, as plain numbers, which verdicts and the diagnosis read; and a few that are
+"""Computes all figures of a health report once, as plain numbers, which verdicts read; and a few that are
 fast enough to compute during training, where they show a collapse long before the full report."""
 
 from __future__ import annotations
@@ -11,15 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.evaluation.health.geometry import (
-    Cosines,
     Float64,
-    Rogue,
     components_for,
-    cosines_of,
     effective_rank,
     moments_of,
     participation_ratio,
-    rogue_of,
     spectrum_of,
 )
 from graphmill.sampling.keyed import sampled
@@ -104,7 +100,7 @@ def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int)
     """Figures of a seeded sample of at most 4,096 rows: ``participation_ratio`` (uncentred), ``mean_cosine``, lowest
     ``within_type_rank`` of types with 32 rows or more.
 
-    They are those of the report (:mod:`.spectrum`), without rows that are zero or not finite.
+    They are those of the report, without rows that are zero or not finite.
     """
     rows = sampled_rows(len(X), seed)
     sample, (names, kinds) = X[rows], np.unique(types[rows], return_inverse=True)
@@ -114,7 +110,7 @@ def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int)
     ranks = [effective_rank(each.spectrum) for each in moments.types if each.rows >= 32]
     out = {
         "participation_ratio": participation_ratio(spectrum_of(moments.second)),
-        "mean_cosine": cosines_of(moments).overall,
+        "mean_cosine": moments.cosine,
     }
     return out | ({"within_type_rank": min(ranks)} if ranks else {})
 
@@ -152,14 +148,11 @@ class Figures:
     unconnected: int
     alike: int
     norm_spread: float
-    cosines: Cosines
+    mean_cosine: float
     spectrum: Float64
     components_90: int
     effective_rank: float
-    rogue: Rogue
     types: tuple[TypeFigures, ...]
-    #: By type name, the numbers of rows that are not finite and of dead rows. Types without either are left out.
-    broken_by_type: dict[str, tuple[int, int]]
 
     @property
     def duplicated_share(self) -> float:
@@ -195,7 +188,6 @@ def figures_of(
         most, rank = max(min(d, each.rows - 1), 0), effective_rank(each.spectrum)
         judged, share = each.rows >= thresholds.type_rows_min, rank / most if most > 0 else float("nan")
         by_type.append(TypeFigures(name, count, each.rows, most, judged, each.cosine, rank, share))
-    broken = [np.bincount(types[mask], minlength=len(names)).tolist() for mask in (~rows.finite, rows.dead)]
     return Figures(
         rows=n,
         dimensions=d,
@@ -207,11 +199,9 @@ def figures_of(
         unconnected=int(rows.unconnected.sum()),
         alike=int(rows.alike.sum()),
         norm_spread=rows.norm_spread,
-        cosines=cosines_of(moments),
+        mean_cosine=moments.cosine,
         spectrum=centred,
         components_90=components_for(centred, 0.9),
         effective_rank=effective_rank(centred),
-        rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
         types=tuple(by_type),
-        broken_by_type={name: (a, b) for name, a, b in zip(names, *broken, strict=True) if a or b},
     )

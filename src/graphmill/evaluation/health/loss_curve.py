@@ -1,4 +1,4 @@
-"""Judges a loss curve from the epochs' mean losses: whether it is finite, falling and steady."""
+"""Judges a loss curve from the epochs' mean losses: whether it is finite and falling."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -45,16 +45,3 @@ class Curve:
             return math.nan
         quarter = max(1, len(self.losses) // 4)
         return float(np.mean(self.losses[:quarter]) - np.mean(self.losses[-quarter:]))
-
-    @property
-    def swing(self) -> float:
-        """Standard deviation about a straight line over the second half of the epochs, relative to the mean loss there.
-
-        nan for fewer than six finite epochs, because a line through two or three points has no meaningful residual.
-        """
-        if len(self.losses) < 6 or self.first_nonfinite:
-            return math.nan
-        half = np.asarray(self.losses[len(self.losses) // 2 :], dtype=float)
-        epochs = np.arange(len(half))
-        residual = half - np.polyval(np.polyfit(epochs, half, 1), epochs)
-        return float(np.sqrt((residual**2).sum() / (len(half) - 2)) / max(abs(half.mean()), 1e-12))

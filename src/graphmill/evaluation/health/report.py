@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import CheckInput, Status, Verdict
 from graphmill.evaluation.health.checks import CHECKS, HealthThresholds
-from graphmill.evaluation.health.diagnosis import diagnose
 from graphmill.evaluation.health.figures import Figures, figures_of
 from graphmill.evaluation.json_values import plain
 
@@ -26,16 +25,13 @@ BLOCK_ROWS = 4096
 
 @dataclass(frozen=True)
 class HealthReport:
-    """The health of one embedding: figures, verdicts and diagnosis.
+    """The health of one embedding: figures and verdicts.
 
-    ``figures``: all measurements. ``verdicts``: one per figure with a bound. ``failure``: "" or a name from
-    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it.
+    ``figures``: all measurements. ``verdicts``: one per figure with a bound.
     """
 
     figures: Figures
     verdicts: tuple[Verdict, ...]
-    failure: str
-    detail: str
     thresholds: HealthThresholds
     link_signal: float
 
@@ -63,16 +59,11 @@ class HealthReport:
             "alike_rows": f.alike,
             "duplicated_share": f.duplicated_share,
             "norm_spread": f.norm_spread,
-            "mean_cosine": f.cosines.overall,
-            "within_type_cosine": f.cosines.within,
-            "between_type_cosine": f.cosines.between,
-            "type_separation": f.cosines.separation,
+            "mean_cosine": f.mean_cosine,
             "components_90": f.components_90,
             "components_90_share": f.share(f.components_90),
             "effective_rank": f.effective_rank,
             "effective_rank_share": f.share(f.effective_rank),
-            "rogue_variance_share": f.rogue.variance_share,
-            "rogue_cosine_share": f.rogue.cosine_share,
             "link_signal": self.link_signal,
         } | {verdict.name: verdict.value for verdict in self.verdicts}
 
@@ -82,12 +73,8 @@ class HealthReport:
         return plain(
             {
                 "status": self.status,
-                "failure": self.failure,
-                "detail": self.detail,
                 "figures": self.numbers(),
-                "rogue_dimensions": list(f.rogue.dimensions),
                 "types": [asdict(each) for each in f.types],
-                "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
                 "verdicts": [asdict(verdict) for verdict in self.verdicts],
                 "thresholds": self.thresholds.model_dump(),
             }
@@ -119,10 +106,9 @@ def health_report(
     thresholds = thresholds or HealthThresholds()
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, block_rows, neighbourhoods)
     link_signal = ranking.signal if ranking is not None else float("nan")
-    failure, detail = diagnose(figures, thresholds, link_signal)
     evidence = CheckInput(X, types, figures, thresholds, link_signal)
     verdicts = tuple(result for check in CHECKS if (result := check.verdict(evidence, settings)) is not None)
-    return HealthReport(figures, verdicts, failure, detail, thresholds, link_signal)
+    return HealthReport(figures, verdicts, thresholds, link_signal)
 
 
 def _require_fitting(X: NDArray[Any], types: NDArray[Any], type_names: Sequence[str]) -> None:

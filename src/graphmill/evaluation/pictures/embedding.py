@@ -1,4 +1,4 @@
-"""Pictures of an embedding, as PNG bytes. The title states the main result.
+"""Pictures of an embedding and of rankings, as PNG bytes. The title states the main result.
 
 Drawing uses seeded samples of the rows, so its time does not depend on the number of nodes.
 """
@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.health.geometry import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, labelled, png, style_of
-from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.evaluation.ranking.comparison import title
 
 #: Number of points of the scatter plot, and of rows whose pairs make the histograms.
@@ -102,6 +101,19 @@ def ranking_bars(relations: Sequence[Mapping[str, Any]]) -> bytes:
         axis="filtered MRR (queries in brackets)",
         title=heading,
     )
+
+
+def grouped_bars(names: Sequence[str], series: Mapping[str, Sequence[float]], *, axis: str, title: str) -> bytes:
+    """A group of bars for each name, with one bar per series ("tails" → one value per name). ``axis``: label of the
+    values."""
+    figure, axes = blank(7.5, max(3.0, 1.4 + 0.16 * len(names) * (len(series) + 1)))
+    thickness = 0.8 / max(len(series), 1)
+    for number, (label, values) in enumerate(series.items()):
+        at = [place + (number - (len(series) - 1) / 2) * thickness for place in range(len(names))]
+        axes.barh(at, list(values), thickness * 0.95, color=COLOURS[number % len(COLOURS)], label=label)
+    axes.set_yticks(range(len(names)), list(names), fontsize="small")
+    axes.invert_yaxis()
+    return png(labelled(figure, axes, title, axis, legend="right"))
 
 
 def _shortened(name: str, length: int = 44) -> str:

@@ -4,49 +4,30 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphmill.evaluation.health.loss_curve import is_total, weighted_losses
+from graphmill.evaluation.health.loss_curve import weighted_losses
 from graphmill.evaluation.pictures.canvas import GREY, blank, labelled, png, style_of
 
 FEWEST_DRAWN = 3
 """With fewer epochs, a line of figures says more than a curve."""
-_Rows = dict[str, list[tuple[float, float]]]
 
 
 def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
-    """The total loss over ``x`` and its weighted terms, which add up to it; in a second panel the terms whose weight is
-    not 1, such as norms, before weighting.
+    """The total loss over ``x`` and its weighted terms, which add up to it.
 
     A record has the number ``x``, and the mappings "losses" and "coefficients" of names to values, as metrics.jsonl.
     Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
     """
-    weighted: _Rows = {}
-    raw: _Rows = {}
+    weighted: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        weights = record.get("coefficients") or {}
-        _add(weighted, record[x], weighted_losses(record))
-        values = record["losses"].items()
-        _add(raw, record[x], {n: v for n, v in values if not is_total(n) and weights.get(n, 1.0) != 1.0})
+        for name, value in weighted_losses(record).items():
+            weighted.setdefault(name, []).append((record[x], value if math.isfinite(value) else math.nan))
     if len(weighted) == 2:  # the only term is the total
         weighted.pop(next(name for name in weighted if name != "total"))
-    figure, ax = blank(columns=1 + bool(raw))
-    panels = list(ax) if raw else [ax]
-    places = {name: place for place, name in enumerate(weighted)}
-    for panel, rows in zip(panels, (weighted, raw), strict=False):
-        for name, each in rows.items():
-            _curve(panel, places.get(name, len(places)), name.replace("/", " "), each)
-    if raw:
-        labelled(figure, panels[1], "Before weighting", x)
+    figure, ax = blank()
+    for place, (name, rows) in enumerate(weighted.items()):
+        _curve(ax, place, name.replace("/", " "), rows)
     title = _loss_title(weighted.get("total", []), weighted, x)
-    labelled(figure, panels[0], "Total and weighted terms" if raw else title, x, "loss", "best" if weighted else "")
-    if raw:
-        figure.suptitle(title)
-    return png(figure)
-
-
-def _add(rows: _Rows, at: float, values: Mapping[str, Any]) -> None:
-    for name, value in values.items():
-        finite = float(value) if math.isfinite(float(value)) else math.nan
-        rows.setdefault(name, []).append((at, finite))
+    return png(labelled(figure, ax, title, x, "loss", "best" if weighted else ""))
 
 
 def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:

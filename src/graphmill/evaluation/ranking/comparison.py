@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -15,7 +16,7 @@ from graphmill.evaluation.ranking.per_query import values_of
 
 Average = Literal["macro", "micro"]
 
-#: The baselines' names in sentences and tables.
+#: The names of baselines of links in sentences and tables.
 TITLES = {
     "degree": "degree-only",
     "recent": "degree of late",
@@ -23,6 +24,19 @@ TITLES = {
     "spectral": "spectral vectors",
     "complex": "ComplEx",
 }
+SIMPLER = {
+    "popularity": "popularity",
+    "markov": "a Markov chain",
+    "item_knn": "item-kNN",
+    "session_knn": "item-kNN over sessions",
+    "ease": "EASE",
+    "repeats": "the user's own repeats",
+    "mf": "matrix factorisation",
+}
+"""Names for people of the simpler systems with which recommenders are compared."""
+_METRIC = re.compile(
+    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
+)
 
 
 @dataclass(frozen=True)
@@ -97,3 +111,15 @@ def compare_to_baselines(
             "against": against,
         }
     )
+
+
+def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
+    """``{"ndcg@10": a, "popularity_ndcg@10": b}`` → ``{"model": {"ndcg@10": a}, "popularity": {"ndcg@10": b}}``.
+
+    Values that are not ranking metrics are left out.
+    """
+    out: dict[str, dict[str, float]] = {"model": {}}
+    for name, value in figures.items():
+        if match := _METRIC.fullmatch(name):
+            out.setdefault(match["who"] or "model", {})[match["metric"]] = value
+    return out

@@ -57,13 +57,12 @@ class FactorSystem(TableSystem[FactorTables]):
         self.settings: FactorSettings = settings
         self.edges = TrainEdges(graph)
         types = {t.name: number for number, t in enumerate(graph.node_types)}
-        offset = {t.name: t.offset for t in graph.node_types}
         rows, local = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.int64)]
         for relation in self.edges.relations:
-            edges = self.edges.edges(relation)
-            columns = edges.src + offset[relation.source], relation.index, edges.dst + offset[relation.target]
-            rows.append(np.stack(np.broadcast_arrays(*columns, types[relation.target]), axis=1))
-            local.append(edges.dst)
+            (src, dst), (source, target) = self.edges.edges(relation), self.edges.ends(relation)
+            columns = src + source.offset, relation, dst + target.offset, types[target.name]
+            rows.append(np.stack(np.broadcast_arrays(*columns), axis=1))
+            local.append(dst)
         self.links = np.concatenate(rows)
         if not len(self.links):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")

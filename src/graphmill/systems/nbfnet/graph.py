@@ -24,7 +24,7 @@ class MessageGraph:
 
     def __init__(self, edges: TrainEdges, whole_pairs: bool = True) -> None:
         self.edges, self.whole_pairs, count = edges, whole_pairs, len(edges.held_as)
-        self.indices = [relation.index for relation in edges.relations]
+        self.indices = list(edges.relations)
         self._number = {index: number for number, index in enumerate(self.indices)}
         types = {t.name: n for n, t in enumerate(edges.node_types)}
         ends = [edges.ends(index) for index in self.indices]
@@ -34,15 +34,15 @@ class MessageGraph:
         self._targets = np.array([b.count for _, b in ends], np.int64)
         self.reverse = np.array([self.number_of(i + count if i < count else i - count) for i in self.indices], np.int64)
         pairs = [edges.edges(index) for index in self.indices]
-        self.counts = np.array([len(p.src) for p in pairs], np.int64)
+        self.counts = np.array([len(src) for src, _ in pairs], np.int64)
         self.first_link = np.concatenate([[0], np.cumsum(self.counts)])[:-1]
-        self._heads = np.concatenate([np.asarray(p.src, np.int64) for p in pairs])
-        self._tails = np.concatenate([np.asarray(p.dst, np.int64) for p in pairs])
+        self._heads = np.concatenate([src for src, _ in pairs])
+        self._tails = np.concatenate([dst for _, dst in pairs])
         weights = []
         self.degrees, self.out_degrees = [], []
-        for (source, target), p in zip(ends, pairs, strict=True):
-            out, into = np.bincount(p.src, minlength=source.count), np.bincount(p.dst, minlength=target.count)
-            weights.append((out[p.src] * into[p.dst]) ** -0.5)
+        for (source, target), (src, dst) in zip(ends, pairs, strict=True):
+            out, into = np.bincount(src, minlength=source.count), np.bincount(dst, minlength=target.count)
+            weights.append((out[src] * into[dst]) ** -0.5)
             self.degrees.append(into)
             self.out_degrees.append(out)
         relation = np.repeat(np.arange(len(pairs)), self.counts)
