@@ -10,7 +10,7 @@ from torch import nn
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, rows_of_links, setting_of
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
 from graphmill.explain.shares import NeighbourhoodShares, SpectralShares
-from graphmill.systems.blend.paired_links import PairedLinks
+from graphmill.systems.blend.paths import PairedLinks
 from graphmill.systems.neighbours.system import SpectralSystem
 
 
