@@ -4,7 +4,6 @@ from collections.abc import Collection
 from typing import Literal
 
 from graphmill.errors import SettingsError
-from graphmill.systems.auto import AUTO
 from graphmill.systems.entry import Entry
 from graphmill.systems.registry import entry
 
@@ -26,4 +25,4 @@ def predicted(sections: Collection[str]) -> str:
 def abilities_of(system: str, predicts: str = "") -> Entry:
     """The system's entry; with ``predicts``, a section of the YAML, one with what all systems can do among which
     ``system: auto`` chooses. Raises :class:`SettingsError` if there is no such system."""
-    return Entry("", "", AUTO, "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)
+    return Entry("", "", "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)

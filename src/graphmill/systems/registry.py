@@ -11,7 +11,8 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, abbreviated
 from graphmill.systems.auto import AUTO
 from graphmill.systems.base import SMALL_GRAPH
-from graphmill.systems.entry import SYSTEMS, Entry
+from graphmill.systems.entry import SYSTEMS as SYSTEMS
+from graphmill.systems.entry import Entry
 
 if TYPE_CHECKING:
     import numpy as np
