@@ -39,6 +39,7 @@ from graphmill.systems.blend.part import (
 from graphmill.systems.blend.paths import PairedLinks, Paths, PathWeights
 from graphmill.systems.blend.settings import BlendSettings
 from graphmill.systems.blend.trained import NBFNET, chosen_parts, complex_values, nbfnet_arrays, nbfnet_values
+from graphmill.systems.blend.trained import memory_parts as memory_parts
 from graphmill.systems.neighbours.system import SpectralSystem
 from graphmill.training.contract import EmbeddingBlock, OldRows, ParameterGroup, Phase, StepBatch, StepSizes
 
