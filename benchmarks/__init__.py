@@ -2,7 +2,7 @@
 
 import os
 
-from graphmill.training.openmp_waiting import waiting_environment
+from graphmill.training.allocator import waiting_environment
 
 # As the command line and the assets set it.
 os.environ.update(waiting_environment())

@@ -21,8 +21,7 @@ from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.blend.mix import fitted_mix
-from graphmill.systems.blend.part import POPULARITY, Part
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.part import POPULARITY, BlendScorer, Part
 
 
 def halves(queries: LinkQueries, most: int) -> Iterator[tuple[LinkQueries, LinkQueries]]:

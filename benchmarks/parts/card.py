@@ -205,8 +205,7 @@ def peak_rss() -> float:
 
 def as_a_worker() -> dict[str, str]:
     """The environment that graphmill gives to its training processes: the heap is kept, threads spin for a short while."""
-    from graphmill.training.allocator import KEEP_HEAP
-    from graphmill.training.openmp_waiting import waiting_environment
+    from graphmill.training.allocator import KEEP_HEAP, waiting_environment
 
     return {**KEEP_HEAP, **waiting_environment()}
 

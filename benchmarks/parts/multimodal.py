@@ -37,7 +37,7 @@ from benchmarks.parts.card import DATASETS, ROOT, Row, fresh, paired_difference,
 from graphmill.systems.dragon.settings import PRESETS as DRAGON
 from graphmill.systems.mmgcn.settings import PRESETS as MMGCN
 from graphmill.systems.recommenders import multimodal
-from graphmill.systems.recommenders.modalities import Modality, modalities
+from graphmill.systems.recommenders.multimodal import Modality, modalities
 from graphmill.training.machine import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

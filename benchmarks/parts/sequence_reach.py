@@ -239,8 +239,7 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, python: str, *more: str) -> dict[str, Any]:
-    from graphmill.training.allocator import KEEP_HEAP
-    from graphmill.training.openmp_waiting import waiting_environment
+    from graphmill.training.allocator import KEEP_HEAP, waiting_environment
 
     environment = {
         **waiting_environment(), **os.environ, **KEEP_HEAP, "OMP_NUM_THREADS": "1",

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from graphmill.training import prefetch
+from graphmill.training import trainee
 from tests.device import pretend
 
 
@@ -23,4 +23,4 @@ class _Watched(ThreadPoolExecutor):
 
 def watch() -> None:
     """From now on what a drawing thread does on the device is a problem."""
-    prefetch.ThreadPoolExecutor = _Watched  # type: ignore[misc]
+    trainee.ThreadPoolExecutor = _Watched  # type: ignore[misc]

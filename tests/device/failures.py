@@ -251,7 +251,7 @@ def skips(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 def draws_ahead(kind: str) -> list[str]:
     """The problems of a thread that draws a batch and puts it on the device, by each of the ways."""
     from graphmill.training.contract import Phase
-    from graphmill.training.prefetch import Batches
+    from graphmill.training.trainee import Batches
 
     class Drawing:
         def step(self, phase: Phase, epoch: int, index: int) -> torch.Tensor:

@@ -10,9 +10,9 @@ from safetensors.numpy import save
 
 from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.factor.exported import scoring_arrays as factor_arrays
 from graphmill.systems.factor.model import FactorTables
-from graphmill.systems.hgt import exported
+from graphmill.systems.factor.system import scoring_arrays as factor_arrays
+from graphmill.systems.hgt import decoder as exported
 from graphmill.systems.hgt.decoder import LinkDecoder
 
 NODES, RELATIONS, TRIPLES = 14_541, 237, 272_115

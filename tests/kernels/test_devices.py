@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.systems.copies import writable_copy
+from graphmill.kernels.devices import writable_copy
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64])

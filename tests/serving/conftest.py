@@ -21,8 +21,7 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
 from graphmill.serving.server import bound
-from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.hgt.exported import scoring_arrays
+from graphmill.systems.hgt.decoder import LinkDecoder, scoring_arrays
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 from graphmill.usage.recommendations import SCHEMA

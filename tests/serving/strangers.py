@@ -28,9 +28,9 @@ from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE
 from graphmill.systems.blend.paths import CHANNELS
 from graphmill.systems.conve import exported as conve_export
 from graphmill.systems.conve.model import ConvE, ConvEConfig
-from graphmill.systems.factor import exported as factor_export
+from graphmill.systems.factor import system as factor_export
 from graphmill.systems.factor.model import FactorTables
-from graphmill.systems.hgt import exported as hgt_export
+from graphmill.systems.hgt import decoder as hgt_export
 from graphmill.systems.hgt.decoder import LinkDecoder
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.usage.links import TABLE as LINKS

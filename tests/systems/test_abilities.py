@@ -1,17 +1,15 @@
 """What a system's entry says that it can do, its class does: other code asks the entry alone."""
 
-from importlib import import_module
-
 import pytest
 
 from graphmill.explain.links import EXPLAINERS
-from graphmill.systems.registry import SYSTEMS, entry
+from graphmill.systems.registry import SYSTEMS, entry, system_module
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_class_has_the_methods_of_the_abilities(name: str) -> None:
     known = entry(name)
-    system = getattr(import_module(f"{known.module}.{known.system_module}"), known.system)
+    system = getattr(system_module(name), known.system)
     methods = {
         "recommend": known.recommends,
         "fold_in": known.recommends,

@@ -23,7 +23,7 @@ from graphmill.systems import registry
 from graphmill.training.contract import Encoded, StepBatch, StepSizes, System
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
-from graphmill.training.replicas import require_equal_replicas
+from graphmill.training.sharding import require_equal_replicas
 from graphmill.training.step import compute_gradient
 
 

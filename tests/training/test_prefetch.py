@@ -14,7 +14,7 @@ import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training import trainee
-from graphmill.training.prefetch import Batches
+from graphmill.training.trainee import Batches
 from tests.training.cases import CASES
 from tests.training.runs import assert_same, outcome, run, settings_of
 

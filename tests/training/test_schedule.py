@@ -13,10 +13,9 @@ from torch.optim import lr_scheduler
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory
-from graphmill.training.run_state import TrainState
+from graphmill.training.run_state import TrainState, out_of_patience, record_metric
 from graphmill.training.schedule import DECAY_RATE, DECAY_STEPS, LOWEST, batch_scale, learning_rate
 from graphmill.training.settings import TrainingSettings
-from graphmill.training.stopping import out_of_patience, record_metric
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, run, settings_of
 

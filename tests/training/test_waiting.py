@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from graphmill.training.openmp_waiting import waiting_environment
+from graphmill.training.allocator import waiting_environment
 
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 

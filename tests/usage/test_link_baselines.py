@@ -13,7 +13,7 @@ from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.train import train
-from graphmill.systems.blend import complex_part
+from graphmill.systems.blend import trained as complex_part
 from graphmill.usage import link_baselines
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any

@@ -52,8 +52,8 @@ def _options(
 def main() -> None:
     """Entry point: a :class:`GraphmillError` ends with its message and exit code, without a traceback."""
     from graphmill.runs.standard_streams import lost_output, spare_streams
+    from graphmill.training.allocator import waiting_environment
     from graphmill.training.memory import memory_in_a_sentence
-    from graphmill.training.openmp_waiting import waiting_environment
 
     spare_streams()
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")

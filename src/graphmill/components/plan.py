@@ -60,7 +60,7 @@ def predicted(sections: Collection[str]) -> str:
 def abilities_of(system: str, predicts: str = "") -> Entry:
     """The system's entry; with ``predicts``, a section of the YAML, one with what all systems can do among which
     ``system: auto`` chooses. Raises :class:`SettingsError` if there is no such system."""
-    return Entry("", "", AUTO, "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)
+    return Entry("", "", "", ranks=PREDICTS[predicts], vectors=False) if predicts else entry(system)
 
 
 class ModelChecks(HealthThresholds):

@@ -16,11 +16,9 @@ from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExpla
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
 from graphmill.systems.blend.exported import similarities
-from graphmill.systems.blend.features import FeatureSimilarity
-from graphmill.systems.blend.nbfnet_part import NBFNET
-from graphmill.systems.blend.paired_links import PairedLinks
-from graphmill.systems.blend.part import Part, Similarities
-from graphmill.systems.blend.paths import Paths
+from graphmill.systems.blend.part import FeatureSimilarity, Part, Similarities
+from graphmill.systems.blend.paths import PairedLinks, Paths
+from graphmill.systems.blend.trained import NBFNET
 from graphmill.systems.neighbours.system import SpectralSystem
 
 _NAMES = {"popularity": NOT_SHARED[1], "complex": NOT_SHARED[3], NBFNET: "NBFNet"}

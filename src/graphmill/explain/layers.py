@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
 from graphmill.explain.messages import integrated_shares, sampled_inputs
 from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
-from graphmill.systems.hgt.link_scores import turned
+from graphmill.systems.hgt.decoder import turned
 
 
 class LayersExplainer(LinkExplainer):

@@ -17,8 +17,7 @@ import torch
 from graphmill.explain.explanation import NOT_SHARED, LinkExplainer, LinkShares, NamedPath, Path
 from graphmill.kernels.frontier import Edges, Layer
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.scorer import NbfnetScorer, query_scores
-from graphmill.systems.nbfnet.system import NbfnetSystem
+from graphmill.systems.nbfnet.system import NbfnetScorer, NbfnetSystem, query_scores
 
 BEAM = 512
 """Partial paths that the search keeps after each layer."""

@@ -20,8 +20,7 @@ from graphmill.explain.explanation import Shares
 from graphmill.graph.similar_neighbours import Side
 from graphmill.graph.spectral import Neighbourhoods, SpectralVectors, scaled
 from graphmill.graph.typed_paths import NONE
-from graphmill.systems.blend.paired_links import PairedLinks
-from graphmill.systems.blend.paths import Paths, compressed
+from graphmill.systems.blend.paths import PairedLinks, Paths, compressed
 
 
 @dataclass

@@ -9,8 +9,7 @@ from graphmill.errors import ResourceError
 from graphmill.launchers.child_tree import ChildTree
 from graphmill.launchers.contract import WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
-from graphmill.training.allocator import allocator_environment
-from graphmill.training.openmp_waiting import waiting_environment
+from graphmill.training.allocator import allocator_environment, waiting_environment
 
 
 def local(job: WorkerCommand) -> ChildTree:

@@ -1,6 +1,6 @@
 """Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
-The rungs are those of ``training/ladder.py``. Each system's ``memory.py`` lists what a training holds, and
+The rungs are those of ``training/ladder.py``. Each system's ``memory_parts`` lists what a training holds, and
 ``training/planning.py`` adds it up. docs/explanation/memory_planning.md explains the decisions.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
@@ -241,7 +240,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
 
 def parts_of(job: Job, graph: TypedGraph, batching: str) -> list[Part]:
     """The parts of one process's memory; its share of them if tables are divided by rows."""
-    module = import_module(f"{registry.SYSTEMS[job.settings.system].module}.memory")
+    module = registry.system_module(job.settings.system)
     parts: list[Part] = module.memory_parts(graph, job.settings, Setup(batching, job.precision, job.device))
     acceleration = job.settings.acceleration
     if acceleration.sharding == "none":

@@ -15,9 +15,8 @@ from graphmill.export.manifests import SCORER
 from graphmill.runs.resolve import stored_settings
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
 from graphmill.training.run_directory import RunDirectory
-from graphmill.training.run_state import TrainState
+from graphmill.training.run_state import TrainState, out_of_patience
 from graphmill.training.schedule import named
-from graphmill.training.stopping import out_of_patience
 
 Start = Literal["fresh", "resume", "reuse"]
 

@@ -97,7 +97,6 @@ def prepare(
     elif settings.training.init_from:
         warm_start = read_warm_start(settings.training.init_from)
     system = registry.create(settings.system, graph, settings, job.batching)
-    job.notes.extend(getattr(system, "advice", ()))
     init = warm_start.identity if warm_start else ""
     if not settings.training.epochs:
         if warm_start is None:

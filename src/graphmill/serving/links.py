@@ -25,7 +25,7 @@ from graphmill.systems.link_export import best_targets
 from graphmill.usage.links import TABLE as LINKS
 
 if TYPE_CHECKING:
-    from graphmill.systems.blend.scorer import BlendScorer
+    from graphmill.systems.blend.part import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
 
 Int64 = NDArray[np.int64]

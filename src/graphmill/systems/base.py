@@ -47,7 +47,7 @@ class SystemSettings(Settings):
 
     system: str
     data: str = setting("", "Directory of the typed graph", identity=False)
-    preset: str = "auto"
+    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     training: TrainingSettings = setting(TrainingSettings(), "Length and optimizer")
     acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
     evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)

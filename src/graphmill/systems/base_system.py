@@ -14,10 +14,10 @@ from graphmill.evaluation.health.figures import quick_health
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.devices import to_device
+from graphmill.kernels.devices import in_one_copy, to_device
 from graphmill.sampling.keyed import generator, key_of
-from graphmill.systems.copies import in_one_copy
 from graphmill.training.contract import Compilable, EmbeddingBlock, OldRows, ParameterGroup, Phase, StepSizes
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
@@ -94,12 +94,16 @@ class BaseSystem(Generic[M]):
         """By default a system cannot shard its tables by rows; its settings refuse to."""
         raise NotImplementedError  # unreachable: systems/base.py refuses acceleration.sharding first
 
-    def seed_weights(self, step_sizes: StepSizes) -> None:
-        """Call it before a model is built: weights are initialised on the CPU from the seed, so every device and rank
-        starts with the same."""
+    def build(self, step_sizes: StepSizes) -> M:
+        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         self.step_sizes = step_sizes
         step_sizes.can_checkpoint = self.can_checkpoint
+        return self.make_model()
+
+    def make_model(self) -> M:
+        """The network, from seeded random numbers."""
+        raise NotImplementedError  # unreachable: a system that builds otherwise has its own ``build``
 
     @property
     def checkpointing(self) -> bool:
@@ -274,3 +278,14 @@ def blocks_of(vectors: np.ndarray) -> Iterator[EmbeddingBlock]:
     """``vectors`` [N, d] of all nodes, for an export."""
     for start in range(0, len(vectors), EXPORT_ROWS):
         yield EmbeddingBlock(start, vectors[start : start + EXPORT_ROWS])
+
+
+def pairs_are_split(graph: TypedGraph) -> bool:
+    """Whether a held-out pair of nodes has a training edge, of another relation."""
+    held, train = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        mine = np.asarray(edges.split) == TRAIN
+        held.append(np.asarray(edges.pair)[~mine])
+        train.append(np.asarray(edges.pair)[mine])
+    return bool(np.isin(np.concatenate(held), np.concatenate(train)).any())

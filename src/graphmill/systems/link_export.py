@@ -1,6 +1,6 @@
 """Scores links from an export: its vectors and each system's additional arrays.
 
-A system's module ``exported`` has ``scorer_of(arrays, vectors)``, the inverse of its system's ``scoring``.
+A system's module ``system`` has ``scorer_of(arrays, vectors)``, the inverse of its system's ``scoring``.
 """
 
 from __future__ import annotations

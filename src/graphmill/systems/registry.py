@@ -1,18 +1,17 @@
-"""The registry of systems: every folder with an entry. Importing it does not import torch."""
+"""What is known of each system by its name. Importing it does not import torch."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from importlib import import_module
-from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any
 
-from graphmill import systems
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, abbreviated
 from graphmill.systems.auto import AUTO
 from graphmill.systems.base import SMALL_GRAPH
+from graphmill.systems.entry import SYSTEMS as SYSTEMS
 from graphmill.systems.entry import Entry
 
 if TYPE_CHECKING:
@@ -20,19 +19,10 @@ if TYPE_CHECKING:
 
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.base import SystemSettings
-    from graphmill.systems.blend.scorer import BlendScorer
+    from graphmill.systems.blend.part import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.training.contract import System
 
-
-def _found() -> dict[str, Entry]:
-    """Name → entry, from all folders beside this module that have ``ENTRIES``, in the order of their names."""
-    folders = [each.name for each in iter_modules(systems.__path__) if each.ispkg]
-    modules = [import_module(f"{systems.__name__}.{folder}") for folder in folders]
-    return {name: entry for module in modules for name, entry in getattr(module, "ENTRIES", {}).items()}
-
-
-SYSTEMS: dict[str, Entry] = _found()
 
 DEFAULT = "blend"
 """The system of settings, and of ``graphmill.train``, that name none."""
@@ -106,10 +96,14 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
 def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | BlendScorer:
     """The scorer of links from an export: its vectors float32 [nodes, d] and the arrays of its system's ``scoring``."""
-    return import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
+    return system_module(name).scorer_of(arrays, vectors)
+
+
+def system_module(name: str) -> Any:
+    """The module that has the system's class and ``memory_parts``, the parts of its trainings' memory. Imports torch."""
+    return import_module(f"{entry(name).module}.system")
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> System:
     """Builds the system for a graph. Imports torch."""
-    named = entry(name)
-    return getattr(import_module(f"{named.module}.{named.system_module}"), named.system)(graph, settings, batching)
+    return getattr(system_module(name), entry(name).system)(graph, settings, batching)

@@ -1,7 +1,7 @@
 """Writes and reads one checkpoint as one safetensors file, and hashes it.
 
 The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool can read the tensors.
-Nothing is pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state``, ``info`` and ``aliases`` as
+Nothing is pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state`` and ``info`` as
 JSON texts, with Python's NaN and Infinity. The library reads, after the checksum was compared. It does not write:
 that takes all tensors at once, and those that are divided between processes exist a block at a time.
 
@@ -33,7 +33,7 @@ _DTYPE_NAMES = {
     torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16",
     torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8",
     torch.uint64: "U64", torch.uint32: "U32", torch.uint16: "U16", torch.uint8: "U8",
-    torch.bool: "BOOL", torch.complex64: "C64",
+    torch.bool: "BOOL",
 }  # fmt: skip
 _DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
 
@@ -59,8 +59,7 @@ class Snapshot:
     """The content of a checkpoint: tensors by name, and all other state as plain values.
 
     ``state`` may hold dicts with string keys, lists, str, int, float (also inf and nan), bool and None; it comes back
-    exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
-    ``streamed`` holds tensors that no process has as a whole. In the file they look like all others.
+    exactly. ``streamed`` holds tensors that no process has as a whole. In the file they look like all others.
     """
 
     tensors: dict[str, Tensor]
@@ -84,7 +83,6 @@ class Header:
     version: int
     info: dict[str, Any]
     state: str
-    aliases: dict[str, str]
 
 
 # -- writing ---------------------------------------------------------------------------------------------------------
@@ -105,42 +103,31 @@ def layout_of(snapshot: Snapshot, info: Mapping[str, Any]) -> Layout:
     Raises:
         TypeError: a tensor or value that the format cannot hold exactly.
     """
-    aliases: dict[str, str] = {}
-    unique: dict[str, Tensor | Streamed] = dict(snapshot.streamed)
-    seen: dict[tuple[Any, ...], str] = {}
+    held: dict[str, Tensor | Streamed] = {**snapshot.streamed, **snapshot.tensors}
     for name, tensor in snapshot.tensors.items():
         if tensor.layout != torch.strided or tensor.dtype not in _DTYPE_NAMES:
             raise TypeError(f"a checkpoint cannot hold '{name}': {tensor.layout}, {tensor.dtype}")
-        # is_conj and is_neg are lazy views of the same memory with another value.
-        view = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
-        identity = (*view, tensor.is_conj(), tensor.is_neg())
-        if tensor.numel() and identity in seen:
-            aliases[name] = seen[identity]
-        else:
-            seen[identity] = name
-            unique[name] = tensor
-    order = in_order({name: tensor.dtype for name, tensor in unique.items()})
+    order = in_order({name: tensor.dtype for name, tensor in held.items()})
     entries: dict[str, Any] = {
         "__metadata__": {
             "format": FORMAT,
             "format_version": str(FORMAT_VERSION),
             "info": json.dumps(dict(info)),
             "state": json.dumps(snapshot.state),
-            "aliases": json.dumps(aliases),
         }
     }
     offset = 0
     for name in order:
-        held = unique[name]
-        end = offset + math.prod(held.shape) * held.dtype.itemsize
-        entries[name] = {"dtype": _DTYPE_NAMES[held.dtype], "shape": [*held.shape], "data_offsets": [offset, end]}
+        one = held[name]
+        end = offset + math.prod(one.shape) * one.dtype.itemsize
+        entries[name] = {"dtype": _DTYPE_NAMES[one.dtype], "shape": [*one.shape], "data_offsets": [offset, end]}
         offset = end
     text = json.dumps(entries, separators=(",", ":")).encode("ascii")
     text += b" " * (-len(text) % 8)
     if len(text) > _LARGEST_HEADER:
         raise TypeError(f"a checkpoint's state must stay under {_LARGEST_HEADER:,} characters; put arrays into tensors")
     header = len(text).to_bytes(8, "little") + text
-    return Layout(header, [unique[name] for name in order], len(header) + offset)
+    return Layout(header, [held[name] for name in order], len(header) + offset)
 
 
 def in_order(dtypes: Mapping[str, torch.dtype]) -> list[str]:
@@ -165,7 +152,7 @@ def _parts(layout: Layout) -> Iterator[memoryview]:
         blocks = row_blocks(held.shape, held.dtype)
         for tensor in (held.rows(*block) for block in blocks) if isinstance(held, Streamed) else (held,):
             if tensor.numel():
-                plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+                plain = tensor.detach().cpu().contiguous()
                 yield plain.reshape(-1).view(torch.uint8).numpy().data
 
 
@@ -184,8 +171,7 @@ def read_header(path: Path) -> Header:
             metadata = file.metadata() or {}
         if metadata["format"] != FORMAT:
             raise ValueError(metadata["format"])
-        info, aliases = json.loads(metadata["info"]), json.loads(metadata["aliases"])
-        return Header(int(metadata["format_version"]), dict(info), metadata["state"], dict(aliases))
+        return Header(int(metadata["format_version"]), dict(json.loads(metadata["info"])), metadata["state"])
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         raise DamagedError("its header makes no sense") from None
 
@@ -216,11 +202,6 @@ def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda 
             streamed[name] = Streamed(tuple(shape), _DTYPES[rows.get_dtype()], partial(_rows, rows))
         else:
             tensors[name] = file.get_tensor(name).clone()
-    for name, original in header.aliases.items():
-        if original in tensors:
-            tensors[name] = tensors[original]
-        else:
-            streamed[name] = streamed[original]
     return Snapshot(tensors, json.loads(header.state), streamed)
 
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from graphmill.evaluation.ranking.ranks import Scorer
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.training.processes import Ranks
-    from graphmill.training.settings import TrainingSettings
     from graphmill.training.sharding import Shards
 
 
@@ -29,15 +28,14 @@ if TYPE_CHECKING:
 class Phase:
     """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
 
-    ``training``: settings of the phase's own optimizer, rate and decay; None means the run's. ``closed_form``: the one
-    step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients and no optimizer.
+    ``closed_form``: the one step of the phase computes the model's arrays (:class:`SolvedSystem`); there are no gradients
+    and no optimizer.
     """
 
     name: str
     steps_per_epoch: int
     batch_size: int = 1
     base_batch_size: int = 1
-    training: TrainingSettings | None = None
     closed_form: bool = False
 
 

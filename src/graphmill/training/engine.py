@@ -23,9 +23,8 @@ from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite,
 from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.reporting import epoch_record
-from graphmill.training.run_state import TrainState
+from graphmill.training.run_state import TrainState, out_of_patience, record_metric
 from graphmill.training.step import READ_EVERY, DeferredStep, Gradient, clip_, compute_gradient, read_together
-from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Trainee
 
 CHECKPOINT_SECONDS = 300.0

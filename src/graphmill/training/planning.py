@@ -1,6 +1,6 @@
 """Adds up a training's memory from its system's table of parts.
 
-A system's ``memory.py`` lists what a training holds (:class:`Part`). This module adds the parts up for the sizes of a
+A system's ``memory_parts`` lists what a training holds (:class:`Part`). This module adds the parts up for the sizes of a
 step. ``runs/planning.py`` chooses the batching and the sizes.
 """
 

@@ -68,15 +68,8 @@ class Saver:
         self._pinned.clear()
 
     def _copied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies on the host; for CUDA in pinned memory that is reused. Tied weights stay one tensor."""
-        out: dict[str, Tensor] = {}
-        seen: dict[tuple[Any, ...], Tensor] = {}
-        for name, tensor in tensors.items():
-            same = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()) if tensor.numel() else (name,)
-            if same not in seen:
-                seen[same] = self._copy(name, tensor)
-            out[name] = seen[same]
-        return out
+        """Copies on the host; for CUDA in pinned memory that is reused."""
+        return {name: self._copy(name, tensor) for name, tensor in tensors.items()}
 
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
         if tensor.device.type != "cuda":

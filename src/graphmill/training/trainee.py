@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn, TypeVar
@@ -18,23 +19,21 @@ from graphmill.errors import StoppedError
 from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.checkpoint_format import Streamed
-from graphmill.training.contract import Phase, StepSizes, System
+from graphmill.training.contract import Phase, StepBatch, StepSizes, System
 from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
-from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
-from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import TrainingListener
-from graphmill.training.run_state import TrainState, load_model, pack, unpack
+from graphmill.training.run_state import TrainState, load_model, pack, unpack, unselected
 from graphmill.training.saving import Saver
 from graphmill.training.schedule import RESTARTS, Schedule, batch_scale
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.sharding import require_equal_replicas
 from graphmill.training.signals import StopRequest
 from graphmill.training.step import DeferredStep
-from graphmill.training.stopping import unselected
 
 _T = TypeVar("_T")
 
@@ -92,7 +91,7 @@ class Trainee:
             if phase.closed_form:
                 continue
             groups = self.system.parameter_groups(self.model, phase)
-            self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
+            self.optimizers[phase.name] = PhaseOptimizer(self.training, groups, self.device)
         self.state = TrainState(
             updates={phase.name: 0 for phase in self.system.phases},
             schedules=[Schedule(self.training.lr_decay_epochs or self.training.epochs)],
@@ -190,7 +189,7 @@ class Trainee:
         if phase.closed_form:
             return 0.0
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
-        settings, updates = phase.training or self.training, self.state.updates[phase.name]
+        settings, updates = self.training, self.state.updates[phase.name]
         schedule = self.state.schedules[-1 if settings.lr_decay in RESTARTS else 0]
         return schedule.rate(settings, phase.name, updates, phase.steps_per_epoch, scale)
 
@@ -199,8 +198,8 @@ class Trainee:
 
         With ``lr_decay_epochs`` the schedule is the user's own: the rate stays at its lowest.
         """
-        state, settings = self.state, [phase.training or self.training for phase in self.system.phases]
-        if self.training.lr_decay_epochs or not any(each.lr_decay in RESTARTS for each in settings):
+        state = self.state
+        if self.training.lr_decay_epochs or self.training.lr_decay not in RESTARTS:
             return
         if state.epoch < state.schedules[-1].end:
             return
@@ -285,3 +284,31 @@ class Trainee:
 
 def _named(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
     return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+class Batches:
+    """Returns batches: computed at the call, or ahead in ``workers`` threads."""
+
+    def __init__(self, system: System, workers: int) -> None:
+        self.system = system
+        self.workers = workers
+        self.pool = ThreadPoolExecutor(workers, thread_name_prefix="batch") if workers else None
+        self.ahead: dict[tuple[str, int, int], Future[StepBatch]] = {}
+
+    def __call__(self, phase: Phase, epoch: int, index: int) -> StepBatch:
+        """The batch of this step; schedules the next ones of the same epoch."""
+        if self.pool is None:
+            return self.system.step(phase, epoch, index)
+        for later in range(index, min(index + 1 + self.workers, phase.steps_per_epoch)):
+            key = (phase.name, epoch, later)
+            if key not in self.ahead:
+                self.ahead[key] = self.pool.submit(self.system.step, phase, epoch, later)
+        batch = self.ahead.pop((phase.name, epoch, index)).result()
+        for key in [key for key in self.ahead if key[0] == phase.name and (key[1], key[2]) < (epoch, index)]:
+            self.ahead.pop(key).cancel()
+        return batch
+
+    def close(self) -> None:
+        """Stop the threads."""
+        if self.pool is not None:
+            self.pool.shutdown(wait=False, cancel_futures=True)

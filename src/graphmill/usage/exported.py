@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
     from graphmill.reports.card import Markdown
     from graphmill.runs.export import Restored
-    from graphmill.systems.blend.scorer import BlendScorer
+    from graphmill.systems.blend.part import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.explain import ExplainedLink
     from graphmill.usage.links import LinkModel

@@ -32,7 +32,7 @@ from graphmill.runs.parts import finished_run, roots_beside
 from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
 from graphmill.systems import registry
-from graphmill.systems.blend.complex_part import complex_values
+from graphmill.systems.blend.trained import complex_values
 from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest

@@ -23,7 +23,7 @@ from graphmill.verified_files import REMEDIES, verified_file
 
 if TYPE_CHECKING:
     from graphmill.graph.training_links import TrainingLinks
-    from graphmill.systems.blend.scorer import BlendScorer
+    from graphmill.systems.blend.part import BlendScorer
     from graphmill.systems.link_export import ExportedScorer
     from graphmill.usage.exported import Run
 

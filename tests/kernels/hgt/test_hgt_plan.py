@@ -37,13 +37,6 @@ def test_a_slice_of_targets_has_their_edges_and_no_others(graph: MessageGraph) -
         assert triples(part) == wanted
 
 
-def test_chosen_targets_are_numbered_by_their_position(graph: MessageGraph) -> None:
-    cut = graph.for_targets([None, torch.tensor([0, 6])])
-    for whole, part in zip(graph.relations, cut.relations, strict=True):
-        rename = {0: 0, 6: 1} if whole.target_type == 1 else {n: n for n in range(9)}
-        assert triples(part) == [(s, rename[d], p) for s, d, p in triples(whole) if d in rename]
-
-
 def test_an_edge_subgraph_has_the_chosen_edges_over_the_nodes_they_touch(graph: MessageGraph) -> None:
     chosen = [torch.tensor([0, 3, 4]), torch.tensor([7]), torch.tensor([], dtype=torch.int64), torch.tensor([]).long()]
     sample, rows = graph.edge_subgraph(chosen, [torch.tensor([8]), None])

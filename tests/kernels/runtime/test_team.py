@@ -10,8 +10,7 @@ import torch
 pytest.importorskip("numba")
 import numba
 
-from graphmill.kernels.runtime.team import over_ranges
-from graphmill.kernels.runtime.threads import SMALL
+from graphmill.kernels.runtime.threads import SMALL, over_ranges
 
 
 @numba.njit(nogil=True)

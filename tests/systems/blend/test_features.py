@@ -7,10 +7,8 @@ import torch
 
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.blend.features import FEATURES, FEW, FeatureSimilarity
 from graphmill.systems.blend.mix import FEW_LINKS, mix_for_few_links
-from graphmill.systems.blend.part import POPULARITY, Part, Popularity
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.part import FEATURES, FEW, POPULARITY, BlendScorer, FeatureSimilarity, Part, Popularity
 
 HEADS, TARGETS, KNOWN = 12, 12, 8
 """Heads and targets are of two groups in turn. The first ``KNOWN`` targets have links, the others none."""

@@ -25,9 +25,8 @@ from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.train import train
 from graphmill.serving.application import application
 from graphmill.systems import registry
-from graphmill.systems.blend import nbfnet_part
-from graphmill.systems.blend.memory import chosen_parts
-from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_scorer
+from graphmill.systems.blend import trained as nbfnet_part
+from graphmill.systems.blend.trained import NBFNET, chosen_parts, nbfnet_arrays, nbfnet_scorer
 from graphmill.systems.nbfnet.settings import NbfnetSettings
 from graphmill.usage.explain import explain_link
 from graphmill.usage.grown_graph import grown_link_model

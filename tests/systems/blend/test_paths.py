@@ -6,8 +6,7 @@ import scipy.sparse as sp
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.systems.blend.paired_links import PairedLinks
-from graphmill.systems.blend.paths import Paths, PathWeights
+from graphmill.systems.blend.paths import PairedLinks, Paths, PathWeights
 from tests.training.cases import typed_graph
 
 

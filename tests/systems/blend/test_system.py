@@ -26,11 +26,10 @@ from graphmill.runs import parts
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
-from graphmill.systems.blend import complex_part
+from graphmill.systems.blend import trained as complex_part
 from graphmill.systems.blend.exported import scorer_of
-from graphmill.systems.blend.features import FeatureSimilarity
 from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures, choices_of, mix_for_few_links
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.part import BlendScorer, FeatureSimilarity
 from graphmill.usage.link_baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
 from tests.training.cases import CASES, featured_graph, typed_graph

@@ -9,7 +9,7 @@ from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.evaluation.ranking.ranks import ranks_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.data import both_directions, triples_of
-from graphmill.systems.conve.ranking import ConveScorer
+from graphmill.systems.conve.exported import ConveScorer
 from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import system_on
 

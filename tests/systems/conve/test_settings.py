@@ -8,7 +8,6 @@ from graphmill.settings import parse
 from graphmill.systems.base import SMALL_GRAPH
 from graphmill.systems.conve.settings import PRESETS, ConveSettings
 from graphmill.systems.registry import choose_preset
-from tests.systems.conve.graphs import system_on
 
 
 def settings(**sections) -> ConveSettings:
@@ -92,9 +91,3 @@ class TestSmallGraphs:
         assert job.settings.acceleration.batch_size == PRESETS["small_graph"]["acceleration"]["batch_size"]
         assert job.settings.training.epochs == 7
         assert resolve({"system": "conve", "data": str(tmp_path / "none"), **device}, "test").preset == "none"
-
-    def test_plain_defaults_on_a_small_graph_are_told_that_steps_are_few(self, small) -> None:
-        (advice,) = system_on(small, training={"epochs": 60}).advice
-        assert "too few for a small graph: preset: small_graph" in advice
-        assert system_on(small, training={"epochs": 20_000}).advice == []
-        assert system_on(small, acceleration={"batch_size": 16}).advice == [], "who sets the batch knows"

@@ -12,7 +12,7 @@ from graphmill.errors import SettingsError
 from graphmill.graph.interactions import Interactions, to_rows
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.systems.dragon.graphs import item_graph, user_graph
-from graphmill.systems.recommenders.modalities import Modality
+from graphmill.systems.recommenders.multimodal import Modality
 
 ITEMS = 40
 

@@ -10,7 +10,6 @@ from torch.nn import functional as F
 
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.systems.dragon.model import NUM_LAYERS, Dragon, DragonConfig
-from graphmill.systems.recommenders.row_selection import select_rows
 from tests.systems.mmgcn.test_model import ITEM, ITEMS, USER, USERS, graph_of
 
 
@@ -78,23 +77,6 @@ def test_values_and_gradients_are_those_of_the_textbook_form(item_layers: int, m
     found, wanted = gradients(model, ours(model, *graphs)), gradients(model, textbook(model, *graphs))
     for name in wanted:
         torch.testing.assert_close(found[name], wanted[name], rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize("item_layers", [1, 2])
-def test_rows_on_demand_are_rows_of_the_whole(item_layers: int) -> None:
-    model, graphs = model_of(item_layers=item_layers), (square(USERS, 1), square(ITEMS, 2))
-    users, items = model.heterogeneous(graph_of("symmetric"))
-    few_users, few_items = np.array([6, 0, 3]), np.array([4, 1])
-    some = (
-        model.add_users(users, select_rows(graphs[0], few_users), torch.from_numpy(few_users)),
-        model.add_items(items, graphs[1], torch.from_numpy(few_items), select_rows(graphs[1], few_items)),
-    )
-    whole = ours(model, *graphs)
-    found, wanted = gradients(model, some), gradients(model, (whole[0][few_users], whole[1][few_items]))
-    for a, b, rows in zip(some, whole, (few_users, few_items), strict=True):
-        torch.testing.assert_close(a, b[rows], rtol=1e-12, atol=1e-12)
-    for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("dim", [4, 32])

@@ -9,10 +9,9 @@ import torch
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.settings import parse
-from graphmill.systems.factor.exported import scorer_of
 from graphmill.systems.factor.model import scores_of_all, scores_of_pairs
 from graphmill.systems.factor.settings import FactorSettings
-from graphmill.systems.factor.system import FactorSystem
+from graphmill.systems.factor.system import FactorSystem, scorer_of
 from graphmill.training.contract import StepSizes
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import typed_graph

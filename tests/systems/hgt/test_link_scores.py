@@ -1,12 +1,11 @@
-"""Scores of links, a block at a time, against the textbook form in float64."""
+"""Scores of links against the textbook form in float64."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from graphmill.systems.hgt import link_scores as module
-from graphmill.systems.hgt.link_scores import link_scores
+from graphmill.systems.hgt.decoder import link_scores
 
 NODES, RELATIONS, LINKS, TAILS = 60, 4, 300, 3
 
@@ -42,11 +41,9 @@ def scored(function, given, chosen):
     return [out.detach(), *(t.grad for t in given if t is not None)]
 
 
-@pytest.mark.parametrize("block", [1, 5000, 1 << 20])
 @pytest.mark.parametrize("width", [2, 6, 64])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
-def test_values_and_gradients_are_the_textbooks(monkeypatch, block, width, kind):
-    monkeypatch.setattr(module, "BLOCK_BYTES", block)
+def test_values_and_gradients_are_the_textbooks(width, kind):
     found = scored(link_scores, tables(width, kind), links())
     wanted = scored(textbook, tables(width, torch.float64), links())
     for a, b in zip(found, wanted, strict=True):

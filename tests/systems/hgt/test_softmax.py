@@ -15,7 +15,7 @@ from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.runs.train import train
 from graphmill.systems.hgt import losses
-from graphmill.systems.hgt.relation_links import RelationLinks, side_by_side
+from graphmill.systems.hgt.losses import RelationLinks, side_by_side
 from graphmill.systems.hgt.system import HgtSystem
 from tests.training.cases import CASES, typed_graph
 

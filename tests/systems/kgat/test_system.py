@@ -26,7 +26,7 @@ from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.system import KgatSystem
 from graphmill.systems.recommenders import row_selection as row_selection
-from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.system import PairBatch
 from graphmill.training.contract import StepSizes
 from tests.graph.test_interactions import tables
 from tests.training.cases import CASES, recommender_graph

@@ -15,8 +15,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import Restored, restore
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.scorer import query_scores
-from graphmill.systems.nbfnet.system import NbfnetSystem
+from graphmill.systems.nbfnet.system import NbfnetSystem, query_scores
 from graphmill.usage.explain import explain_link
 from graphmill.usage.links import link_model, write_links
 from tests.training.cases import CASES, typed_graph

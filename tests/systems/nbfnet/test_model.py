@@ -16,9 +16,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import resolve
 from graphmill.systems.base import SMALL_GRAPH
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.scorer import query_scores
 from graphmill.systems.nbfnet.settings import PRESETS
-from graphmill.systems.nbfnet.system import NbfnetSystem, QueryBatch
+from graphmill.systems.nbfnet.system import NbfnetSystem, QueryBatch, query_scores
 from graphmill.systems.registry import choose_preset
 from tests.training.cases import CASES, typed_graph
 

@@ -23,8 +23,7 @@ from graphmill.runs.warm_start import WarmStart
 from graphmill.settings import parse
 from graphmill.systems import registry
 from graphmill.systems.recommenders import multimodal
-from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.modalities import Modality, modalities
+from graphmill.systems.recommenders.multimodal import Modality, modalities
 from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from tests.systems.recommenders.multimodal_systems import PARTS, gradient, small_graph, system_of, train
@@ -163,39 +162,11 @@ def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGra
         assert torch.equal(before[name], trained.state_dict()[name])
 
 
-@pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("layers", [1, 3])
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_mmgcns_last_layer_for_some_rows_is_that_for_all(
-    graph: TypedGraph, layers: int, trained: bool, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found: list[dict[str, torch.Tensor]] = []
-    for most in (0.0, 2.0):  # of all rows: no batch is cut, every batch is
-        monkeypatch.setattr("graphmill.systems.mmgcn.system.MOST_ROWS", most)
-        changed = {"num_layers": layers, "trainable_embeddings": trained}
-        system = system_of("mmgcn", graph, model=changed, acceleration={"gradient_checkpointing": checkpointing})
-        model = system.build(StepSizes()).double()
-        few = system.step(system.phases[0], 0, 0)
-        few = PairBatch(few.users[:3], few.positives[:3], few.negatives[:3], few.terms)
-        encoded = system.encode(model, few).tensors
-        assert len(encoded["users"]) == (system.view.num_users if most == 0.0 else len(np.unique(few.users)))
-        loss = gradient(system, model, chunks=3).losses
-        found.append(
-            {n: p.grad.clone() for n, p in model.named_parameters()} | {k: torch.tensor(v) for k, v in loss.items()}
-        )
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], rtol=1e-10, atol=1e-13)
-
-
-@pytest.mark.parametrize("rows", [0.0, 1.0])
-def test_dragon_follows_its_graphs_for_some_rows_as_for_all(
-    graph: TypedGraph, rows: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dragon_follows_its_graphs_for_some_rows_as_for_all(graph: TypedGraph) -> None:
     system = system_of("dragon", graph, model={"item_layers": 2})
     model = system.build(StepSizes()).double()
     gradient(system, model)
     usual = {name: p.grad.clone() for name, p in model.named_parameters()}
-    monkeypatch.setattr("graphmill.systems.dragon.system.MOST_ROWS", rows)
     gradient(system, model, chunks=3)
     for name, p in model.named_parameters():
         torch.testing.assert_close(usual[name], p.grad, rtol=1e-10, atol=1e-13)

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.kernels.propagation import product, propagate
+from graphmill.kernels.propagation import propagate
 from graphmill.systems.recommenders import row_selection as row_selection
-from graphmill.systems.recommenders.row_selection import cut_rows, select_rows, with_neighbours
+from graphmill.systems.recommenders.row_selection import select_rows, with_neighbours
 from tests.kernels.test_propagation import random_matrix
 
 
@@ -34,20 +34,6 @@ def test_selected_rows_are_rows_of_the_product(seed: int, rows: int, columns: in
     (some * weight).sum().backward()
     (whole * weight).sum().backward()
     torch.testing.assert_close(x.grad, y.grad, rtol=1e-12, atol=1e-12)
-
-
-@settings(deadline=None)
-@given(seed=st.integers(0, 2**16), rows=st.integers(1, 30), columns=st.integers(1, 30), edges=st.integers(1, 150))
-def test_rows_cut_as_an_accelerator_cuts_them(seed: int, rows: int, columns: int, edges: int) -> None:
-    matrix = random_matrix(seed, rows, columns, edges)
-    chosen = np.random.default_rng(seed).integers(0, rows, 1 + seed % 40)
-    most = int(matrix.forward.indptr.diff().max())
-    x = torch.randn(columns, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    cut, expected = cut_rows(matrix, torch.from_numpy(chosen), most), select_rows(matrix, chosen)
-    torch.testing.assert_close(propagate(cut, x), propagate(expected, x), rtol=1e-12, atol=1e-12)
-    y = torch.randn(len(chosen), 3, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
-    back, wanted = (product(m.transpose, y) for m in (cut, expected))
-    torch.testing.assert_close(back, wanted, rtol=1e-12, atol=1e-12)
 
 
 def test_both_orientations_hold_the_same_entries() -> None:

@@ -8,8 +8,7 @@ from torch.nn import functional as F
 
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.systems.sequences.layers import SequenceInputs
-from graphmill.systems.sequences.sasrec import SASRec
-from graphmill.systems.sequences.tisasrec import TiSASRec
+from graphmill.systems.sequences.sasrec import SASRec, TiSASRec
 from tests.kernels.sequence_attention.reference import causal_attention_reference, time_attention_reference
 
 ITEMS, LENGTH, WIDTH = 11, 6, 8

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from graphmill.systems.sequences.doubly_stochastic import permutation_matrices, permutation_mixture, sinkhorn
 from graphmill.systems.sequences.hyper_connections import (
     HyperConnection,
+    permutation_matrices,
+    permutation_mixture,
     project_streams,
     read_streams,
     reduce_streams,
+    sinkhorn,
     write_streams,
 )
 from tests.systems.sequences.streams_reference import (

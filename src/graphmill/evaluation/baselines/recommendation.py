@@ -1,6 +1,6 @@
 """Closed forms that recommend items: popularity, item-kNN and EASE, fitted in seconds on training interactions.
 
-They are systems (``systems/popularity``, ``item_knn``, ``ease``), and baselines of the other recommenders.
+They are systems (``systems/item_models``), and baselines of the other recommenders.
 
 * popularity: the training count of an item;
 * item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmill.kernels.frontier.arrays import Edges, Layer, Queries
 from graphmill.kernels.runtime.jit import jit, jit_fast
-from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.threads import over_ranges
 
 COLUMNS = 16
 """Columns of the vectors that one thread owns, at least: a line of the cache in fp32."""

@@ -78,7 +78,7 @@ class MessageGraph:
     """A typed graph in the form that the attention kernels read.
 
     ``source_counts`` and ``target_counts`` are the numbers of sending and receiving nodes per type. They are equal
-    unless the graph was cut to some receivers (:meth:`target_slice`, :meth:`for_targets`).
+    unless the graph was cut to some receivers (:meth:`target_slice`).
     """
 
     source_counts: tuple[int, ...]
@@ -179,25 +179,6 @@ class MessageGraph:
             src, dst = r.source_row[edges], r.target_nodes[r.target[edges]] - start
             edges_of = TypedEdges(r.source_type, r.target_type, src, dst, r.pair[edges])
             plans.append(_plan(edges_of, self.source_counts, counts))
-        return replace(self, target_counts=tuple(counts), relations=tuple(plans))
-
-    def for_targets(self, rows: Sequence[Tensor | None]) -> MessageGraph:
-        """The messages into the given nodes: per type ascending local numbers, or None for all nodes of the type.
-
-        The receivers are renumbered by their position in ``rows``; the senders keep their numbers.
-        """
-        counts = [c if rows[t] is None else len(rows[t]) for t, c in enumerate(self.target_counts)]  # type: ignore[arg-type]
-        lookups = [None if rows[t] is None else _lookup(rows[t], c) for t, c in enumerate(self.target_counts)]  # type: ignore[arg-type]
-        plans = []
-        for r in self.relations:
-            lookup = lookups[r.target_type]
-            if lookup is None:
-                plans.append(r)
-                continue
-            dst = lookup[r.target_nodes][r.target]
-            kept = (dst >= 0).nonzero().squeeze(1)
-            edges = TypedEdges(r.source_type, r.target_type, r.source_row[kept], dst[kept], r.pair[kept])
-            plans.append(_plan(edges, self.source_counts, counts))
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
     def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:

@@ -13,7 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit_fast
-from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.threads import over_ranges
 
 _COLUMNS = 16
 """Columns of a thread's unit of work in the backward pass: a cache line of fp32."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.threads import over_ranges
 
 _jit = jit(nogil=True, error_model="numpy")
 

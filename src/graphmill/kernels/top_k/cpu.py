@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.threads import over_ranges
 
 _SMALLEST, _LARGEST = 8, 64
 """Columns of a group. Large groups have fewer maxima; small ones give a tighter bound if there are few for the k."""

@@ -11,11 +11,18 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting, rows_of_links, setting_of
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems import registry
-from graphmill.systems.blend.features import FEATURES, FeatureSimilarity
-from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_scorer
-from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
+from graphmill.systems.blend.part import (
+    FEATURES,
+    POPULARITY,
+    BlendScorer,
+    FeatureSimilarity,
+    Part,
+    Popularity,
+    Similarities,
+    Trained,
+)
 from graphmill.systems.blend.paths import CHANNELS, Paths
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.trained import NBFNET, nbfnet_scorer
 
 SPECTRAL, KNN, PATHS = "spectral", "knn", "paths"
 TRIED = {SPECTRAL: (1.0, 0.0), KNN: (0.0, 0.5, 2.0)}

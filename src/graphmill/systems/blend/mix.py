@@ -18,8 +18,7 @@ from torch import Tensor
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.sampling.keyed import generator
-from graphmill.systems.blend.part import POPULARITY, Part
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.part import POPULARITY, BlendScorer, Part
 
 QUERIES, ALL_QUERIES = 200, 10_000
 """Largest number of links that amounts are chosen on, per relation and over all relations."""

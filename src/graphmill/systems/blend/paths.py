@@ -1,4 +1,4 @@
-"""The part of a blend that counts paths of one or two edges from head to target.
+"""The part of a blend that counts paths of one or two edges from head to target, and the links that it is fitted to.
 
 Each channel (kind of path) has a weight, and a logarithm compresses the sum. The counts are those of Himmelstein & Baranzini
 (2015). An export computes them from its training links.
@@ -6,6 +6,7 @@ Each channel (kind of path) has a weight, and a logarithm compresses the sum. Th
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,13 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
+from graphmill.graph.interactions import CsrPattern, largest
 from graphmill.graph.similar_neighbours import blocks
+from graphmill.graph.splits import TRAIN
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.graph.typed_paths import NONE, TypedPaths
 from graphmill.sampling.keyed import generator
-from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import TIE_BREAK, Part
 
 CHANNELS = 64
@@ -177,3 +180,33 @@ def _fitted(
     with torch.enable_grad():
         optimizer.step(closure)
     return (weights.detach().numpy() / size).astype(np.float32)
+
+
+class PairedLinks(TrainingLinks):
+    """An entry of ``outgoing`` is the link's undirected pair + 1, since an entry of 0 would be none to scipy."""
+
+    @classmethod
+    def of_graph(cls, graph: TypedGraph) -> PairedLinks:
+        """Those of a graph."""
+        links = super().of_graph(graph)
+        for relation, matrix in zip(graph.relations, links.outgoing, strict=True):
+            edges = graph.edges(relation)
+            pair = np.asarray(edges.pair, np.int64)[np.asarray(edges.split) == TRAIN] + 1
+            rows = CsrPattern(matrix.indptr, matrix.indices)
+            matrix.data = largest(rows, matrix.shape[1], *graph.training_edges(relation), pair)
+        return links
+
+    @cached_property
+    def incoming(self) -> list[sp.csr_matrix]:
+        """:attr:`outgoing` from the other end."""
+        return [matrix.T.tocsr() for matrix in self.outgoing]
+
+    def without(self, pairs: np.ndarray) -> PairedLinks:
+        """The links without the ``pairs``, bool [pairs]."""
+        kept, weights = [], []
+        for matrix, strengths in zip(self.outgoing, self.weights, strict=True):
+            entries = matrix.tocoo()
+            keep = ~pairs[entries.data - 1]
+            weights.append(None if strengths is None else strengths[keep])
+            kept.append(sp.csr_matrix((entries.data[keep], (entries.row[keep], entries.col[keep])), matrix.shape))
+        return PairedLinks(kept, self.offsets, weights)

@@ -5,7 +5,7 @@ from typing import Literal, get_args
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, ClosedFormSettings
+from graphmill.systems.base import ClosedFormSettings
 from graphmill.training.settings import AccelerationSettings, LinkEvaluationSettings
 
 PartName = Literal["spectral", "knn", "paths", "features", "complex", "nbfnet"]
@@ -38,7 +38,6 @@ class BlendSettings(ClosedFormSettings):
     defaults, and on small graphs for fewer steps."""
 
     system: Literal["blend"] = setting("blend", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: BlendModel = setting(BlendModel(), "The parts")
     acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")  # type: ignore[assignment]
     evaluation: LinkEvaluationSettings = setting(LinkEvaluationSettings(), "What is measured", identity=False)

@@ -20,23 +20,40 @@ from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry
 from graphmill.systems.base_system import BaseSystem
-from graphmill.systems.blend.complex_part import complex_values
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
-from graphmill.systems.blend.features import FEATURES, FeatureSimilarity, comparable_rows
+from graphmill.systems.blend.exported import scorer_of as scorer_of
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
-from graphmill.systems.blend.memory import chosen_parts
 from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
-from graphmill.systems.blend.model import BlendModule
-from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_values
-from graphmill.systems.blend.paired_links import PairedLinks
-from graphmill.systems.blend.part import POPULARITY, Part, Popularity, Similarities, Trained
-from graphmill.systems.blend.paths import Paths
-from graphmill.systems.blend.scorer import BlendScorer
+from graphmill.systems.blend.part import (
+    FEATURES,
+    POPULARITY,
+    BlendScorer,
+    FeatureSimilarity,
+    Part,
+    Popularity,
+    Similarities,
+    Trained,
+    comparable_rows,
+)
+from graphmill.systems.blend.paths import PairedLinks, Paths, PathWeights
 from graphmill.systems.blend.settings import BlendSettings
+from graphmill.systems.blend.trained import NBFNET, chosen_parts, complex_values, nbfnet_arrays, nbfnet_values
+from graphmill.systems.blend.trained import memory_parts as memory_parts
 from graphmill.systems.neighbours.system import SpectralSystem
 from graphmill.training.contract import EmbeddingBlock, OldRows, ParameterGroup, Phase, StepBatch, StepSizes
 
 COMPLEX = "complex"
+
+
+class BlendModule(nn.Module):
+    """``mix`` [relations, parts]: the amount of each part. ``parts``: the models of those that are systems."""
+
+    def __init__(self, relations: int, parts: int, *, paths: bool, systems: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.mix: Tensor
+        self.register_buffer("mix", torch.ones(relations, parts))
+        self.paths = PathWeights(relations) if paths else None
+        self.parts: Any = nn.ModuleDict(systems).requires_grad_(False)
 
 
 class BlendSystem(BaseSystem[BlendModule]):

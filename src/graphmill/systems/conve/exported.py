@@ -1,8 +1,8 @@
-"""Scores of links from ConvE's exported vectors and the other tensors of its network."""
+"""Scores of ConvE: of a model for a ranking, and from exported vectors with the other tensors of the network."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.link_export import ExportedScorer
 
@@ -64,6 +65,31 @@ class ConveExport(ExportedScorer):
         return products + self.model.entity_bias[targets]
 
 
-def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ConveExport:
-    """The scorer of an export: its vectors float32 [nodes, d] and :func:`scoring_arrays`."""
-    return ConveExport(arrays, vectors)
+scorer_of = ConveExport
+
+
+class ConveScorer:
+    """Scores every candidate of a relation or an inverse relation, in fp32 and eval mode.
+
+    The next call overwrites the scores of a call: new pages for each block would cost more than the product.
+    """
+
+    def __init__(self, model: ConvE, graph: TypedGraph, poll: Callable[[], None] = lambda: None) -> None:
+        self.model = model.eval()
+        self.poll = poll
+        ends = [(graph.node_type(r.source), graph.node_type(r.target)) for r in graph.relations]
+        self._ends = [*ends, *((target, source) for source, target in ends)]
+        self._memory: Tensor | None = None
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates], valid until the next call."""
+        self.poll()
+        sources, targets = self._ends[relation]
+        device = self.model.entities.device
+        with torch.no_grad():
+            rows = torch.from_numpy(np.ascontiguousarray(heads + sources.offset)).to(device)
+            x = self.model(rows, torch.full_like(rows, relation))
+            if self._memory is None or len(self._memory) < len(x) or self._memory.dtype != x.dtype:
+                self._memory = x.new_empty(len(x), self.model.config.num_entities)
+            scores = self.model.scores(x, self._memory[: len(x)])
+        return scores[:, targets.offset : targets.offset + targets.count]

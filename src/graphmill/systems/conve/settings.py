@@ -104,7 +104,7 @@ class ConveSettings(LinkSystemSettings):
     base_batch: ClassVar[int] = 256
 
     system: Literal["conve"] = setting("conve", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "small_graph"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "low_memory", "small_graph"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: ConveModel = setting(ConveModel(), "The network")
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")

@@ -9,22 +9,19 @@ from torch.nn import functional as F
 
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.devices import wide
-from graphmill.kernels.full_softmax import Ragged, full_logistic_sum, full_softmax_sum
+from graphmill.kernels.devices import part_bytes, wide
+from graphmill.kernels.full_softmax import BLOCK_BYTES, Ragged, full_logistic_sum, full_softmax_sum
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
-from graphmill.systems.base import SMALL_GRAPH
 from graphmill.systems.base_system import TableSystem
 from graphmill.systems.conve.data import ConveBatch, ConveData, both_directions, smoothed_targets, triples_of
-from graphmill.systems.conve.exported import scoring_arrays
+from graphmill.systems.conve.exported import ConveScorer, scoring_arrays
+from graphmill.systems.conve.exported import scorer_of as scorer_of
 from graphmill.systems.conve.model import ConvE, ConvEConfig
-from graphmill.systems.conve.ranking import ConveScorer
 from graphmill.systems.conve.settings import ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
-from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, StepSizes, Term
-
-FEW_STEPS = 10_000
-"""Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
+from graphmill.training.planning import Part, Setup, ranking_part
 
 
 class ConveSystem(TableSystem[ConvE]):
@@ -45,27 +42,14 @@ class ConveSystem(TableSystem[ConvE]):
         self.targets = smoothed_targets(settings.objective.label_smoothing, self.data.num_entities)
 
     @property
-    def advice(self) -> list[str]:
-        """Advice before the first step: a small graph gets too few steps."""
-        steps, epochs = self.phases[0].steps_per_epoch, self.settings.training.epochs
-        acceleration, triples = self.settings.acceleration, len(self.data.triples)
-        if triples > SMALL_GRAPH or acceleration.batch_size or steps * epochs >= FEW_STEPS:
-            return []
-        return [
-            f"{triples:,} training triples in steps of {self.batch_size} queries are {steps * epochs:,} steps in {epochs} "
-            "epochs, too few for a small graph: preset: small_graph takes small batches and more epochs"
-        ]
-
-    @property
     def sampled(self) -> bool:
         """Whether the loss uses a few random tails instead of all entities."""
         return self.settings.objective.negatives == "sampled"
 
     # ---------------------------------------------------------------- model
 
-    def build(self, step_sizes: StepSizes) -> ConvE:
-        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
+    def make_model(self) -> ConvE:
+        """The network."""
         return ConvE(self.config)
 
     def parameter_groups(self, model: ConvE, phase: Phase) -> list[ParameterGroup]:
@@ -153,3 +137,33 @@ class ConveSystem(TableSystem[ConvE]):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step (triples, with sampled negatives)."""
         return ("triples" if self.sampled else "queries"), self.rows / self.steps_of_rows
+
+
+def memory_parts(graph: TypedGraph, settings: ConveSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, o, entities, d = settings.model, settings.objective, graph.num_nodes, settings.model.embedding_dim
+    batch = settings.step_size() // settings.acceleration.processes
+    height, width = 2 * m.shape[0] - m.kernel_height + 1, m.shape[1] - m.kernel_width + 1
+    maps = m.output_channels * height * width
+    table = entities * (d + 1)
+    kernels = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
+    held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))
+    block = part_bytes(setup.device, BLOCK_BYTES)
+    # Scores of a block, what the loss makes of them and the products' copies.
+    scores = Part("scores of a block of queries", "loss", 4 * batch * entities, at_most=max(block, 64 * entities))
+    if o.negatives == "sampled":
+        scores = Part("vectors of the negatives", "loss", 4 * batch * (1 + o.negatives_per_positive) * d)
+    return [
+        Part(
+            "embeddings, convolution and projection",
+            "weights",
+            table + 2 * len(graph.relations) * d + maps * d + kernels,
+        ),
+        Part("triples", "always", 2 * sum(r.edges for r in graph.relations), 40),
+        # The maps, which their gradient overwrites, and the windows that they are made of.
+        Part("feature maps", "kept", 2 * batch * maps),
+        Part("gradient of the embeddings while it is added up", "kept", table),
+        scores,
+        ranking_part(held_out, entities),
+        Part("vectors of an evaluation", "evaluation", 2 * table),
+    ]

@@ -12,7 +12,7 @@ from graphmill.evaluation.health.neighbours import Vectors
 from graphmill.graph.co_occurrence import top_co_occurrence
 from graphmill.graph.interactions import Interactions
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.systems.recommenders.modalities import Modality
+from graphmill.systems.recommenders.multimodal import Modality
 
 
 def item_graph(sets: Sequence[Modality], weights: Sequence[float], k: int) -> SparseMatrix:

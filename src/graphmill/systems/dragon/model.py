@@ -13,8 +13,7 @@ from graphmill.kernels.products import Linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import normalise_rows
-from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.mf.model import MatrixFactorisation
+from graphmill.systems.recommenders.tables import MatrixFactorisation
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers_sum
 
 SLOPE = 0.01
@@ -47,9 +46,6 @@ class Dragon(nn.Module):
 
         item ← item + Sⁿ item          S: the nearest items by features, frozen user ← user + Σ_k α_uk user_k  over the
         users with the most shared items
-
-    The second part is linear in its rows, so a loss computes it only for the rows that it needs (:meth:`heterogeneous`,
-    :meth:`add_users`, :meth:`add_items`).
 
     Item vectors depend only on features. With ``identity_dim`` (not in the publication), ``identities`` are trained
     too: a vector per user and item. A score is then the sum of the scores of both parts.
@@ -85,24 +81,16 @@ class Dragon(nn.Module):
         weighted = users.view(-1, count, d) * self.modality_weights.unsqueeze(2)
         return weighted.flatten(1), items
 
-    def add_users(
-        self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
-    ) -> Tensor:
-        """``users`` [U, width] plus the sum over similar users: all rows, or only ``rows`` int64 [m]; ``cut`` (or
-        ``graph``) then has only these."""
-        before = users if rows is None else table_rows(users, rows)
-        return propagate(graph if cut is None else cut, users) + before
+    def add_users(self, users: Tensor, graph: SparseMatrix) -> Tensor:
+        """``users`` [U, width] plus the sum over similar users."""
+        return propagate(graph, users) + users
 
-    def add_items(
-        self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
-    ) -> Tensor:
-        """``items`` [I, width] plus the sum over similar items: all rows, or only ``rows`` int64 [m]; ``cut`` selects
-        rows."""
+    def add_items(self, items: Tensor, graph: SparseMatrix) -> Tensor:
+        """``items`` [I, width] plus the sum over similar items."""
         near = items
-        for _ in range(self.config.item_layers - 1):
+        for _ in range(self.config.item_layers):
             near = propagate(graph, near)
-        before = items if rows is None else table_rows(items, rows)
-        return propagate(graph if cut is None else cut, near) + before
+        return near + items
 
 
 class FeatureTower(nn.Module):

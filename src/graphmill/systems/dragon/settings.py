@@ -70,7 +70,7 @@ class DragonSettings(RecommenderSettings):
     """One DRAGON run: the shape of ``settings.yaml``."""
 
     system: Literal["dragon"] = setting("dragon", "The system to train")
-    preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "large_batch"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: DragonModel = setting(DragonModel(), "The network")
     objective: DragonObjective = setting(DragonObjective(), "The loss")
 

@@ -1,4 +1,4 @@
-"""The system of DRAGON: the user-item graph once per step, the homogeneous graphs for the rows of a chunk."""
+"""The system of DRAGON: the user-item graph once per step, the homogeneous graphs once per chunk."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
-from graphmill.systems.dragon.model import Dragon, DragonConfig
+from graphmill.systems.dragon.model import HIDDEN, Dragon, DragonConfig
 from graphmill.systems.dragon.settings import DragonSettings
-from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalSystem, squares
-from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
-from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.memory import BYTES_PER_EDGE, evaluation_part, pairs_part, rows_of, sizes_of
+from graphmill.systems.recommenders.multimodal import NORM, MultimodalSystem, squares
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairBatch, PairRows
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
+from graphmill.training.planning import Part, Setup
 
 IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
 """Terms of the vectors by id."""
@@ -44,11 +44,9 @@ class DragonSystem(MultimodalSystem[Dragon]):
     def on_view(self) -> Self:
         """:meth:`MultimodalSystem.on_view`, including the homogeneous graphs."""
         m, view = self.settings.model, self.view
-        # A copy stays on the CPU, to select rows for a step there; the matrices for products go to the device.
         items = item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         users = user_graph(view, m.user_neighbours) if m.user_neighbours else None
         self._similar: dict[str, SparseMatrix | None] = {USERS: users, ITEMS: items}
-        self._similar_on_device = self._similar
         self.on_interactions().to(self.device)
         return self
 
@@ -61,7 +59,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
     def to(self, device: torch.device) -> None:
         """Moves the graphs to the device; the features move with the network."""
         super().to(device)
-        self._similar_on_device = {side: graph and graph.to(device) for side, graph in self._similar.items()}
+        self._similar = {side: graph and graph.to(device) for side, graph in self._similar.items()}
 
     def parameter_groups(self, model: Dragon, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on preferences, id embeddings, modality weights and biases."""
@@ -91,7 +89,7 @@ class DragonSystem(MultimodalSystem[Dragon]):
         return Encoded({USERS: users, ITEMS: items})
 
     def rows(self, model: Dragon, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors: the homogeneous graphs are applied for the rows of the chunk, each once."""
+        """Final vectors of the chunk's users and items, each once."""
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._final(model, USERS, encoded.tensors[USERS], some_users)
@@ -102,15 +100,8 @@ class DragonSystem(MultimodalSystem[Dragon]):
         """Final vectors of the users or items (``side``) ``some``, int64 [m], distinct and ascending; ``table``: all before
         the homogeneous graphs."""
         add = model.add_users if side == USERS else model.add_items
-        rows, graph, device_graph = self._tensor(some), self._similar[side], self._similar_on_device[side]
-        if graph is None or device_graph is None:
-            return table_rows(table, rows)
-        if len(some) > MOST_ROWS * len(table):
-            return table_rows(add(table, device_graph), rows)
-        most = int(graph.forward.indptr.diff().max()) if len(graph.forward.value) else 0
-        on_host = self.device.type == "cpu" or not most
-        cut = select_rows(graph, some).to(self.device) if on_host else cut_rows(device_graph, rows, most)
-        return add(table, device_graph, rows, cut)
+        graph = self._similar[side]
+        return table_rows(table if graph is None else add(table, graph), self._tensor(some))
 
     def compilables(self, model: Dragon) -> list[Compilable]:
         """The feature towers, without the products with the graphs."""
@@ -150,3 +141,35 @@ class DragonSystem(MultimodalSystem[Dragon]):
         """The width of the concatenated modalities, plus that of the id embeddings."""
         m = self.settings.model
         return m.embedding_dim * len(self.modalities) + m.identity_dim
+
+
+_NEAREST = 130 << 20  # numbers held by the search for the nearest items: blocks of similarities and their order
+
+
+def memory_parts(graph: TypedGraph, settings: DragonSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, size, d = settings.model, sizes_of(graph, settings.model.modalities), settings.model.embedding_dim
+    users, items, sets, hidden = size.users, size.items, len(size.widths), HIDDEN * settings.model.embedding_dim
+    width = d * sets
+    mapping = sum((f + 1) * hidden + (hidden + 1) * d for f in size.widths)
+    by_id = size.nodes * m.identity_dim
+    links = items * m.item_neighbours * sets * bool(m.item_layers) + users * m.user_neighbours
+    rows = rows_of(settings)
+    # Normalised and concatenated, propagated, weighted.
+    states = size.nodes * sets * d * 4
+    vectors = size.nodes * (sets * d * 3 + width * (3 if m.identity_dim else 2)) + 2 * by_id
+    return [
+        Part("embeddings and mapping of the features", "weights", sets * users * (d + 1) + mapping + by_id),
+        Part("features", "always", sum(items * f for f in size.widths)),
+        Part("interactions and the user-item matrix", "always", size.edges, BYTES_PER_EDGE),
+        Part("graphs of alike items and users", "always", links, 48),
+        Part("states of the graph", "kept", states + items * 2 * hidden, recomputed=states + items * hidden),
+        pairs_part(settings, width + m.identity_dim, setup),
+        # The vectors that the homogeneous graphs make, and the rows of them that the pairs name.
+        Part(
+            "vectors by the graphs of alike items and users", "loss", (2 * size.nodes + min(rows, size.nodes)) * width
+        ),
+        evaluation_part(vectors),
+        # Before the first step; it takes about as much memory as an evaluation.
+        Part("search for alike items", "evaluation", _NEAREST * bool(m.item_layers and items > 2048)),
+    ]

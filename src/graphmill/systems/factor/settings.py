@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, require_unset, setting
-from graphmill.systems.base import PRESET, LinkSystemSettings, SteadyTraining
+from graphmill.systems.base import LinkSystemSettings, SteadyTraining
 from graphmill.training.settings import EPOCHS, OptimizerName
 
 
@@ -53,7 +53,6 @@ class FactorSettings(LinkSystemSettings):
     compiles: ClassVar[bool] = False
 
     system: Literal["complex", "distmult", "rotate", "transe"] = setting("complex", "The system to train: the score")
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: FactorModel = setting(FactorModel(), "The network")
     objective: FactorObjective = setting(FactorObjective(), "The loss")
     training: FactorTraining = setting(FactorTraining(), "Length and optimizer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from itertools import chain, islice
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.training_links import TrainingLinks
@@ -19,11 +21,11 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_system import TableSystem
-from graphmill.systems.factor.batch import N3, NODES, RELATION, SOFTMAX, FactorBatch
-from graphmill.systems.factor.exported import scoring_arrays
+from graphmill.systems.base_system import DividedBatch, TableSystem
+from graphmill.systems.factor.memory import memory_parts as memory_parts
 from graphmill.systems.factor.model import (
     PRODUCTS,
+    SCORES,
     SHORTEST,
     FactorTables,
     joined,
@@ -32,7 +34,8 @@ from graphmill.systems.factor.model import (
     scores_of_relations,
 )
 from graphmill.systems.factor.settings import FactorSettings
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, StepSizes, Term
+from graphmill.systems.link_export import ExportedScorer
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 
 SAMPLED = 1000
 """Known nodes whose lengths new ones are given."""
@@ -83,9 +86,8 @@ class FactorSystem(TableSystem[FactorTables]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, step_sizes: StepSizes) -> FactorTables:
-        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
+    def make_model(self) -> FactorTables:
+        """The network."""
         return FactorTables(self.graph.num_nodes, self.num_relations, self.embedding_width, self.settings.system)
 
     def parameter_groups(self, model: FactorTables, phase: Phase) -> list[ParameterGroup]:
@@ -178,7 +180,7 @@ class FactorSystem(TableSystem[FactorTables]):
         return FactorScorer(model, self.edges, self.log_degree)
 
     def scoring(self, model: FactorTables) -> dict[str, np.ndarray]:
-        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.exported.scoring_arrays`."""
+        """The arrays for scores besides the exported vectors: :func:`graphmill.systems.factor.system.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
@@ -231,3 +233,74 @@ def _arrays_of(chunk: FactorBatch, kind: int) -> list[np.ndarray]:
     relations, (queried, degree) = chunk.relation[mine], chunk.degree[kind]
     nodes = chunk.tail[mine], candidates, np.searchsorted(chunk.nodes, candidates)
     return [mine, *nodes, np.searchsorted(queried, relations), relations, degree, chunk.target_degree[mine]]
+
+
+SOFTMAX, N3, RELATION, NODES = "softmax", "n3", "relation", "nodes"
+
+
+@dataclass(frozen=True)
+class FactorBatch(DividedBatch):
+    """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
+
+    ``nodes`` int64 [n], ascending: all nodes that the step reads, as heads, tails or candidates.
+    ``candidates``: for a type number, the global numbers of the candidates for targets of this type, all its nodes or a
+    sample. ``target_degree`` float32 [B]: log of the number of training links into the tail, this link included.
+    ``degree``: for a type number, the relations int64 [U], ascending, with targets of this type in the step,
+    and float32 [U, candidates]: log(1 + training links of the relation into the candidate). ``terms``: names of the
+    loss's terms.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    tail: np.ndarray
+    kind: np.ndarray
+    target_degree: np.ndarray
+    nodes: np.ndarray
+    candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
+    degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+    terms: tuple[str, ...] = (SOFTMAX,)
+
+    ROWS = ("head", "relation", "tail", "kind", "target_degree")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The number of links, for each term."""
+        return dict.fromkeys(self.terms, float(len(self)))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays; arrays of the candidates by type number."""
+        return super().arrays() | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
+
+
+def scoring_arrays(model: FactorTables, links: TrainingLinks) -> dict[str, np.ndarray]:
+    """``relations`` [R, d] (RotatE's of modulus 1) and ``popularity`` [R] of the model, ``score`` [1], its place in
+    :data:`~graphmill.systems.factor.model.SCORES`, and the training links."""
+    arrays = {"relations": model.relation_vectors(), "popularity": model.popularity}
+    values = {name: value.detach().float().cpu().numpy() for name, value in arrays.items()}
+    return values | {"score": np.array([SCORES.index(model.score)], np.int64), **links.arrays()}
+
+
+class FactorExport(ExportedScorer):
+    """The model's score of the table's rows float32 [nodes, d]. ``arrays``: :func:`scoring_arrays`."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
+        dim = self.vectors.shape[1]
+        self.relations = torch.from_numpy(array_of(arrays, "relations", (None, dim), "f"))
+        count = len(self.relations)  # with the inverse relations, if the system has them
+        self.popularity = array_of(arrays, "popularity", (count,), "f")
+        number = int(array_of(arrays, "score", (1,), "i")[0])
+        if not 0 <= number < len(SCORES):
+            raise InputError(f"its score has the number {number}; there are {len(SCORES)}")
+        self.score_name = SCORES[number]
+        if count < len(self.links.outgoing) or (self.score_name in ("complex", "rotate") and dim % 2):
+            raise InputError(f"its {count} relations of {dim} numbers are not those of its links")
+
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """:meth:`ExportedScorer.scores`."""
+        x = joined(self.vectors[heads], self.relations[[relation]], self.score_name)
+        degree = np.log1p(self.links.degrees(relation)).astype(np.float32) * self.popularity[relation]
+        return scores_of_all(x, self.vectors[targets], self.score_name) + torch.from_numpy(degree)
+
+
+scorer_of = FactorExport

@@ -16,8 +16,6 @@ from graphmill.graph.sorted_unique import sorted_unique
 
 LINK = "link"
 CONTRASTIVE = "contrastive"
-FEW = 0.5
-"""Share of all nodes. If the loss of a ``full`` step reads fewer, the last layer computes only these."""
 NEARLY_ALL = 0.95
 """Share of all nodes. If the loss of a ``full`` step reads more, all are computed: leaving some out would save little."""
 _OF_LINKS = ("relation", "head", "tail", "negative", "share", "tail_degree", "negative_degree")

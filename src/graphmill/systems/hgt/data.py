@@ -16,11 +16,14 @@ from graphmill.graph.spectral import Neighbourhoods, neighbourhoods
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import pair_keys
 from graphmill.sampling.neighbor_picks import InEdges
+from graphmill.systems.base_system import pairs_are_split
 from graphmill.systems.hgt.settings import SIMILARITY
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.hgt.settings import HgtObjective
+from graphmill.graph.spectral import SHORTENING, SHRINKAGE, SpectralVectors
+from graphmill.kernels.hgt.segments import weighted_sums
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class HgtData:
             self.relations.append(LocalEdges(*numbers, src, dst, pair, source.offset, target.offset, target.count))
         self.groups = self._groups()
         self.masks = graph.num_pairs
-        self.by_relation = self._pairs_are_split(graph)
+        self.by_relation = pairs_are_split(graph)
         if self.by_relation:
             keys = [self._keys(r.mask, number) for number, r in enumerate(self.relations)]
             self._mask_keys = sorted_unique(np.concatenate(keys))
@@ -127,17 +130,6 @@ class HgtData:
         ends = ((frozenset((r.source_type, r.target_type)), sorted_unique(r.mask).tobytes()) for r in self.relations)
         return np.array([numbers.setdefault(key, len(numbers)) for key in ends], np.int64)
 
-    @staticmethod
-    def _pairs_are_split(graph: TypedGraph) -> bool:
-        """Whether a pair of nodes has both training edges and held-out ones."""
-        seen = np.zeros((2, graph.num_pairs), bool)
-        for relation in graph.relations:
-            edges = graph.edges(relation.index)
-            held_out = np.asarray(edges.split) != 0
-            seen[0, edges.pair[~held_out]] = True
-            seen[1, edges.pair[held_out]] = True
-        return bool(seen.all(0).any())
-
     def in_edges(self) -> list[InEdges]:
         """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
         edges = (self.graph.edges(relation.index) for relation in self.graph.relations)
@@ -162,3 +154,32 @@ class HgtData:
             return None
         node_type = graph.node_type(anchor)
         return Similar(types[anchor], node_type.offset, node_type.count, anchors, indptr, indices)
+
+
+_ALMOST_ZERO = 1e-12
+
+
+class StepVectors:
+    """The entries of a graph's neighbourhoods and their columns, on a device."""
+
+    def __init__(self, vectors: SpectralVectors, device: torch.device) -> None:
+        entries, matrix = vectors.entries, vectors.entries.matrix
+        self.source = vectors
+        # An entry equals its column's weight. With one more column of weights the product has the squared lengths.
+        basis = torch.cat([torch.from_numpy(vectors.columns), torch.from_numpy(entries.weights)[:, None]], 1)
+        self.basis, self.weights = basis.to(device), torch.from_numpy(matrix.data).to(device)
+        numbers = (torch.from_numpy(part.astype("int32")) for part in (entries.pair, matrix.indices, matrix.indptr))
+        self.pair, self.column, self.bounds = (part.to(device) for part in numbers)
+
+    @torch.no_grad()
+    def without(self, masked: Tensor | None = None) -> Tensor:
+        """fp32 [nodes, width], shorter than 1 (0 without a neighbour): as ``shortened(vectors.all(masked))``.
+
+        ``masked`` bool [pairs], on the device: the pairs to leave out.
+        """
+        weights = self.weights if masked is None else self.weights * ~masked.index_select(0, self.pair)
+        sums = weighted_sums(self.column, self.bounds, weights, self.basis)
+        # Divides by √(squared length + shrinkage), and by √(l (l + shortening)), in few launches.
+        rows, scale = sums[:, :-1], (sums[:, -1:] + SHRINKAGE).sqrt()
+        length = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return rows * (length * torch.add(length, scale, alpha=SHORTENING) + _ALMOST_ZERO).rsqrt()

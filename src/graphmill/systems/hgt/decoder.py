@@ -1,19 +1,48 @@
-"""Scores of typed links from node embeddings: SimplE's product of halves, and the target's popularity."""
+"""Scores of typed links from node embeddings, of a model or an export: SimplE's product of halves, and popularity."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.arrays import array_of
+from graphmill.errors import InputError
+from graphmill.graph.later_nodes import LaterNodes, grown_links
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.devices import wide
-from graphmill.systems.hgt.link_scores import link_scores, turned
+from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.model import HGT
+from graphmill.systems.link_export import ExportedScorer
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.system import HgtSystem
 
 SCALE, POPULARITY = 4.0, 0.7
 """Initial weights of products and of popularity."""
 GAIN = 50.0
 """Adam moves each parameter by about the learning rate in a step. A relation's scale and popularity, which depend on the
 graph most, are parameters times this, so that they get there in a few steps."""
+
+
+def turned(rows: Tensor) -> Tensor:
+    """Rows [.., d] with their two halves in the other order."""
+    return rows.roll(rows.shape[-1] // 2, -1)
+
+
+def link_scores(nodes: Tensor, relation: Tensor, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+    """Σ_c turned(z_h · r)_c · z_tc [B, T], at least fp32: SimplE (Kazemi & Poole 2018), d even.
+
+    ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
+    that each link is scored with.
+    """
+    # The table is read in fp32: half-precision gradients would be added in half precision.
+    table = wide(nodes)
+    left = turned(table_rows(table, heads) * relation.index_select(0, relations))
+    return (left[:, None] * table_rows(table, tails)).sum(-1)
 
 
 class LinkDecoder(nn.Module):
@@ -99,3 +128,45 @@ class HgtModule(nn.Module):
         self.values: Tensor
         self.register_buffer("left", left)
         self.register_buffer("values", values)
+
+
+def scoring_arrays(decoder: LinkDecoder, links: TrainingLinks) -> dict[str, np.ndarray]:
+    """The decoder's parameters by name, float32 [relations, …], and the arrays of the training links."""
+    arrays = {name: value.detach().float().cpu().numpy() for name, value in decoder.state_dict().items()}
+    return arrays | links.arrays()
+
+
+def scoring_of(system: HgtSystem, model: HgtModule, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
+    """:func:`scoring_arrays` of a trained model; with ``later`` the training links include those of later nodes."""
+    links = system.links if later is None else grown_links(later, system.links, system.graph)
+    return scoring_arrays(model.decoder, links)
+
+
+class DecoderExport(ExportedScorer):
+    """Scores links from the exported vectors and :class:`LinkDecoder`."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
+        count, dim = len(self.links.outgoing), self.vectors.shape[1]
+        if dim % 2:
+            raise InputError(f"its vectors have {dim} numbers; they have two halves")
+        self.decoder = LinkDecoder(count, dim).eval()
+        self.decoder.load_state_dict(
+            {n: torch.from_numpy(array_of(arrays, n, t.shape, "f")) for n, t in self.decoder.state_dict().items()}
+        )
+        degrees = (np.log1p(self.links.degrees(number)).astype(np.float32) for number in range(count))
+        self.log_degree = [torch.from_numpy(degree) for degree in degrees]
+
+    def to(self, device: torch.device) -> DecoderExport:
+        """This scorer, with its vectors and parameters on the device."""
+        self.vectors, self.decoder = self.vectors.to(device), self.decoder.to(device)
+        self.log_degree = [degree.to(device) for degree in self.log_degree]
+        return self
+
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """:meth:`ExportedScorer.scores`."""
+        return self.decoder.against_all(self.vectors[heads], relation, self.vectors[targets], self.log_degree[relation])
+
+
+scorer_of = DecoderExport
+"""The scorer of an export, from the arrays that its system's ``scoring`` returned and its vectors float32 [nodes, d]."""

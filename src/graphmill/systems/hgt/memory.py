@@ -1,17 +1,16 @@
-"""What an HGT training holds in memory: its graph, its layers and its losses."""
+"""What an HGT training holds in memory, from the sizes of a pass that the graph's degrees and the settings lead to."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.devices import part_bytes
-from graphmill.systems.hgt.expected_sizes import Layer, Pass, pass_of
-from graphmill.systems.hgt.link_scores import BLOCK_BYTES
-from graphmill.systems.hgt.relation_links import MOST_SCORES
-from graphmill.systems.hgt.settings import INFERENCE_ROWS, HgtSettings
+from graphmill.systems.hgt.batch import NEARLY_ALL
+from graphmill.systems.hgt.losses import MOST_SCORES
+from graphmill.systems.hgt.sampler import links_per_step
+from graphmill.systems.hgt.settings import ANCHORS, INFERENCE_ROWS, SAMPLES, HgtSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
 _REMEDIES = {
@@ -126,11 +125,73 @@ def _loss_parts(settings: HgtSettings, setup: Setup, one: Pass) -> list[Part]:
         scores = scores if setup.on_cpu else max(scores, min(links * candidates, MOST_SCORES))
         rows = (2 * largest + candidates) * 4 * e
         return [Part("scores of the candidates", "loss", 7 * scores + rows)]
-    # Links' numbers and scores; rows, products and gradients of a block of links.
-    scores, block = links * (1 + o.negatives_a_link), part_bytes(setup.device, BLOCK_BYTES)
+    # Links' numbers and scores; rows, products and gradients of the links.
+    scores = links * (1 + o.negatives_a_link)
     return [
         Part("scores of the links", "loss", 16 * scores),
-        Part("rows of the links", "loss", 6 * scores * e, at_most=block),
+        Part("rows of the links", "loss", 6 * scores * e),
         Part("similarities of the anchors", "loss", 5 * one.anchors * most),
         Part("embeddings of the anchors' type", "kept", 3 * most * e * bool(one.anchors)),
     ]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One layer: nodes that it reads and computes, and edges per relation, at most."""
+
+    read: float
+    computed: float
+    edges: np.ndarray
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One forward and backward pass: of a step, or of a micro-batch of a sampled step.
+
+    ``outputs`` [types]: nodes whose embeddings the loss reads. ``links`` [relations]: supervised. ``anchors``: of the
+    contrastive term.
+    """
+
+    layers: list[Layer]
+    outputs: np.ndarray
+    links: np.ndarray
+    anchors: float
+
+
+def pass_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> Pass:
+    """One pass in ``full`` or ``edge_sampled`` batching."""
+    counts = np.array([t.count for t in graph.node_types], float)
+    edges = np.array([np.count_nonzero(np.asarray(graph.edges(r.index).split) == 0) for r in graph.relations], float)
+    parts = 1 if batching == "full" else SAMPLES
+    links = np.array([links_per_step(settings, int(n)) for n in edges]) / parts
+    outputs, depth = _touched(graph, settings, links), settings.model.num_layers
+    contrast = [
+        t.name == settings.objective.contrastive_type and settings.objective.contrast > 0 for t in graph.node_types
+    ]
+    anchors = ANCHORS / parts * any(contrast)
+    if batching == "full":
+        outputs = np.where(contrast, counts, outputs)
+        if outputs.sum() > NEARLY_ALL * counts.sum():
+            outputs = counts
+        layers = [Layer(counts.sum(), counts.sum(), edges)] * depth
+    else:
+        drawn = np.minimum(edges, max(settings.sampling.edge_sample_size // parts, 1))
+        nodes = _touched(graph, settings, links + drawn)
+        outputs = np.where(contrast, nodes, outputs)
+        layers = [Layer(nodes.sum(), nodes.sum(), drawn)] * depth
+    return Pass(layers, outputs, links, anchors)
+
+
+def _touched(graph: TypedGraph, settings: HgtSettings, drawn: np.ndarray) -> np.ndarray:
+    """Expected number of nodes [types] that are an end of a drawn edge, or a wrong target of one.
+
+    ``drawn`` [relations] edges. A node of degree k is missed with probability (1 − share)^k.
+    """
+    missed = {t.name: np.ones(t.count) for t in graph.node_types}
+    for relation, n in zip(graph.relations, drawn, strict=True):
+        edges = graph.edges(relation.index)
+        rest = 1 - min(n / max(len(edges.src), 1), 1 - 1e-12)
+        missed[relation.source] *= rest ** np.bincount(edges.src, minlength=len(missed[relation.source]))
+        wrong = n * settings.objective.negatives_a_link / max(len(missed[relation.target]), 1)
+        missed[relation.target] *= rest ** np.diff(edges.indptr) * np.exp(-wrong)
+    return np.array([(1 - each).sum() for each in missed.values()])

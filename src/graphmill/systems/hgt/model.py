@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.kernels.hgt.attention import Rows, hgt_attention, joined, unpack
+from graphmill.kernels.hgt.attention import Rows, hgt_attention, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.products import linear
 from graphmill.kernels.recomputed import recomputed
@@ -103,22 +103,6 @@ class HGTLayer(nn.Module):
         """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim]. ``rows``: their q, and the
         senders' k and v."""
         return self.update_all(receivers, self._attend(rows, graph, masked_pairs))
-
-    def receive_from(
-        self,
-        senders: Sequence[Tensor],
-        receivers: Sequence[Tensor],
-        graph: MessageGraph,
-        masked_pairs: Tensor | None = None,
-    ) -> list[Tensor]:
-        """:meth:`receive` from ``senders``, per type [sources of ``graph``, in_dim]."""
-        both = [self._both(t) for t in range(len(senders))]
-        sent = [None if kv is None else linear(x, *kv) for x, (_, kv) in zip(cast_rows(senders), both, strict=True)]
-        halves = [(None, None) if kv is None else kv.split(self.out_dim, 1) for kv in sent]
-        keys, values = ([pair[n] for pair in halves] for n in range(2))
-        asking = zip(cast_rows(receivers), both, strict=True)
-        queries = [None if q is None else linear(x, *q) for x, (q, _) in asking]
-        return self.receive(receivers, joined(queries, keys, values, graph, self.w_k), graph, masked_pairs)
 
     def queries(self, node_type: int, rows: Tensor) -> Tensor:
         """q of some rows, [n, out_dim], of a type that is a target."""
@@ -239,21 +223,18 @@ class HGT(nn.Module):
         masked_pairs: Tensor | None = None,
         node_rows: Sequence[Tensor] | None = None,
         needed: Sequence[Tensor | None] | None = None,
-        cut: bool = True,
     ) -> Tensor:
         """The nodes' rows [N, out_dim] in global node order (types contiguous).
 
         ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
         messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, if it is a subgraph.
         ``needed``: per type the ascending numbers of the nodes whose rows are returned (None: all of the type).
-        With ``cut`` the last layer computes messages for these nodes only. Without it, it computes messages for all nodes
-        and only the operations after them for the needed ones, which is faster if most nodes are needed.
         """
         with cast_together(self._maps()):
             x = self.inputs(features, node_rows)
             for number in range(len(self.layers)):
                 chosen = needed if number == len(self.layers) - 1 else None
-                x = recomputed(self.again, self._layer, number, x, graph, masked_pairs, chosen, cut)
+                x = recomputed(self.again, self._layer, number, x, graph, masked_pairs, chosen)
             if needed is not None and not self.layers:
                 x = take(x, needed)
             return self.embed_all(x)
@@ -321,13 +302,9 @@ class HGT(nn.Module):
         graph: MessageGraph,
         masked_pairs: Tensor | None,
         needed: Sequence[Tensor | None] | None,
-        cut: bool,
     ) -> list[Tensor]:
-        """One layer, for the ``needed`` receivers only if there are any. ``cut``: as in :meth:`forward`."""
+        """One layer; after its messages only the ``needed`` receivers, if there are any."""
         layer = self.layer(number)
-        if needed is not None and cut:
-            out = layer.receive_from(x, take(x, needed), graph.for_targets(needed), masked_pairs)
-            return self.finish_all(number, out)
         messages = layer.messages(x, graph, masked_pairs)
         if needed is not None:
             x, messages = take(x, needed), take(messages, needed)

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.recomputed import recomputed
-from graphmill.systems.hgt.batch import FEW, HgtBatch
+from graphmill.systems.hgt.batch import HgtBatch
 from graphmill.systems.hgt.model import HGT, take
 from graphmill.training.sharding import Bounds, RowExchange, Shards, divide
 
@@ -127,15 +127,10 @@ class RankMessages:
     ) -> list[Tensor]:
         layer, receivers = encoder.layer(number), list(x)
         held = self.exchange.fetch(torch.cat(x)).split(self.counts)
-        if needed is not None and sum(map(len, needed)) < FEW * (self.last - self.first):
-            graph = self.graph.for_targets([rows + at.start for rows, at in zip(needed, self.placed, strict=True)])
-            out = layer.receive_from(held, take(receivers, needed), graph, masked)
-        else:
-            # Queries, keys and values of the held rows are larger than all that a rank keeps: they are recomputed.
-            again = torch.is_grad_enabled() and not encoder.again
-            whole = recomputed(again, layer.messages, held, self.graph, masked)
-            messages = [None if m is None else m[at] for m, at in zip(whole, self.placed, strict=True)]
-            if needed is not None:
-                receivers, messages = take(receivers, needed), take(messages, needed)
-            out = layer.update_all(receivers, messages)
-        return encoder.finish_all(number, out)
+        # Queries, keys and values of the held rows are larger than all that a rank keeps: they are recomputed.
+        again = torch.is_grad_enabled() and not encoder.again
+        whole = recomputed(again, layer.messages, held, self.graph, masked)
+        messages = [None if m is None else m[at] for m, at in zip(whole, self.placed, strict=True)]
+        if needed is not None:
+            receivers, messages = take(receivers, needed), take(messages, needed)
+        return encoder.finish_all(number, layer.update_all(receivers, messages))

@@ -146,7 +146,6 @@ class HgtSettings(LinkSystemSettings):
     """One HGT run: the shape of ``settings.yaml``."""
 
     system: Literal["hgt"] = setting("hgt", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", "HGT has no presets", identity=False)
     shards_rows: ClassVar[bool] = True
     model: HgtModel = setting(HgtModel(), "The network")
     objective: HgtObjective = setting(HgtObjective(), "The loss")

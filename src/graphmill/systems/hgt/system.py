@@ -16,22 +16,21 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.spectral import SpectralVectors
 from graphmill.graph.spectral import shortened as shortened_rows
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.kernels.devices import writable_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.base_system import BaseSystem
-from graphmill.systems.copies import writable_copy
-from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
-from graphmill.systems.hgt.data import HgtData
-from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
-from graphmill.systems.hgt.exported import DecoderExport, scoring_of
-from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later_nodes import layers_later
+from graphmill.systems.hgt.batch import CONTRASTIVE, LINK, NEARLY_ALL, HgtBatch, round_up
+from graphmill.systems.hgt.data import HgtData, StepVectors
+from graphmill.systems.hgt.decoder import DecoderExport, HgtModule, LinkDecoder, scoring_of
+from graphmill.systems.hgt.decoder import scorer_of as scorer_of
+from graphmill.systems.hgt.inference import infer, layers_later
 from graphmill.systems.hgt.losses import contrastive_sum, link_sum, softmax_sum
+from graphmill.systems.hgt.memory import memory_parts as memory_parts
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.settings import INFERENCE_ROWS, SAMPLES, HgtSettings
-from graphmill.systems.hgt.spectral import StepVectors
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -64,15 +63,13 @@ class HgtSystem(BaseSystem[HgtModule]):
         self.features = {
             n: writable_copy(np.asarray(rows, np.float32)) for n, rows in given.items() if rows is not None
         }
-        self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self.links = TrainingLinks.of_graph(graph)
         self._vectors: tuple[Tensor, int, StepVectors] | None = None
 
     # ---------------------------------------------------------------- model
 
-    def build(self, step_sizes: StepSizes) -> HgtModule:
-        """Initialise on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
+    def make_model(self) -> HgtModule:
+        """The network."""
         m, data = self.settings.model, self.data
         widths = {n: self.width for n in range(len(self.graph.node_types)) if self.width}
         widths |= {n: rows.shape[1] + self.width for n, rows in self.features.items()}
@@ -86,7 +83,7 @@ class HgtSystem(BaseSystem[HgtModule]):
             m.num_heads,
             m.dropout,
             widths,
-            step_sizes.checkpointing,
+            self.step_sizes.checkpointing,
             self.width,
             signs,
         )
@@ -99,7 +96,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         return HgtModule(encoder, decoder, left, values)
 
     def to(self, device: torch.device) -> None:
-        """Move graph, features and degrees to the device."""
+        """Move graph and features to the device."""
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
@@ -107,7 +104,6 @@ class HgtSystem(BaseSystem[HgtModule]):
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
             self.features = {number: rows[self.held_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
-        self.log_degree = [rows.to(device) for rows in self.log_degree]
         self._vectors = None
 
     def shard(self, ranks: Ranks) -> None:
@@ -118,18 +114,12 @@ class HgtSystem(BaseSystem[HgtModule]):
         """The rows of a type that this process holds."""
         return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.rank_rows[number]
 
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+    def parameter_groups(self, model: HgtModule, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on the matrices of layers and heads, and on the relations' vectors (towards popularity alone).
 
         It does not act on tables, biases and gates.
         """
-        groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
-        for name, parameter in model.named_parameters():
-            decay = float(parameter.dim() >= 2 and ".tables." not in name)
-            names, parameters = groups.setdefault(decay, ([], []))
-            names.append(name)
-            parameters.append(parameter)
-        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
+        return self.groups(model, lambda name, parameter: parameter.dim() >= 2 and ".tables." not in name)
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (a label that is stable between graphs, its rows' keys), for ``init_from`` by node id.
@@ -197,9 +187,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         read = self._read_by_loss(batch)
         if read is None:
             return Encoded({"z": self._with_spectral(spectral, encoder(self.messages, features, masked))})
-        # An accelerator would wait for the cut of the graph to the receivers that are read.
-        few = self.device.type == "cpu" and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
-        z = encoder(self.messages, features, masked, None, self.placed(read), few)
+        z = encoder(self.messages, features, masked, None, self.placed(read))
         return self._encoded_rows(z, read, spectral)
 
     def embedded(self, model: HgtModule, masked: Tensor) -> Tensor:
@@ -268,11 +256,11 @@ class HgtSystem(BaseSystem[HgtModule]):
             wanted[similar.kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
-        # The last layer (on the CPU) and the heads compute only what the loss reads.
+        # After the last layer's messages, only what the loss reads is computed.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self.placed([*rows, *needed])
         every, chosen = placed[: len(rows)], placed[len(rows) :]
-        z = encoder(graph, features, None, every, chosen, self.device.type == "cpu")
+        z = encoder(graph, features, None, every, chosen)
         return self._encoded_rows(z, wanted, spectral)
 
     def _encoded_rows(self, z: Tensor, rows: list[Tensor], spectral: Tensor | None) -> Encoded:
@@ -308,7 +296,7 @@ class HgtSystem(BaseSystem[HgtModule]):
         return DecoderExport(self.scoring(model), vectors).to(self.device)
 
     def scoring(self, model: HgtModule) -> dict[str, np.ndarray]:
-        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_of`."""
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.decoder.scoring_of`."""
         return scoring_of(self, model)
 
     def health(self, model: HgtModule) -> dict[str, float]:

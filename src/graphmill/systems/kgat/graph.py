@@ -23,6 +23,9 @@ from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_system import DividedBatch
 from graphmill.systems.kgat.model import Kgat
+from graphmill.training.processes import Ranks
+from graphmill.training.sharded_product import ShardedMatrix
+from graphmill.training.sharding import Bounds, RowExchange
 
 FACTS, FACT_NORM = "facts", "fact_norm"
 TOGETHER = 65_536
@@ -206,3 +209,81 @@ def edges_by_relation(
         groups.append(EdgeGroup(first, last, *bounds_here, *tensors))
         first = last
     return groups
+
+
+def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, new: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """float32 [n, d]: for each node v of ``new`` (int64 [n]) the e that minimises Σ ‖W_r e + e_r − W_r e_t‖² + λ ‖e − m‖²
+    over its edges (r, t) to known nodes: the training loss of facts, solved in closed form. ``first`` [n, d]: m, the mean
+    of the node's type. λ is the mean weight of a fact, so that one fact and m count equally.
+    """
+    vectors = model.nodes().detach().cpu().double().numpy()
+    projections = model.projections.detach().cpu().double().numpy()  # [R, d, k]
+    translations = model.translations.detach().cpu().double().numpy()
+    grams = np.einsum("rdk,rek->rde", projections, projections)
+    weight = float(np.trace(grams, axis1=1, axis2=2).mean()) / vectors.shape[1]
+    out = first.astype(np.float64)
+    known = np.ones(facts.num_nodes, bool)
+    known[new] = False
+    for row, node in enumerate(new.tolist()):
+        edges = np.arange(facts.indptr[node], facts.indptr[node + 1])
+        edges = edges[known[facts.tail[edges]]]
+        left, right = weight * np.eye(vectors.shape[1]), weight * out[row]
+        for relation in np.unique(facts.relation[edges]):
+            tails = vectors[facts.tail[edges[facts.relation[edges] == relation]]]
+            projection = projections[relation]
+            left = left + len(tails) * grams[relation]
+            right = right + ((tails @ projection - translations[relation]) @ projection.T).sum(0)
+        out[row] = np.linalg.solve(left, right)
+    return out.astype(np.float32)
+
+
+_EDGE = 110.0
+"""Bytes of an edge: its place and weight in both orders, its ends by relation, the buffer."""
+
+
+def node_bytes(graph: CollaborativeGraph, dim: int) -> np.ndarray:
+    """[N] bytes of a node and the edges into it: vector, gradient, the moments of two phases, two results of a layer."""
+    return 8.0 * 4.0 * dim + _EDGE * np.diff(graph.indptr)
+
+
+class RankGraph:
+    """Edges of this rank's nodes, whose numbers are in ``bounds``; ``matrix`` has the weights of the first epoch."""
+
+    def __init__(self, whole: CollaborativeGraph, ranks: Ranks, bounds: Bounds, device: torch.device) -> None:
+        self.ranks, self.bounds, self.device = ranks, bounds, device
+        self.num_relations = whole.num_relations
+        self.first, self.last = bounds[ranks.rank], bounds[ranks.rank + 1]
+        indptr = whole.indptr[self.first : self.last + 1]
+        self.first_edge, self.last_edge = int(indptr[0]), int(indptr[-1])
+        mine = slice(self.first_edge, self.last_edge)
+        self.relation, self.tail = whole.relation[mine], whole.tail[mine]
+        self.head = np.repeat(np.arange(self.first, self.last, dtype=np.int32), np.diff(indptr))
+        self.indptr = torch.from_numpy(indptr - indptr[0]).to(device)
+        column, value = self.tail, whole.first_values[mine]
+        self.matrix = ShardedMatrix(ranks, bounds, indptr - indptr[0], column, value, device)
+
+    def without(self, matrix: ShardedMatrix, edges: Tensor) -> ShardedMatrix:
+        """``matrix`` with weight 0 for those of ``edges`` that this rank has; edges have their numbers in the whole
+        graph."""
+        value = matrix.rows.value.clone()
+        value[edges[(edges >= self.first_edge) & (edges < self.last_edge)] - self.first_edge] = 0.0
+        return matrix.with_values(value)
+
+    @cached_property
+    def _ends(self) -> tuple[RowExchange, list[EdgeGroup], Tensor]:
+        """Heads and tails, fetched as one table; the edges by relation, as rows of this table; the head of each edge."""
+        nodes = sorted_unique(np.concatenate((self.tail, np.arange(self.first, self.last))))
+        head, tail = np.searchsorted(nodes, self.head), np.searchsorted(nodes, self.tail)
+        parts = edges_by_relation(head, self.relation, tail, max(len(nodes), 1), self.num_relations, self.device)
+        exchange = RowExchange(self.ranks, self.bounds, nodes, self.device)
+        return exchange, parts, torch.from_numpy(self.head.astype(np.int64) - self.first).to(self.device)
+
+    @torch.no_grad()
+    def attention(self, model: Kgat) -> Tensor:
+        """[edges of this rank]: :meth:`CollaborativeGraph.attention`. A head's rank has all its edges."""
+        exchange, parts, row = self._ends
+        table = exchange.forward(model.nodes())
+        logits = table.new_empty(len(self.head))
+        for part in parts:
+            score_edges_(logits, table, model.projections, model.translations, part)
+        return segment_softmax(logits, row, self.indptr)

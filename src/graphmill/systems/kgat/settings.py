@@ -66,7 +66,7 @@ class KgatSettings(RecommenderSettings):
     shards_rows: ClassVar[bool] = True
 
     system: Literal["kgat"] = setting("kgat", "The system to train")
-    preset: Literal["auto", "none", "paper"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "paper"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: KgatModel = setting(KgatModel(), "The network")
     objective: KgatObjective = setting(KgatObjective(), "The losses")
     training: KgatTraining = setting(KgatTraining(), "Length and optimizer")

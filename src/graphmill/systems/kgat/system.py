@@ -6,8 +6,9 @@ buffer. Evaluation and export compute it from the current vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,14 +23,22 @@ from graphmill.kernels.losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
-from graphmill.systems.kgat.fold_in import fitted_to_facts
-from graphmill.systems.kgat.graph import FACT_NORM, FACTS, CollaborativeGraph, FactBatch
+from graphmill.systems.kgat.graph import (
+    FACT_NORM,
+    FACTS,
+    TOGETHER,
+    CollaborativeGraph,
+    FactBatch,
+    RankGraph,
+    fitted_to_facts,
+    node_bytes,
+)
 from graphmill.systems.kgat.model import Kgat
-from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
-from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.system import PairRows, RecommenderSystem
+from graphmill.systems.recommenders.memory import evaluation_part, pairs_part, sizes_of
+from graphmill.systems.recommenders.system import PairBatch, PairRows, RecommenderSystem
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.planning import Part, Setup
 from graphmill.training.processes import Ranks
 from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
@@ -239,26 +248,12 @@ class KgatSystem(RecommenderSystem[Kgat]):
 
     def all_vectors(self, model: Kgat) -> np.ndarray:
         """fp32 [N, d]: the final vectors of all nodes, entities included."""
-        return self._final(model, lambda rows: self.shards.whole(self._nodes_of, rows) if self.shards else rows)
-
-    def some_vectors(self, model: Kgat, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
-        if self.shards is None:
-            return super().some_vectors(model, users, items)
-        numbers = np.concatenate((users + self.view.user_offset, items + self.view.item_offset))
-        wanted = np.sort(numbers)
-        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
-        rows = torch.from_numpy(self._final(model, exchange.forward)).to(self.device)
-        rows = rows[self._tensor(np.searchsorted(wanted, numbers))]
-        return rows[: len(users)], rows[len(users) :]
-
-    def _final(self, model: Kgat, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
-        """The result of ``fetch`` for the final vectors of this process's nodes."""
         training = model.training
         model.eval()
         with torch.no_grad():
             matrix = self._current_matrix(model)  # before the copy of all vectors, which the attention makes too
-            rows = fetch(model.final(model(model.nodes(), matrix)).float())
+            rows = model.final(model(model.nodes(), matrix)).float()
+            rows = self.shards.whole(self._nodes_of, rows) if self.shards else rows
         model.train(training)
         return np.asarray(rows.cpu().numpy())
 
@@ -271,3 +266,48 @@ class KgatSystem(RecommenderSystem[Kgat]):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of edges of the graph, or of facts."""
         return ("edges", float(len(self.facts))) if phase.name == CF else ("facts", float(phase.batch_size))
+
+
+_BYTES_PER_EDGE = 190
+"""Ends and relation, the matrix in both orders with and without attention, edges by relation, keys, the buffer."""
+_BYTES_TO_MASK = 24
+"""Keys, places in the transpose, and the step's weights in both orders."""
+
+
+def memory_parts(graph: TypedGraph, settings: KgatSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, o, d, k, nodes = (
+        settings.model,
+        settings.objective,
+        settings.model.embedding_dim,
+        settings.model.embedding_dim,
+        graph.num_nodes,
+    )
+    knowledge = knowledge_view(graph)
+    relations, edges = 2 + 2 * len(knowledge.names), 2 * (sizes_of(graph).edges + len(knowledge))
+    dims = [d, *m.layer_dims]
+    wide, both = 2 if m.aggregation == "graphsage" else 1, m.aggregation == "bi_interaction"
+    layers = sum((wide * a + 1) * b + both * (a + 1) * b for a, b in pairwise(dims))
+    # The nodes that a step looks up: on every process those of the whole batch. The last layer computes only these.
+    looked_up = min(settings.step_size() * (2 + o.negatives_per_positive), nodes)
+    states = 0.0
+    for place, (a, b) in enumerate(pairwise(dims), 1):
+        # The products' inputs, each result before and after its ReLU, the dropout's mask, messages.
+        rows = looked_up if setup.on_cpu and place == len(m.layer_dims) else nodes
+        states += rows * ((wide + 1 + both) * a + (4 + 2 * both) * b)
+    layer = nodes * max(a + b for a, b in pairwise(dims))
+    # Before the vectors of an evaluation, the attention: projected heads and tails and what translates them, for one
+    # relation or a group, and logits.
+    evaluated = max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges
+    return [
+        Part("embeddings and layers", "weights", nodes * d + layers + relations * (k + d * k)),
+        Part("edges and attention", "always", edges, _BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs),
+        # The second phase's optimizer has moments of the vectors, too.
+        Part("moments of the knowledge phase", "always", 2 * nodes * d),
+        Part("states of the layers", "kept", states + layer, recomputed=nodes * sum(dims[:-1]) + layer),
+        # Of what is looked up: each state, its gradient, the vector that is scaled, and the vector's gradient.
+        Part("rows that a step looks up", "kept", looked_up * sum(dims) * 4),
+        Part("gradients before they are added up", "kept", 3 * nodes * d),
+        pairs_part(settings, sum(dims), setup),
+        evaluation_part(evaluated),
+    ]

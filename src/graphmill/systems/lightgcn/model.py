@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from graphmill.systems.recommenders.tables import MatrixFactorisation
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, powers_sum
 
 
-class LightGCN(nn.Module):
+class LightGCN(MatrixFactorisation):
     """``user`` [U, d] and ``item`` [I, d]. Â is the symmetrically normalised user-item graph, L the number of layers.
 
         E = 1 / (L + 1) · Σ_{ℓ ≤ L} Â^ℓ [user ; item]
@@ -17,12 +17,8 @@ class LightGCN(nn.Module):
     """  # fmt: skip
 
     def __init__(self, num_users: int, num_items: int, dim: int, num_layers: int) -> None:
-        super().__init__()
+        super().__init__(num_users, num_items, dim)
         self.num_layers = num_layers
-        self.user = nn.Parameter(torch.empty(num_users, dim))
-        self.item = nn.Parameter(torch.empty(num_items, dim))
-        nn.init.xavier_uniform_(self.user)
-        nn.init.xavier_uniform_(self.item)
 
     def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
         """Final vectors of users [U, d] and items [I, d]."""

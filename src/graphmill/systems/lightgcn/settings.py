@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, SteadyTraining
+from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
 from graphmill.training.settings import EPOCHS
 
@@ -39,7 +39,6 @@ class LightGcnSettings(RecommenderSettings):
     shards_rows: ClassVar[bool] = True
 
     system: Literal["lightgcn"] = setting("lightgcn", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: LightGcnModel = setting(LightGcnModel(), "The network")
     objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")
     training: LightGcnTraining = setting(LightGcnTraining(), "Length and optimizer")

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.graph.interactions import Interactions
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
-from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.sharded_graph import ShardedUserItemGraph, row_bytes, sharded_user_item_graph
-from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows, RecommenderSystem
+from graphmill.systems.recommenders.memory import BYTES_PER_EDGE, evaluation_part, pairs_part, rows_of, sizes_of
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairBatch, PairRows, RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Encoded, Term
+from graphmill.training.planning import Part, Setup
 from graphmill.training.processes import Ranks
+from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
 
 NORM = "norm"
@@ -112,18 +115,6 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
         bounds = self.shards.bounds
         return self.shards.whole(bounds["user"], users).float(), self.shards.whole(bounds["item"], items).float()
 
-    def some_vectors(self, model: LightGCN, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of some users and items; with sharded tables, only these are fetched."""
-        if self.shards is None:
-            return super().some_vectors(model, users, items)
-        with torch.no_grad():
-            sides = zip(("user", "item"), model(self._graph), (users, items), strict=True)
-            fetched = [
-                RowExchange(self.shards.ranks, self.shards.bounds[name], rows, self.device).forward(vectors)
-                for name, vectors, rows in sides
-            ]
-        return fetched[0].float(), fetched[1].float()
-
     def extra_terms(self, model: LightGCN, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The norm of the chunk's table rows."""
         user = encoded.tensors.get(TABLE + USERS, model.user)
@@ -135,3 +126,59 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
         others = table_rows(item, wrong).square().sum()
         total = (positives + others / chunk.wrong.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
+
+
+def memory_parts(graph: TypedGraph, settings: LightGcnSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    size, d = sizes_of(graph), settings.model.embedding_dim
+    table = size.nodes * d
+    return [
+        Part("embeddings", "weights", table),
+        Part("interactions and the user-item matrix", "always", size.edges, BYTES_PER_EDGE),
+        # Vectors of two layers, the final vectors and their gradient.
+        Part("vectors of the layers", "kept", 4 * table),
+        pairs_part(settings, d, setup),
+        Part("rows for the norm", "loss", rows_of(settings) * d * 2),
+        evaluation_part(4 * table),
+    ]
+
+
+_EDGE = 24.0
+"""Bytes of an edge: its column and value in both orders."""
+
+
+def row_bytes(degrees: np.ndarray, dim: int) -> np.ndarray:
+    """[rows] bytes of a row and the edges into it: vector, gradient, two moments, and two results of a layer."""
+    return 6.0 * 4.0 * dim + _EDGE * degrees
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedUserItemGraph:
+    """:class:`~graphmill.systems.recommenders.user_item_graph.UserItemGraph` sharded by rows: input and output are the
+    rank's rows."""
+
+    user_rows: ShardedMatrix
+    item_rows: ShardedMatrix
+
+    def to_users(self, items: Tensor) -> Tensor:
+        """Rows of this rank's items → rows of its users."""
+        return self.user_rows.product(items)
+
+    def to_items(self, users: Tensor) -> Tensor:
+        """Rows of this rank's users → rows of its items."""
+        return self.item_rows.product(users)
+
+
+def sharded_user_item_graph(view: Interactions, shards: Shards, device: torch.device) -> ShardedUserItemGraph:
+    """This rank's part of the training interactions, with weights 1 / √(degree of user · degree of item)."""
+    matrices = []
+    sides = ("user", view.train, "item", view.train_by_item), ("item", view.train_by_item, "user", view.train)
+    for name, rows, other, columns in sides:
+        first, last = shards.range_of(name)
+        indptr = rows.indptr[first : last + 1]
+        column = rows.columns[indptr[0] : indptr[-1]]
+        degree = np.repeat(rows.counts[first:last].astype(np.float64), rows.counts[first:last])
+        value = 1.0 / np.sqrt(degree * columns.counts[column])
+        bounds = shards.bounds[other]
+        matrices.append(ShardedMatrix(shards.ranks, bounds, indptr - indptr[0], column, value, device))
+    return ShardedUserItemGraph(*matrices)

@@ -3,7 +3,7 @@
 from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, SteadyTraining
+from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
 from graphmill.training.settings import EPOCHS
 
@@ -35,7 +35,6 @@ class MfSettings(RecommenderSettings):
     compiles: ClassVar[bool] = False
 
     system: Literal["mf"] = setting("mf", "The system to train")
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     model: MfModel = setting(MfModel(), "The network")
     objective: MfObjective = setting(MfObjective(), "The loss")
     training: MfTraining = setting(MfTraining(), "Length and optimizer")

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from graphmill.systems.mf.model import MatrixFactorisation
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.mf.settings import MfSettings
-from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.fold_in import fold_in_rows
-from graphmill.systems.recommenders.system import ITEMS, USERS, RecommenderSystem
+from graphmill.systems.recommenders.memory import evaluation_part, pairs_part, sizes_of
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairBatch, RecommenderSystem
+from graphmill.systems.recommenders.tables import MatrixFactorisation
 from graphmill.training.contract import Encoded, Term
+from graphmill.training.planning import Part, Setup
 
 NORM = "norm"
 
@@ -41,3 +43,17 @@ class MfSystem(RecommenderSystem[MatrixFactorisation]):
         loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
         count = float(len(chunk))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+
+
+def memory_parts(graph: TypedGraph, settings: MfSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    size, d = sizes_of(graph), settings.model.embedding_dim
+    table = size.nodes * d
+    return [
+        Part("embeddings", "weights", table),
+        # The view's rows in both orders; the sampler's pairs, order and keys.
+        Part("interactions", "always", size.edges, 64),
+        Part("gradients before they are added up", "kept", 2 * table),
+        pairs_part(settings, d, setup),
+        evaluation_part(2 * table),
+    ]

@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from graphmill.kernels.products import Linear, linear
 from graphmill.kernels.recomputed import recomputed
 from graphmill.kernels.row_norm import normalise_rows
-from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph
 
 SLOPE = 0.01
@@ -33,18 +32,6 @@ class MMGCNConfig:
     num_layers: int = 3
     combination: str = "concatenate"
     trainable_embeddings: bool = True
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Rows of users int64 [m] and items int64 [n] that a loss needs; ``graph``: only these rows of the whole graph.
-
-    ``graph.user_rows`` is [m, I] and ``graph.item_rows`` [n, U].
-    """
-
-    users: Tensor
-    items: Tensor
-    graph: UserItemGraph
 
 
 class MMGCN(nn.Module):
@@ -69,15 +56,12 @@ class MMGCN(nn.Module):
         self.towers = nn.ModuleList(Tower(config, f, w) for f, w in zip(features, config.latent_dims, strict=True))
         self.checkpointing = False
 
-    def forward(self, graph: UserItemGraph, wanted: Wanted | None = None) -> tuple[Tensor, Tensor]:
-        """Users [U, d] and items [I, d]; a score is their dot product. With ``wanted``: only its rows, [m, d] and [n, d].
-
-        Only the last layer is restricted to ``wanted``; the earlier layers need nearly all nodes and compute all.
-        """
+    def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d]; a score is their dot product."""
         ids = self.identity.split((self.config.num_users, self.config.num_items))
-        users, items = self.towers[0](graph, ids, wanted, self.checkpointing)
+        users, items = self.towers[0](graph, ids, self.checkpointing)
         for tower in self.towers[1:]:
-            more_users, more_items = tower(graph, ids, wanted, self.checkpointing)
+            more_users, more_items = tower(graph, ids, self.checkpointing)
             users, items = users + more_users, items + more_items
         count = len(self.towers)
         return (users, items) if count == 1 else (users / count, items / count)
@@ -104,17 +88,16 @@ class Tower(nn.Module):
         self._folded: tuple[tuple[object, ...], tuple[Tensor | None, Tensor | None, Tensor | None]] | None = None
 
     def forward(
-        self, graph: UserItemGraph, ids: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
+        self, graph: UserItemGraph, ids: Sequence[Tensor], checkpointing: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """``ids``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, only for ``wanted`` if given."""
+        """``ids``: ID embeddings of users [U, d] and items [I, d]. The last layer's result."""
         users, user_mean, item_mean = self._constants(graph)
         items = self.features
         if self.projection is not None:
             items = normalise_rows(self.projection(items))
         for number, layer in enumerate(self.layers):
             means = (user_mean, item_mean) if number == 0 else (None, None)
-            rows = wanted if number == len(self.layers) - 1 else None
-            users, items = recomputed(checkpointing, layer, graph, users, items, ids, means, rows)
+            users, items = recomputed(checkpointing, layer, graph, users, items, ids, means)
         return users, items
 
     def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -154,18 +137,11 @@ class Layer(nn.Module):
         items: Tensor,
         identity: Sequence[Tensor],
         means: tuple[Tensor | None, Tensor | None],
-        wanted: Wanted | None = None,
     ) -> tuple[Tensor, Tensor]:
         """``means``: the means over neighbours of ``items`` and of ``users``, if already computed."""
-        some_users, some_items = (None, None) if wanted is None else (wanted.users, wanted.items)
-        graph = graph if wanted is None else wanted.graph
-        user_inputs, item_inputs = _some(users, some_users), _some(items, some_items)
-        to_users = _messages(graph.to_users, items, self.message, means[0], some_users, len(user_inputs))
-        to_items = _messages(graph.to_items, users, self.message, means[1], some_items, len(item_inputs))
-        return (
-            self.join(to_users, user_inputs, _some(identity[0], some_users)),
-            self.join(to_items, item_inputs, _some(identity[1], some_items)),
-        )
+        to_users = _messages(graph.to_users, items, self.message, means[0], len(users))
+        to_items = _messages(graph.to_items, users, self.message, means[1], len(items))
+        return self.join(to_users, users, identity[0]), self.join(to_items, items, identity[1])
 
     def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
         """The next vectors [n, d] of one side from its messages [n, width], its own rows [n, width] and ID embeddings
@@ -183,21 +159,16 @@ class Layer(nn.Module):
         return F.leaky_relu_(linear(messages, first, bias) + linear(inner, second), SLOPE)
 
 
-def _some(table: Tensor, rows: Tensor | None) -> Tensor:
-    return table if rows is None else table_rows(table, rows)
-
-
 def _messages(
     propagate: Callable[[Tensor], Tensor],
     senders: Tensor,
     weight: Tensor,
     mean: Tensor | None,
-    some: Tensor | None,
     receivers: int,
 ) -> Tensor:
-    """Ā X W. ``mean``: Ā X, if already computed; ``some``: the rows needed of it."""
+    """Ā X W. ``mean``: Ā X, if already computed."""
     if mean is not None:
-        return linear(_some(mean, some), weight.T)
+        return linear(mean, weight.T)
     # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
     few = len(senders) <= receivers
     return propagate(linear(senders, weight.T)) if few else linear(propagate(senders), weight.T)

@@ -59,7 +59,7 @@ class MmgcnSettings(RecommenderSettings):
     """One MMGCN run: the shape of ``settings.yaml``."""
 
     system: Literal["mmgcn"] = setting("mmgcn", "The system to train")
-    preset: Literal["auto", "none", "published", "large_batch"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "published", "large_batch"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: MmgcnModel = setting(MmgcnModel(), "The network")
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
 

@@ -5,20 +5,16 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import wide
 from graphmill.kernels.table_rows import table_rows
-from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
+from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
-from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalSystem, squares
-from graphmill.systems.recommenders.row_selection import select_rows
-from graphmill.systems.recommenders.system import ITEMS, USERS, PairRows
-from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+from graphmill.systems.recommenders.memory import BYTES_PER_EDGE, evaluation_part, pairs_part, rows_of, sizes_of
+from graphmill.systems.recommenders.multimodal import NORM, MultimodalSystem, squares
+from graphmill.systems.recommenders.system import ITEMS, USERS, PairBatch
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
-
-_OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
+from graphmill.training.planning import Part, Setup
 
 
 class MmgcnSystem(MultimodalSystem[MMGCN]):
@@ -61,35 +57,10 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
         return out
 
     def encode(self, model: MMGCN, batch: PairBatch) -> Encoded:
-        """All users [U, d] and items [I, d], or in training those of the batch and their numbers."""
+        """All users [U, d] and items [I, d]."""
         model.checkpointing = self.checkpointing
-        wanted = self._wanted(batch) if model.training else None
-        users, items = model(self.user_item, wanted)
-        tensors = {USERS: users, ITEMS: items}
-        return Encoded(tensors if wanted is None else tensors | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
-
-    def _wanted(self, batch: PairBatch) -> Wanted | None:
-        """The rows of a batch, or None if they are too many for a smaller graph to pay.
-
-        Not used with several processes, whose encodings must be equal; nor on an accelerator, where selecting rows
-        costs more than it saves; nor with compile, which would compile for every number of rows.
-        """
-        compiled = self.settings.acceleration.compile != "none"
-        if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
-            return None
-        users, items = sorted_unique(batch.users), sorted_unique(np.append(batch.positives, batch.negatives))
-        if len(users) + len(items) > MOST_ROWS * (self.view.num_users + self.view.num_items):
-            return None
-        whole = self.user_item
-        cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
-        return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
-
-    def rows(self, model: MMGCN, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
-        """Final vectors; if only some rows were computed, they are looked up among those."""
-        if _OF_USERS in encoded.tensors:
-            users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
-            items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
-        return super().rows(model, users, items, encoded)
+        users, items = model(self.user_item)
+        return Encoded({USERS: users, ITEMS: items})
 
     def compilables(self, model: MMGCN) -> list[Compilable]:
         """The dense part of each layer, without the products with the graph."""
@@ -121,3 +92,37 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
 
 def _is_table(name: str) -> bool:
     return name == "identity" or name.endswith(".preference")
+
+
+def memory_parts(graph: TypedGraph, settings: MmgcnSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, size, d = settings.model, sizes_of(graph, settings.model.modalities), settings.model.embedding_dim
+    nodes, joined = size.nodes, m.combination == "concatenate"
+    tables, weights, states, inputs, constants = float(nodes * d), 0, 0, 0, 0
+    widest = 0
+    for features, mapped in zip(size.widths, latent_dims(m.latent_dims, len(size.widths), d), strict=True):
+        width = mapped or features
+        widest = max(widest, width)
+        tables += size.users * width
+        weights += (features + 1) * mapped
+        constants += size.items * features
+        states += nodes * width
+        for input_dim in [width] + [d] * (m.num_layers - 1):
+            weights += input_dim * input_dim + (input_dim + 1) * d + (input_dim + d * joined + 1) * d
+            # Messages; the node's own part with ID embeddings; their combination.
+            states += nodes * (input_dim + 3 * d)
+            inputs += nodes * input_dim
+    trained = m.trainable_embeddings
+    layer = nodes * (2 * widest + 4 * d)
+    norm = min(rows_of(settings), nodes) * d * 3 * (trained and settings.objective.regularisation > 0)
+    return [
+        Part("embeddings and layers", "weights", weights + tables * trained),
+        Part("features", "always", constants + tables * (not trained)),
+        Part("interactions and the user-item matrix", "always", size.edges, BYTES_PER_EDGE),
+        # In the backward pass of a layer, gradients of its messages, rows and products are in memory beside the states.
+        Part("states of the layers", "kept", states + 3 * layer, recomputed=inputs + 4 * layer),
+        Part("final vectors and their gradient", "kept", 2 * nodes * d),
+        pairs_part(settings, d, setup),
+        Part("rows for the norm", "loss", norm),
+        evaluation_part(layer + 2 * nodes * d),
+    ]

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.graph.splits import TRAIN
-from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.frontier import Edges, Layer, Queries, frontiers
 from graphmill.sampling.sequences import ranges
 
@@ -138,17 +136,6 @@ class MessageGraph:
             reads=np.ones(self.edges.num_nodes, bool) if reads is None else reads,
         )
         return frontiers(self.all, queries, depth, cap, drop)
-
-
-def trained_pairs(graph: TypedGraph) -> bool:
-    """Whether a held-out pair of nodes has a training edge, of another relation."""
-    held, train = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for relation in graph.relations:
-        edges = graph.edges(relation)
-        mine = np.asarray(edges.split) == TRAIN
-        held.append(np.asarray(edges.pair)[~mine])
-        train.append(np.asarray(edges.pair)[mine])
-    return bool(np.isin(np.concatenate(held), np.concatenate(train)).any())
 
 
 def _kinds(unit: np.ndarray, alike: bool) -> np.ndarray:

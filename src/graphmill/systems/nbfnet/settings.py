@@ -53,7 +53,7 @@ class NbfnetSettings(LinkSystemSettings):
     compiles: ClassVar[bool] = False
 
     system: Literal["nbfnet"] = setting("nbfnet", "The system to train")
-    preset: Literal["auto", "none", "small_graph"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "small_graph"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: NbfnetModel = setting(NbfnetModel(), "The network")
     objective: NbfnetObjective = setting(NbfnetObjective(), "The loss")
     training: NbfnetTraining = setting(NbfnetTraining(), "Length and optimizer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,15 +13,16 @@ from torch.nn import functional as F
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.devices import wide
+from graphmill.kernels.devices import to_device, wide
 from graphmill.kernels.frontier import Layer
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_system import BaseSystem, DividedBatch
-from graphmill.systems.nbfnet.graph import MessageGraph, trained_pairs
+from graphmill.systems.base_system import BaseSystem, DividedBatch, pairs_are_split
+from graphmill.systems.nbfnet.graph import MessageGraph
+from graphmill.systems.nbfnet.memory import QUERIES
+from graphmill.systems.nbfnet.memory import memory_parts as memory_parts
 from graphmill.systems.nbfnet.model import NBFNet
-from graphmill.systems.nbfnet.scorer import NbfnetScorer, query_scores
 from graphmill.systems.nbfnet.settings import NbfnetSettings
-from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
 
 SOFTMAX = "softmax"
 VALIDATED = 20_000
@@ -62,7 +63,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
         super().__init__(graph, settings)
         self.settings: NbfnetSettings = settings
         self.edges = TrainEdges(graph)
-        self.messages = MessageGraph(self.edges, not trained_pairs(graph))
+        self.messages = MessageGraph(self.edges, not pairs_are_split(graph))
         if not self.messages.links:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         counts = self.messages.counts.astype(float)
@@ -74,9 +75,8 @@ class NbfnetSystem(BaseSystem[NBFNet]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, step_sizes: StepSizes) -> NBFNet:
-        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
+    def make_model(self) -> NBFNet:
+        """The network."""
         m = self.settings.model
         return NBFNet(len(self.messages.counts), m.hidden_dim, m.num_layers)
 
@@ -179,3 +179,43 @@ class NbfnetSystem(BaseSystem[NBFNet]):
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step."""
         return "queries", float(phase.batch_size)
+
+
+def query_scores(
+    messages: MessageGraph,
+    model: NBFNet,
+    relation: np.ndarray,
+    head: np.ndarray,
+    layers: Sequence[Layer],
+    degree: np.ndarray | None = None,
+    weights: Sequence[Tensor] = (),
+) -> Tensor:
+    """Scores [B, targets] of queries int64 [B] whose relations have targets of one type, from their ``layers``.
+
+    ``degree``: the log degrees, in training; ``weights``: of the layers' edges, with gradients.
+    """
+    degree = messages.log_degree(relation) if degree is None else degree
+    heads, first = head + messages.source_offset[relation], int(messages.target_offset[relation[0]])
+    of_targets = to_device(torch.from_numpy(np.ascontiguousarray(degree)), model.query.device)
+    return model(layers, heads, relation, first, of_targets.to(model.query.dtype), weights)
+
+
+class NbfnetScorer:
+    """Scores every candidate of a relation or an inverse relation."""
+
+    def __init__(
+        self, messages: MessageGraph, model: NBFNet, nodes_per_layer: int, poll: Callable[[], None] = lambda: None
+    ) -> None:
+        self.messages, self.model, self.nodes_per_layer, self.poll = messages, model.eval(), nodes_per_layer, poll
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        number, depth, blocks = self.messages.number_of(relation), len(self.model.layers), []
+        with torch.no_grad():
+            for begin in range(0, len(heads), QUERIES):
+                self.poll()
+                part = np.ascontiguousarray(heads[begin : begin + QUERIES], dtype=np.int64)
+                queries = np.full(len(part), number)
+                layers = self.messages.layers(queries, part, None, None, depth, self.nodes_per_layer, 0.0)
+                blocks.append(wide(query_scores(self.messages, self.model, queries, part, layers)))
+        return torch.cat(blocks)

@@ -3,14 +3,13 @@
 from typing import Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, ClosedFormSettings
+from graphmill.systems.base import ClosedFormSettings
 from graphmill.training.settings import LinkEvaluationSettings
 
 
 class NeighboursSettings(ClosedFormSettings):
     """What spectral vectors and kNN share."""
 
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     evaluation: LinkEvaluationSettings = setting(
         LinkEvaluationSettings(), "What is measured while training", identity=False
     )

@@ -8,7 +8,9 @@ from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+from torch import Tensor
 
+from graphmill.arrays import array_of
 from graphmill.evaluation.baselines.neighbours import (
     SHRINKAGES,
     TUNING_QUERIES,
@@ -17,19 +19,23 @@ from graphmill.evaluation.baselines.neighbours import (
     ScoredRows,
     choose,
     of_length,
+    rows_of_links,
     setting_of,
     setting_row,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
+from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.spectral import Neighbourhoods, SpectralVectors, neighbourhoods, scaled
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.closed_form import ClosedFormSystem
+from graphmill.systems.link_export import ExportedScorer
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.training.contract import EmbeddingBlock, OldRows, StepSizes
+from graphmill.training.planning import Part, Setup, ranking_part
 from graphmill.training.solved import SolvedArrays
 
 
@@ -155,3 +161,48 @@ class SpectralSystem(NeighboursSystem):
         vectors = spectral.projected(neighbourhoods_of(later, self.graph, spectral.entries))
         links = grown_links(later, TrainingLinks.of_graph(self.graph), self.graph)
         return vectors, {"setting": model.array("setting"), **links.arrays()}
+
+
+NEIGHBOURHOODS = "neighbourhoods"
+"""The name of a part."""
+
+
+def memory_parts(graph: TypedGraph, settings: SpectralSettings | KnnSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    edges, largest = sum(r.edges for r in graph.relations), max(t.count for t in graph.node_types)
+    held_out = max((float(np.count_nonzero(graph.edges(r.index).split)) for r in graph.relations), default=0.0)
+    parts = [Part("edges from both ends", "always", edges, 48), ranking_part(held_out, largest)]
+    if isinstance(settings, KnnSettings):
+        # Sparse neighbourhoods, and blocks of their products.
+        compared = 50 * edges + 3 * min(BLOCK_BYTES, 12_000 * largest)
+        return [*parts, Part(NEIGHBOURHOODS, "evaluation", compared, 1)]
+    # One column for each neighbour in each relation. While the table is made, the two sides of the randomized SVD take
+    # as much again as table and columns.
+    columns = float(sum(np.count_nonzero(np.diff(graph.edges(r.index).indptr)) for r in graph.relations))
+    # Vectors with weights, or confidences, are computed beside those without.
+    nodes = 4 + bool({"weight.npy", "confidence.npy"} & graph.manifest["files"].keys())
+    width, remedy = settings.model.embedding_dim, "reduce model.embedding_dim"
+    return [
+        *parts,
+        Part("spectral vectors", "always", (2 * columns + nodes * graph.num_nodes) * width, remedy=remedy),
+        Part(
+            "sums of a relation's neighbours", "evaluation", (graph.num_nodes + 2 * largest) * 2 * width, remedy=remedy
+        ),
+    ]
+
+
+class SpectralExport(ExportedScorer):
+    """Similarities of the vectors float32 [nodes, d], and the popularity of the target. ``arrays``: ``setting`` float32 [5]
+    and the training links."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
+        super().__init__(vectors, TrainingLinks.read(arrays, len(vectors)))
+        setting = setting_of(array_of(arrays, "setting", (5,), "f"))
+        self.scorer = NeighbourScorer(self.links, rows_of_links(self.links, setting, self.vectors.numpy()), setting)
+
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """:meth:`ExportedScorer.scores`."""
+        return self.scorer.score_targets(relation, heads.numpy() - self.links.offsets[relation][0])
+
+
+scorer_of = SpectralExport

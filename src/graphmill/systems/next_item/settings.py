@@ -3,14 +3,13 @@
 from typing import Literal
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.base import PRESET, ClosedFormSettings
+from graphmill.systems.base import ClosedFormSettings
 from graphmill.systems.sequences.settings import SequenceEvaluation
 
 
 class NextItemSettings(ClosedFormSettings):
     """The settings that these systems share."""
 
-    preset: Literal["auto", "none"] = setting("auto", PRESET, identity=False)
     evaluation: SequenceEvaluation = setting(SequenceEvaluation(), "What is measured while training", identity=False)
 
 

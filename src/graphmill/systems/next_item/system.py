@@ -22,12 +22,14 @@ from graphmill.evaluation.baselines.next_item import (
 )
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, ScoreBlock, excluded, of_all, top_k
 from graphmill.graph.histories import Histories
+from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.closed_form import ClosedFormSystem, arrays_of, matrix_of, of_items, with_popularity
 from graphmill.systems.next_item.settings import MarkovSettings, NextItemSettings, RepeatsSettings, SessionKnnSettings
-from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.systems.sequences.evaluate import HistoryScorer, SequenceEvaluator
 from graphmill.training.contract import OldRows
+from graphmill.training.planning import Part, Setup
 from graphmill.training.solved import SolvedArrays
 
 
@@ -64,9 +66,9 @@ class NextItemSystem(ClosedFormSystem):
         """Int64, ascending: items with a training interaction; of others nothing is known."""
         return np.flatnonzero(self.predictors.popularity > 0)
 
-    def scorer(self, model: SolvedArrays) -> NextItemScorer:
+    def scorer(self, model: SolvedArrays) -> HistoryScorer:
         """Scores after each user's whole history."""
-        return NextItemScorer(self, model)
+        return HistoryScorer(self.sequences, self.score_at(model))
 
     def score_at(
         self, model: SolvedArrays, poll: Callable[[], None] = lambda: None
@@ -189,12 +191,16 @@ class RepeatsSystem(NextItemSystem):
         return repeat_scores(model.array("popularity"), split, items, float(model.array("decay")[0]))
 
 
-class NextItemScorer:
-    """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
-
-    def __init__(self, system: NextItemSystem, model: SolvedArrays) -> None:
-        self.indptr, self.score = system.sequences.indptr, system.score_at(model)
-
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
-        return self.score(heads, self.indptr[heads + 1])
+def memory_parts(graph: TypedGraph, settings: NextItemSettings, setup: Setup) -> list[Part]:
+    """The parts of one process. Pairs of items count with their common users, each pair once at most."""
+    relation = interaction_relation(graph)
+    counts = np.bincount(np.asarray(graph.edges(relation).src)).astype(float)
+    items, edges = graph.node_type(relation.target).count, counts.sum()
+    pairs = (
+        min(float(np.square(counts).sum()), float(items) ** 2) if isinstance(settings, SessionKnnSettings) else edges
+    )
+    return [
+        Part("pairs of items", "always", pairs, 24, remedy="take the system markov, or leave items out of the graph"),
+        Part("interactions", "always", edges, 64),
+        Part("scores of an evaluation", "evaluation", 5 << 20),
+    ]

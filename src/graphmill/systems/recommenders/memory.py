@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
-from graphmill.systems.recommenders.modalities import chosen_sets
+from graphmill.systems.recommenders.multimodal import chosen_sets
 from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.training.planning import Part, Setup
 

@@ -13,10 +13,8 @@ from graphmill.errors import InputError
 from graphmill.graph.attributes import SET
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.kernels.devices import wide
+from graphmill.kernels.devices import wide, writable_copy
 from graphmill.systems.base_system import M
-from graphmill.systems.copies import writable_copy
-from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.system import RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 
@@ -24,14 +22,17 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.dragon.settings import DragonSettings
     from graphmill.systems.mmgcn.settings import MmgcnSettings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from graphmill.errors import SettingsError
+from graphmill.graph.interactions import Interactions
 
 NORM = "regularisation"
 """The term of the tables' squares."""
 FOLDS = 5
 """Known items lose their interactions in so many parts, one after the other."""
 RIDGE = 0.1
-MOST_ROWS = 0.7
-"""Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
 
 class MultimodalSystem(RecommenderSystem[M]):
@@ -172,3 +173,46 @@ class WarmedUp:
     def __call__(self, alone: np.ndarray) -> np.ndarray:
         """float32 [n, d]."""
         return ((alone - self.before) @ self.map + self.after).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Modality:
+    """One feature set: fp32 [I, f], and bool [I]: whether an item has it (otherwise its row is zero)."""
+
+    name: str
+    features: np.ndarray
+    present: np.ndarray
+
+    def with_items(self, features: np.ndarray | None, count: int) -> Modality:
+        """The set with ``count`` more items; ``features`` [count, f]: their features, zero rows for items without;
+        None: no new item has features."""
+        more = np.zeros((count, self.features.shape[1]), np.float32) if features is None else features
+        present = np.concatenate((self.present, (more != 0).any(1)))
+        return Modality(self.name, np.concatenate((self.features, more)), present)
+
+
+def chosen_sets(known: Sequence[str], names: Sequence[str]) -> Sequence[str]:
+    """``names``, which must be ``known`` feature sets of the items; all known sets if it is empty.
+
+    Raises :class:`InputError` if the graph has no item features, :class:`SettingsError` for an unknown name.
+    """
+    if not known:
+        raise InputError(
+            "the graph has no item features, which mmgcn and dragon learn from; build it with features or attributes "
+            "of items, or use the systems mf or kgat"
+        )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"model.modalities: {unknown[0]!r} is not a feature set of the items (known: {', '.join(known)})"
+        )
+    return names or known
+
+
+def modalities(view: Interactions, names: Sequence[str]) -> list[Modality]:
+    """The sets with ``names``; without names, all sets in the graph's order.
+
+    Raises the errors of :func:`chosen_sets`.
+    """
+    chosen = chosen_sets(list(view.features), names)
+    return [Modality(name, np.asarray(view.features[name]), np.asarray(view.present[name])) for name in chosen]

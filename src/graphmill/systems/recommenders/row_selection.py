@@ -36,31 +36,6 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     )
 
 
-def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatrix:
-    """:func:`select_rows` on the device of the matrix and ``rows``, without synchronisation.
-
-    ``most`` ≥ 1: the maximum number of entries in a row. Every row of the result has this many; the additional ones are
-    0.
-    """
-    whole, columns = matrix.forward, matrix.shape[1]
-
-    def numbers(count: int) -> torch.Tensor:
-        return torch.arange(count, device=rows.device)
-
-    start = whole.indptr.index_select(0, rows)
-    in_row = (numbers(most) < (whole.indptr.index_select(0, rows + 1) - start)[:, None]).flatten()
-    entries = (start[:, None] + numbers(most)).flatten().clamp_(max=len(whole.column) - 1)
-    column, value = whole.column.index_select(0, entries), whole.value.index_select(0, entries).mul_(in_row)
-    row = numbers(len(entries)).div_(most, rounding_mode="floor")
-    # Additional entries are sorted after all columns, outside every column's range.
-    back, order = torch.sort(column.masked_fill(~in_row, columns), stable=True)
-    bounds = torch.searchsorted(back, numbers(columns + 1))
-    transpose = CsrMatrix(bounds, back, row.index_select(0, order), value.index_select(0, order))
-    return SparseMatrix(
-        (len(rows), columns), CsrMatrix(numbers(len(rows) + 1) * most, row, column, value), transpose, order
-    )
-
-
 def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | None:
     """int64, ascending: ``rows`` of a square matrix on the CPU and all columns in which they have entries. None on a
     device, or if these are nearly all rows: then leaving out the others saves nothing.

@@ -6,7 +6,8 @@ and items.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,12 +26,11 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
-from graphmill.systems.base_system import BaseSystem, M, blocks_of
-from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.base_system import BaseSystem, DividedBatch, M, blocks_of
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
 from graphmill.systems.recommenders.settings import RecommenderSettings
-from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
+from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
 
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
@@ -82,10 +82,6 @@ class RecommenderSystem(BaseSystem[M], ABC):
     # ---------------------------------------------------------------- methods of a system
 
     @abstractmethod
-    def make_model(self) -> M:
-        """The network; the caller has seeded the random numbers."""
-
-    @abstractmethod
     def encode(self, model: M, batch: PairBatch) -> Encoded:
         """``users`` [U, d] and ``items`` [I, d] (and further tensors that the terms need): the graph forward pass of a
         step."""
@@ -103,11 +99,6 @@ class RecommenderSystem(BaseSystem[M], ABC):
         return []
 
     # ---------------------------------------------------------------- model
-
-    def build(self, step_sizes: StepSizes) -> M:
-        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
-        return self.make_model()
 
     def ids(self, kind: str) -> list[str]:
         """Ids of "user" or "item" nodes, or of "all", in the graph's order: the keys of table rows."""
@@ -190,13 +181,9 @@ class RecommenderSystem(BaseSystem[M], ABC):
         view = self.view
         rows = sampled_rows(view.num_users + view.num_items, self.settings.training.seed)
         users, items = rows[rows < view.num_users], rows[rows >= view.num_users] - view.num_users
-        parts = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
-        return self.health_of(np.concatenate(list(parts)), np.repeat([0, 1], [len(users), len(items)]))
-
-    def some_vectors(self, model: M, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
-        """:meth:`vectors` of the given ``users`` and ``items``, int64, ascending."""
-        every = self.vectors(model)
-        return every[0][self._tensor(users)], every[1][self._tensor(items)]
+        every = zip(self.vectors(model), (users, items), strict=True)
+        parts = [vectors[self._tensor(numbers)].cpu().numpy() for vectors, numbers in every]
+        return self.health_of(np.concatenate(parts), np.repeat([0, 1], [len(users), len(items)]))
 
     folds_in_items = True
     """:meth:`fold_in` also makes vectors of new items, from their known users."""
@@ -280,3 +267,44 @@ class RecommenderScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """:meth:`of_users`; ``relation`` is 0, the only one."""
         return self.of_users(heads)
+
+
+@dataclass(frozen=True)
+class PairBatch(DividedBatch):
+    """B training triples (user, positive, negative), int64 [B] each, local numbers; with k negatives int64 [B, k]. Each
+    of ``terms`` has weight B.
+
+    ``masked``: int64, edges of the graph whose messages are left out in this step; ``nodes``: int64, ascending, nodes
+    whose vectors the step looks up. Every chunk and every rank has both of the whole batch. ``replicated``: whether
+    every rank encodes the whole graph; ``ranks``: the number of ranks that share the batch.
+    """
+
+    users: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+    terms: tuple[str, ...] = ()
+    replicated: bool = True
+    ranks: int = 1
+    masked: np.ndarray | None = None
+    nodes: np.ndarray | None = None
+
+    ROWS = ("users", "positives", "negatives")
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The number of rows, for each term."""
+        return dict.fromkeys(self.terms, float(len(self)))
+
+    @property
+    def wrong(self) -> np.ndarray:
+        """``negatives`` as int64 [B, k], also for one negative."""
+        return self.negatives.reshape(len(self), -1)
+
+    @property
+    def items(self) -> np.ndarray:
+        """int64 [B, 1 + k]: each pair's item, and its negatives."""
+        return np.column_stack((self.positives, self.wrong))
+
+    def shard(self, rank: int, world: int) -> PairBatch:
+        """Every ``world``-th row."""
+        return replace(super().shard(rank, world), ranks=world)

@@ -121,6 +121,20 @@ class SequenceEvaluator:
         return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
 
 
+class HistoryScorer:
+    """Scores of every item after a user's whole history; ``relation`` is 0, the only one.
+
+    ``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].
+    """
+
+    def __init__(self, sequences: Sequences, score: Callable[[Int64, Int64], torch.Tensor]) -> None:
+        self.indptr, self.score = sequences.indptr, score
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
+        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
+        return self.score(heads, self.indptr[heads + 1])
+
+
 def _apart(who: str, by_history: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
     """Ranks of targets that their user has met, among all items; and of the others, among the items new to their user."""
     out = _prefixed(f"repeated{who}", by_history.unmasked.take(by_history.repeated).metrics(names, ks))

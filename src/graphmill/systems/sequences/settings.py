@@ -123,7 +123,7 @@ class SasrecSettings(SystemSettings):
     base_batch: ClassVar[int] = 128
 
     system: Literal["sasrec"] = setting("sasrec", "The system to train")
-    preset: Literal["auto", "none", "low_memory", "paper"] = setting("auto", PRESET, identity=False)
+    preset: Literal["auto", "none", "low_memory", "paper"] = setting("auto", PRESET, identity=False)  # type: ignore[assignment]
     model: SasrecModel = setting(SasrecModel(), "The network")
     objective: SequenceObjective = setting(SequenceObjective(), "The loss")
     training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")

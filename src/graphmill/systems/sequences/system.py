@@ -20,17 +20,16 @@ from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
 from graphmill.systems.base_system import BaseSystem, blocks_of
-from graphmill.systems.sequences.batch import NEXT_ITEM, SequenceBatch
-from graphmill.systems.sequences.data import SequenceData, SequenceSampler, Times
-from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.systems.sequences.data import NEXT_ITEM, SequenceBatch, SequenceData, SequenceSampler, Times
+from graphmill.systems.sequences.evaluate import HistoryScorer, SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import INITIAL_GATE, SINKHORN_ITERATIONS, STREAMS, HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.next_item_losses import expected_log_counts, item_logistic_sum, sampled_softmax_sum
-from graphmill.systems.sequences.sasrec import SASRec
+from graphmill.systems.sequences.sasrec import SASRec, TiSASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
-from graphmill.systems.sequences.tisasrec import TiSASRec
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, StepSizes, Term
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
+from graphmill.training.planning import Part, Setup
 
 ENCODE_USERS = 512
 """The number of histories encoded at a time in evaluation and export."""
@@ -67,9 +66,8 @@ class SequenceSystem(BaseSystem[SequenceModule]):
 
     # ---------------------------------------------------------------- model
 
-    def build(self, step_sizes: StepSizes) -> SequenceModule:
-        """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
-        self.seed_weights(step_sizes)
+    def make_model(self) -> SequenceModule:
+        """The network."""
         m = self.settings.model
         sizes = self.data.sequences.num_items, m.max_length, m.embedding_dim, m.num_blocks, m.num_heads
         parts = *sizes, m.dropout, m.norm, LAYER_NORM_EPS
@@ -168,9 +166,9 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         states: Tensor = model.network(inputs)
         return states[self._tensor(layout.last)].float()
 
-    def scorer(self, model: SequenceModule) -> SequenceScorer:
+    def scorer(self, model: SequenceModule) -> HistoryScorer:
         """Next-item scores from each user's whole history."""
-        return SequenceScorer(self, model)
+        return HistoryScorer(self.data.sequences, self.score_at(model, lambda: None))
 
     def evaluate(self, model: SequenceModule, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also metrics without ties of time, and the baselines."""
@@ -262,12 +260,46 @@ class SequenceSystem(BaseSystem[SequenceModule]):
         return "interactions", targets / self.sampler.steps_per_epoch
 
 
-class SequenceScorer:
-    """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
+_REMEDY = "lower acceleration.batch_size, model.max_length or model.embedding_dim"
 
-    def __init__(self, system: SequenceSystem, model: SequenceModule) -> None:
-        self.indptr, self.score = system.data.sequences.indptr, system.score_at(model, lambda: None)
 
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
-        return self.score(heads, self.indptr[heads + 1])
+def memory_parts(graph: TypedGraph, settings: SasrecSettings, setup: Setup) -> list[Part]:
+    """The parts of one process."""
+    m, o, d, blocks = settings.model, settings.objective, settings.model.embedding_dim, settings.model.num_blocks
+    sequences = settings.step_size() / settings.acceleration.processes
+    lengths, items, interactions = _windows(graph, m.max_length, o.windows)
+    rows, attended = sequences * lengths.mean(), sequences * (lengths**2.0).mean()
+    span = m.time_span if isinstance(m, TisasrecModel) else 0
+    streams = STREAMS if m.mhc != "none" else 1
+    tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
+    # Per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks. Per block, pair of rows
+    # and head: attention weights, their dropout and mask; with times, what is added to them.
+    mask = 1.0 if setup.on_cpu else 0.25  # numbers: on a CPU torch keeps factors
+    kept = rows * d * (14.5 + 2 * mask + 6 * (streams - 1)) + attended * m.num_heads * ((5 if span else 2) + mask)
+    scores = {"softmax": 0.25 * rows * items + 3 * rows * d, "sampled_softmax": 3.0 * rows * o.drawn}
+    pairs = 2 * rows * d * (2 + o.drawn)
+    # The rows of steps with this many windows have a standard deviation of more than a hundredth of their mean.
+    uneven = bool(sequences < len(lengths) and lengths.std() > 0.01 * lengths.mean() * sequences**0.5)
+    return [
+        Part("embeddings and blocks", "weights", tables + blocks * (6 * d * d + 12 * d)),
+        Part("interactions", "always", interactions, 48),
+        Part("states of the blocks", "kept", blocks * kept, recomputed=rows * d + kept, uneven=uneven, remedy=_REMEDY),
+        Part("states of the sequences and their gradients", "kept", 4 * rows * d, uneven=uneven, remedy=_REMEDY),
+        Part("scores of the loss", "loss", scores.get(o.loss, pairs), uneven=uneven, remedy=_REMEDY),
+        Part("states and scores of an evaluation", "evaluation", ENCODE_USERS * (lengths.mean() * 8 * d + 4 * items)),
+    ]
+
+
+def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:
+    """Lengths of the training windows, the number of items, and the number of interactions."""
+    relation = max(graph.relations, key=lambda r: r.edges)
+    edges = graph.edges(relation.index)
+    train = np.asarray(edges.src)[np.asarray(edges.split) == 0]
+    windows = np.bincount(train) - 1
+    windows = windows[windows > 0]
+    if which == "last":
+        windows = np.minimum(windows, longest)
+    else:
+        full, rest = windows // longest, windows % longest
+        windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
+    return windows.astype(float) if len(windows) else np.ones(1), graph.node_type(relation.target).count, len(train)

@@ -1,4 +1,4 @@
-"""Matrix factorisation: a vector for each user and each item; the score is their dot product."""
+"""The tables of matrix factorisation, which LightGCN propagates and DRAGON can add to its features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from torch import nn
 
 
 class MatrixFactorisation(nn.Module):
-    """``user`` [U, d] and ``item`` [I, d], Xavier-uniform as in KGAT's and NGCF's pretraining."""
+    """A vector for each user and each item; the score is their dot product.
+
+    ``user`` [U, d] and ``item`` [I, d], Xavier-uniform as in KGAT's and NGCF's pretraining.
+    """
 
     def __init__(self, num_users: int, num_items: int, dim: int) -> None:
         super().__init__()
