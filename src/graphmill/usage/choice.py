@@ -15,7 +15,7 @@ from graphmill.memory import format_size
 from graphmill.runs.messages import duration
 from graphmill.systems.auto import FEWEST
 
-LEVEL = 0.98
+LEVEL = 0.99
 """Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
 FASTER, SHORTEST = 1.5, 1.0
 """How many times as long a training must take as another one to cost more, and the seconds below which none does: such
