@@ -5,10 +5,10 @@ on links and next items, one of all systems that suit the data. Here all that fi
 the metric and the kind of queries of the choice: the chosen one over the best by its defaults, the time of the call over
 the budget, and of the four ``mf`` over the best closed form; means over ``--seeds``. The last row is the mean over graphs.
 ``--lightgcn``: LightGCN over ``mf``. ``--knn``: the processor time of item-kNN's similarities beside that of
-the library implicit. ``--ease``: processor time and memory of a training of EASE by its defaults, on made-up data.
+the library implicit. ``--ease``: time on two threads and memory of a training of EASE by its defaults, on made-up data.
 Data: the given splits of tiktok, baby, Nations, UMLS and FB15k-237, a tenth of last-fm's training
 held out, a random split of ml-latest-small and of Hetionet ``kg_5k``; by time, each user's last two items of movies
-(ml-latest-small) and sports. One process at a time, one thread.
+(ml-latest-small) and sports. One process at a time, one thread but for ``--ease``.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ EASE_ITEMS = (15_000, 20_000)
 METRIC, OF_ALL = "recall@20", ", auto of all systems"
 COMMAND = "python -m benchmarks.recommenders auto --json"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+TWO_THREADS = {"OMP_NUM_THREADS": "2", "MKL_NUM_THREADS": "2"}
 MF, LIGHTGCN, PUBLISHED = "mf", "lightgcn", "lightgcn as published"
 AS_PUBLISHED = {
     "objective": {"loss": "bpr", "negatives_per_positive": 1, "regularisation": 0.0001},
@@ -170,11 +171,11 @@ def ease_rows(items: int, folder: Path) -> list[Row]:
     """Time and memory of :func:`ease`, in a fresh process."""
     arguments = ["--ease", str(items), "--one", ITEMS[0], "--work", str(folder)]
     for _ in range(2):
-        figures = fresh("benchmarks.parts.auto", arguments, ONE_THREAD)
-    what, note = f"{items:,} items, EASE by defaults", f"one thread, {figures['clock']:.0f} s by the clock"
+        figures = fresh("benchmarks.parts.auto", arguments, TWO_THREADS)
+    what, note = f"{items:,} items, EASE by defaults", f"two threads, {figures['processor']:.0f} s of the processor"
     seconds, most = (60, "") if items <= EASE_ITEMS[0] else (150, "ours <= 2.5")
     return [
-        row(what, "processor time", "s", figures["processor"], target=f"ours <= {seconds}", note=note),
+        row(what, "time by the clock", "s", figures["clock"], target=f"ours <= {seconds}", note=note),
         row(what, "peak memory of the process", "GB", figures["gb"], target=most),
     ]
 
