@@ -1,6 +1,7 @@
-"""Questions: through rank, links, card and promotion, in Python and commands."""
+"""Questions and judgements: through rank, links, card and promotion, in Python and commands."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,29 @@ def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, grap
     assert report["relations"][0]["candidates"] == len(candidates)
 
 
+def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: TypedGraph, tmp_path: Path) -> None:
+    wrong = held_out(graph, 2)[0]
+    best = graphmill.load(run).links("n90", "drug_protein", k=1).iloc[0]
+    judgements = tmp_path / "judgements.csv"
+    judgements.write_text(
+        "head,relation,tail,judgement\n"
+        f"{wrong[0]},drug_protein,{wrong[1]},no\n{best['head_id']},drug_protein,{best['tail_id']},yes\n"
+    )
+    file = written(tmp_path / "q.yaml", relations=["drug|drug_protein|gene/protein"], split="test")
+    asked = [answer("rank", run, "--question", file, *more) for more in ((), ("--judgements", judgements))]
+    queries = [sum(row["queries"] for row in each["parts"] if row["by"] == "relation") for each in asked]
+    assert queries[1] == queries[0] - 1
+    links = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements))
+    assert links["judged"].tolist() == ["yes", "", ""]
+    shown = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
+    assert re.search(rf"{len({*wrong, best['head_id'], best['tail_id']})} of \d +100%", shown.stdout)
+    assert "judged" in shown.stdout
+    assert "yes" in shown.stdout
+    rest = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements), judged="leave_out")
+    assert best["tail_id"] not in rest["tail_id"].tolist()
+    assert rest["tail_id"].tolist()[:2] == links["tail_id"].tolist()[1:]
+
+
 @pytest.mark.parametrize(
     ("question", "sentence"),
     [
@@ -129,6 +153,7 @@ def test_what_says_two_things_is_a_sentence(run: Path, tmp_path: Path) -> None:
     for arguments, sentence in (
         (["rank", run, "--question", file, "--split", "valid"], "says which split"),
         (["links", run, "--question", file, "--head", "n91"], "heads and a question"),
+        (["rank", run, "--judgements", tmp_path / "none.csv"], "none.csv"),
         (["promote", run, "--question", file, "--metric", "mrr", "--to", tmp_path], "promote.question"),
         (["promote", run, "--question", file, "--to", tmp_path], "write split: valid"),
     ):

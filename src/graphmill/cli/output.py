@@ -75,10 +75,11 @@ def other_epoch(result: dict[str, Any]) -> bool:
 
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
-    baseline, with intervals), ``parts``, and where it was asked ``question`` and ``answer``.
+    baseline, with intervals), ``parts``, and where it was asked ``question``, ``answer`` and ``coverage`` (how the ids of
+    judgements match the graph's).
     """
     about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
-    rest = ["macro", "micro", "against", "parts", "question", "answer"]
+    rest = ["macro", "micro", "against", "parts", "question", "answer", "coverage"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
@@ -100,6 +101,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", head, list(rows.values()))
     for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
+    show_coverage(ranking.get("coverage", ()))
     if "against" in ranking:
         print(comparison_sentence(ranking["against"]))
     if "answer" in ranking:
@@ -119,7 +121,8 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
-    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", "best path"]
+    judged = bool(rows) and "judged" in rows[0]
+    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), links in tables.items():
         cells = [
             [
@@ -130,6 +133,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 _significant(row["probability"]),
                 _significant(row["median_rank"]),
                 row["known"],
+                *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
             for row in links

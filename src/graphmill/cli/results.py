@@ -14,6 +14,7 @@ from graphmill.cli.output import (
     print_table,
     restored_run,
     say_when_compiling,
+    show_coverage,
     show_link_report,
     show_links,
 )
@@ -21,6 +22,7 @@ from graphmill.errors import InputError
 from graphmill.memory import format_size
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
+Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
 
 
 @app.command(rich_help_panel=USE)
@@ -150,6 +152,8 @@ def links(
         str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
     ] = "exclude",
     question: Question = "",
+    judgements: Judgements = "",
+    judged: Annotated[str, typer.Option(help="mark judged links in a column, or leave_out")] = "mark",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     edges: Annotated[
         str, typer.Option(help="File of later edges, new nodes too; links are scored with them, untrained")
@@ -169,7 +173,7 @@ def links(
     from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
-    values |= {"question": question}
+    values |= {"question": question, "judgements": judgements, "judged": judged}
     settings = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
     heads = settings.selection().heads
     say_when_compiling()
@@ -184,7 +188,7 @@ def links(
         predictor = Predictor(model, settings)
         parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
-        return {**model.about, "links": rows, "calibration": [each.about for each in parts]}
+        return {**model.about, **predictor.notes, "links": rows, "calibration": [each.about for each in parts]}
 
     predictions: dict[str, Any] = on_its_device(predicted)
     for note in predictions.get("notes", ()):
@@ -197,6 +201,7 @@ def links(
         memory = format_size(predictions["peak_bytes"])
         print(f"in all {number(predictions['seconds'])} s of scoring, and {memory} of memory")
     else:
+        show_coverage(predictions.get("coverage", ()))
         if heads:
             show_links(predictions["links"])
         else:

@@ -44,7 +44,7 @@ def answer_sentence(report: Mapping[str, Any]) -> str:
     described = "; ".join(
         f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
         for name, value in question.items()
-        if name != "metric"
+        if name not in ("metric", "judged")
     )
     others = ", ".join(f"{who} {number(value)}" for who, value in answer["by_scorer"].items() if who != "model")
     return f"For the question ({described}), {answer['metric']} of the model is {_interval(answer)}; {others}."

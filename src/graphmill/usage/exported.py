@@ -215,17 +215,19 @@ class Run:
         return validate_file(self.path, graph_of(self.path))
 
     @retry_on_cpu
-    def rank(self, split: str = "test", question: str = "") -> pd.DataFrame:
+    def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        It writes ``ranking.json``. Baselines that need training are trained once and then reused. The links of
-        ``question="q.yaml"``, which says its split, are ranked alone, into ``question.json``.
+        It writes ``ranking.json``. Baselines that need training are trained once and then reused. ``settings`` are those of
+        :class:`graphmill.predictions.settings.RankSettings`: ``question="q.yaml"`` says its split, into ``question.json``.
         """
         import pandas as pd
 
+        from graphmill.predictions.settings import RankSettings
+        from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
-        ranking = rank_any(self._restored, split, question)
+        ranking = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
         figures = (
             ranking["beside"] if "beside" in ranking else {who: {"mrr": mrr} for who, mrr in ranking["mrr"].items()}
         )

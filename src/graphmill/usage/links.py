@@ -30,10 +30,11 @@ from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import calibrate
+from graphmill.predictions.judgements import Judged, read_judgements
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
-from graphmill.predictions.table import LinkRows, schema
+from graphmill.predictions.table import JUDGED, LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails, diversity, median_ranks
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
@@ -127,11 +128,20 @@ class Predictor:
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
-        self.selection = settings.selection(root)
-        self.selected = selected_links(Nodes(model.graph), self.selection, root)
+        nodes, self.selection = Nodes(model.graph), settings.selection(root)
+        self.selected = selected_links(nodes, self.selection, root)
+        self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, settings.path_links), *evidence)
-        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        judged = [JUDGED] if self.judgements else []
+        self.evidence_schema = pa.unify_schemas([*(each.schema for each in self.evidence), pa.schema(judged)])
         self.schema = schema(self.evidence_schema)
+
+    @property
+    def notes(self) -> dict[str, list[Any]]:
+        """``notes`` on the model and the judgements, and the ``coverage`` of the judgements' ids, if there are any."""
+        notes = [*self.model.about.get("notes", ()), *(self.judgements.notes if self.judgements else ())]
+        matches = {"coverage": [self.judgements.coverage.to_dict()]} if self.judgements else {}
+        return {**({"notes": notes} if notes else {}), **matches}
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
@@ -141,6 +151,8 @@ class Predictor:
 
     def _of(self, selected: SelectedLinks, overall: bool) -> Predicted:
         settings, graph = self.settings, self.model.graph
+        judged = self.judgements.of(selected.relation.index) if self.judgements else Judged()
+        leave = settings.judged == "leave_out"
         candidates = Candidates(
             graph,
             selected.relation,
@@ -148,6 +160,8 @@ class Predictor:
             LEFT_OUT[settings.known],
             self.poll,
             selected.candidates,
+            judged,
+            leave,
         )
         best = best_tails(candidates, selected.heads, settings.k)
         if overall:
@@ -165,12 +179,14 @@ class Predictor:
             calibration.probabilities(best.scores),
             self.evidence_schema,
             evidence,
+            judged,
         )
         about = {
             "relation": _name(selected),
             "rows": len(best),
             "heads": len(selected.heads),
             "candidates": candidates.options,
+            "judged": len(judged.all),
             "known_rows": int((best.known >= 0).sum()),
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
@@ -231,8 +247,9 @@ def write_links(
                 about = _write_tables(predictor, parts, outlets)
                 (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
                 (folder / CSV).unlink(missing_ok=True)
+            about |= predictor.notes
             if model.later_edges and settings.explained_links:
-                about["notes"] = [*model.about.get("notes", ()), NOT_EXPLAINED]
+                about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report

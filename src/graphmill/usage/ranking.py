@@ -27,6 +27,7 @@ from graphmill.evaluation.ranking.windows import RECENT, TimeWindows
 from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.predictions.question import Question, read_question
+from graphmill.predictions.settings import RankSettings
 from graphmill.reports.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.messages import Outlet
@@ -35,7 +36,7 @@ from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.link_baselines import LinkBaselines
-from graphmill.usage.question import asked
+from graphmill.usage.question import QuestionRanking
 from graphmill.usage.recommender_baseline import mf_figures, rival_mf
 from graphmill.verified_files import MANIFEST as EXPORTED
 
@@ -47,7 +48,7 @@ SPECTRAL_WIDTH = 128
 def rank_any(
     restored: Restored,
     split: str = "test",
-    question: str = "",
+    settings: RankSettings | None = None,
     *,
     root: Path = Path(),
     outlets: Sequence[Outlet] = (),
@@ -58,19 +59,26 @@ def rank_any(
 
     It ranks links or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
-    ``macro``, ``micro``, ``against`` and ``parts`` as in ``ranking.json``. The links of a ``question``
-    (a file, its path from ``root``) are ranked alone, into ``question.json``. ``stop`` ends a training of a baseline.
+    ``macro``, ``micro``, ``against`` and ``parts`` as in ``ranking.json``. A question or judgements in ``settings``
+    (paths from ``root``) are ranked alone, into ``question.json``. ``coverage``: how the ids of the judgements match
+    the graph's. ``stop`` ends a training of a baseline.
 
     Raises:
-        SettingsError: a question, and the system recommends items. InputError: a file that cannot be used.
+        SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
-    how = {"outlets": outlets, "poll": poll, "stop": stop}
+    wanted, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
     if restored.entry.recommends:
-        if question:
-            raise SettingsError(f"{restored.system.name} recommends items: questions are for predicted links")
+        if wanted != RankSettings():
+            raise SettingsError(
+                f"{restored.system.name} recommends items: questions and judgements are for predicted links"
+            )
         result = _rank_items(restored, split, outlets, poll)
     else:
-        result = _rank_links(restored, split, read_question(root / question) if question else None, root, how)
+        # The ranking of the question, else of all links of the split.
+        every = Question.model_validate({"split": split})
+        asking = read_question(root / wanted.question) if wanted.question else every
+        question = QuestionRanking(restored.graph, wanted, asking, root)
+        result = _rank_links(restored, question, how)
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     return result
@@ -150,19 +158,18 @@ def _item_parts(restored: Restored, split: str) -> tuple[list[dict[str, Any]], d
     return rows, {f"{RECENT}_{name}": value for name, value in of_late.items()}
 
 
-def _rank_links(
-    restored: Restored, split: str, question: Question | None, root: Path, how: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Rank links, or only those of a question, beside the baselines."""
+def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, Any]) -> dict[str, Any]:
+    """Rank links, or only those that are asked for, beside the baselines."""
     graph, system, seed = restored.graph, cast(Any, restored.system), restored.job.settings.training.seed
-    split = question.split if question else split
+    alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
     about = {**restored.used, "split": split}
+    _ = wanted.judgements  # a file that cannot be used is refused before the work
     scorer, windows = system.scorer(restored.model), TimeWindows.of(graph, split)
-    every = link_queries(graph, split) if question else system.ranking_queries(split)
-    queries = asked(graph, question, every, root) if question else every
+    every = link_queries(graph, split) if alone else system.ranking_queries(split)
+    queries = wanted.queries(every) if alone else every
     rankings = _rankings(restored, scorer, every, queries, windows, how)
     baselines = {name: ranking for name, ranking in rankings.items() if name != "model"}
-    average: Average = "macro" if question else system.average
+    average: Average = "macro" if alone else system.average
     compared = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
     part_rows = parts(queries, rankings, windows)
     report = {
@@ -174,12 +181,13 @@ def _rank_links(
     }
     result = {name: compared[name] for name in ("macro", "micro", "against")}
     result |= {"mrr": compared["against"]["mrr"], "parts": part_rows}
-    if question:
-        result["question"] = {name: value for name, value in question.model_dump().items() if value}
-        result["answer"] = _answer(rankings, question.metric)
+    if alone:
+        question = {name: value for name, value in wanted.question.model_dump().items() if value}
+        result["question"] = {**question, "judged": wanted.settings.judged}
+        result["answer"] = _answer(rankings, wanted.question.metric)
         report |= {name: result[name] for name in ("question", "answer")}
-    restored.run.write_json(ANSWER if question else FILE, report)
-    return {**about, **result}
+    restored.run.write_json(ANSWER if alone else FILE, report)
+    return {**about, **result, "coverage": wanted.coverage}
 
 
 def _answer(rankings: Mapping[str, LinkRanking], metric: str) -> dict[str, Any]:

@@ -63,11 +63,14 @@ def _recommend(job: Job, control: Control) -> Result:
 
 
 def _rank(job: Job, control: Control) -> Result:
-    """``run_dir``, ``split``."""
+    """``run_dir``, ``split``, ``rank``."""
+    from graphmill.predictions.settings import RankSettings
+    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
     restored, split = _restored(job, control), job.get("split", "test")
-    return rank_any(restored, split, outlets=control.outlets, poll=control.poll, stop=control.stop)
+    settings = parse(RankSettings, dict(job.get("rank", {})), _origin(job))
+    return rank_any(restored, split, settings, outlets=control.outlets, poll=control.poll, stop=control.stop)
 
 
 def _influence(job: Job, control: Control) -> Result:

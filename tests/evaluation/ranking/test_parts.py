@@ -53,12 +53,15 @@ def test_chosen_candidates_are_ranked_among_themselves() -> None:
             return table[heads]
 
     heads, candidates = np.arange(0, 30, 2), np.arange(1, 50, 2)
-    asked = narrowed(relation, heads, candidates)
+    yes = np.array([0 * 50 + 3, 2 * 50 + 5], np.int64)
+    without = (relation.heads * 50 + relation.tails)[relation.heads % 2 == 0][:1]
+    asked = narrowed(relation, heads, candidates, yes, without)
     found = rank_links(Scorer(), LinkQueries("test", (asked,)), ks=(1, 5))
     known = {(h, t) for h in range(30) for t in relation.known_tails[slice(*relation.known_indptr[h : h + 2])]}
+    known |= {(int(pair) // 50, int(pair) % 50) for pair in yes}
     expected = []
     for head, tail in zip(relation.heads.tolist(), relation.tails.tolist(), strict=True):
-        if head % 2 or not tail % 2:
+        if head % 2 or not tail % 2 or head * 50 + tail in without:
             continue
         rivals = [c for c in candidates.tolist() if c != tail and (head, c) not in known]
         expected.append(1 + sum(float(table[head, c]) > float(table[head, tail]) for c in rivals))
