@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.predictions.question import LinkSelection, read_question
 from graphmill.settings import Settings, setting
 
@@ -34,7 +35,17 @@ EXPLAINED = {
 """Columns that only the files have, for the links with the best scores."""
 
 
-class RankSettings(Settings):
+class RankingSettings(Settings):
+    """What a ranking of links shows besides its main figures."""
+
+    truth: str = setting(
+        "",
+        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
+    )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
+
+
+class RankSettings(RankingSettings):
     """Which links are ranked, if not a whole split."""
 
     question: str = setting("", "A YAML file with relations, heads, candidates, split and metric; empty: a whole split")

@@ -1,19 +1,33 @@
-"""What a ranking is asked besides a whole split: some links, and judged links; and the queries that answer it."""
+"""What a ranking is asked besides a whole split: some links, judged links, labels; and the queries that answer it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphmill.errors import InputError
+from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.evaluation.ranking.queries import LinkQueries, narrowed
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.predictions.judgements import Judgements, read_judgements
+from graphmill.predictions.figures import agreement, matrix_figures
+from graphmill.predictions.judgements import Judged, Judgements, read_judgements
 from graphmill.predictions.question import Question
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import RankSettings
+from graphmill.predictions.top_tails import Candidates
+from graphmill.sampling.keyed import sampled
+from graphmill.usage.labels import node_labels
+
+MOST_ROWS = 10_000
+"""Rows (heads) of the matrices of all relations together that a ranking scores; of larger ones, drawn rows."""
 
 
 @dataclass(frozen=True)
@@ -41,10 +55,21 @@ class QuestionRanking:
         path = self.settings.judgements
         return read_judgements(path, self.nodes, self.root) if path else None
 
+    @cached_property
+    def truth(self) -> Judgements | None:
+        """The outside list, if there is one."""
+        return read_judgements(self.settings.truth, self.nodes, self.root) if self.settings.truth else None
+
+    @cached_property
+    def labels(self) -> NodeLabels | None:
+        """The labels, if there is a file."""
+        return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
+
     @property
     def coverage(self) -> list[dict[str, Any]]:
-        """A row for the judgements: how their ids match the graph's."""
-        return [self.judgements.coverage.to_dict()] if self.judgements else []
+        """A row for each list and the labels: how its ids match the graph's."""
+        lists = [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
+        return [*lists, *([dict(self.labels.coverage)] if self.labels else [])]
 
     def queries(self, every: LinkQueries) -> LinkQueries:
         """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
@@ -62,3 +87,30 @@ class QuestionRanking:
                 "split"
             )
         return kept
+
+    def predicted(self, scorer: Scorer, split: str, seed: int, poll: Callable[[], None]) -> dict[str, Any]:
+        """Figures of predicted links: ``predicted`` by relation, and ``truth`` and ``judgements`` where there is a list."""
+        number, rows = SPLIT_NAMES.index(split), []
+        splits = tuple({0, 1, 2} - {number})
+        for selected in self.relations:
+            judged = self.judgements.of(selected.relation.index) if self.judgements else Judged()
+            candidates = Candidates(
+                self.graph, selected.relation, scorer, splits, poll, selected.candidates, judged, leave_judged=True
+            )
+            linked = sorted_unique(candidates.keys >> 2) // candidates.count
+            heads = selected.heads[in_sorted(selected.heads, sorted_unique(linked))]
+            drawn = sampled(heads, max(MOST_ROWS // len(self.relations), 1), "matrix", seed, selected.relation.index)
+            figures = matrix_figures(candidates, np.sort(drawn), number, seed)
+            if figures["links"]:
+                rows.append({**figures, "of_heads": len(heads)})
+        lists = {"truth": self.truth, "judgements": self.judgements}
+        every = [Candidates(self.graph, relation, scorer, (TRAIN,), poll) for relation in self.graph.relations]
+        return {
+            "predicted": rows,
+            **{
+                name: {"file": each.file, "rows": each.rows, "notes": list(each.notes)}
+                | agreement(((every[n], judged) for n, judged in sorted(each.written.items())), seed)
+                for name, each in lists.items()
+                if each
+            },
+        }
