@@ -56,7 +56,7 @@ def probe_embeddings(
     ``root``: the folder of a relative label file. Raises :class:`InputError` if the labels cannot be used, or if none is
     of a node with a vector.
     """
-    column, texts = read_labels(settings, root, graph)
+    column, texts = read_labels(settings, root)
     ids = list(texts)
     kind, matches = labelled_type(settings, ids, embeddings.ids, embeddings.types, embeddings.type_names)
     rows = embeddings.rows_of([kind] * len(ids), ids)

@@ -1,4 +1,4 @@
-"""What a ranking is asked besides a whole split: some links, judged links, labels; and the queries that answer it."""
+"""What a ranking is asked besides a whole split: some links, judged links; and the queries that answer it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.evaluation.ranking.queries import LinkQueries, narrowed
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
@@ -24,7 +23,6 @@ from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import RankSettings
 from graphmill.predictions.top_tails import Candidates
 from graphmill.sampling.keyed import sampled
-from graphmill.usage.labels import node_labels
 
 MOST_ROWS = 10_000
 """Rows (heads) of the matrices of all relations together that a ranking scores; of larger ones, drawn rows."""
@@ -60,16 +58,10 @@ class QuestionRanking:
         """The outside list, if there is one."""
         return read_judgements(self.settings.truth, self.nodes, self.root) if self.settings.truth else None
 
-    @cached_property
-    def labels(self) -> NodeLabels | None:
-        """The labels, if there is a file."""
-        return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
-
     @property
     def coverage(self) -> list[dict[str, Any]]:
-        """A row for each list and the labels: how its ids match the graph's."""
-        lists = [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
-        return [*lists, *([dict(self.labels.coverage)] if self.labels else [])]
+        """A row for each list: how its ids match the graph's."""
+        return [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
 
     def queries(self, every: LinkQueries) -> LinkQueries:
         """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
