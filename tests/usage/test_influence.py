@@ -12,8 +12,8 @@ from graphmill.influence.results import CSV_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.train import train
 from graphmill.settings import parse
-from graphmill.usage import influence as module
-from graphmill.usage.influence import trace_influence
+from graphmill.usage import explain as module
+from graphmill.usage.explain import trace_influence
 from tests.systems.conve.graphs import graph_of
 
 SETTINGS = {

@@ -106,8 +106,7 @@ def recommend(
     recommendations_of_history.parquet.
     """
     from graphmill.ingest.public_readers import read_interactions
-    from graphmill.usage.fold_in import recommend_history
-    from graphmill.usage.recommendations import recommend_run
+    from graphmill.usage.recommendations import recommend_history, recommend_run
 
     if not history and (output or format_ or read):
         raise InputError("--output, --format and --read go with --history")
@@ -161,7 +160,7 @@ def links(
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
-    from graphmill.usage.grown_graph import grown_link_model
+    from graphmill.usage.embed import grown_link_model
     from graphmill.usage.links import FOLDER, LATER_FOLDER, Predictor, link_model, write_links
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
@@ -219,7 +218,7 @@ def tracin(
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse
-    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.explain import trace_influence
 
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")

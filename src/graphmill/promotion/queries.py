@@ -24,7 +24,7 @@ from graphmill.predictions.question import Question
 from graphmill.predictions.settings import RankSettings
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
-from graphmill.usage.question import QuestionRanking
+from graphmill.usage.ranking import QuestionRanking
 
 
 def query_values(

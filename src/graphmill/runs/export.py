@@ -22,7 +22,7 @@ from graphmill.reports.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.fallback import KEY
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
-from graphmill.runs.tracking.mirror import send_soon
+from graphmill.runs.tracker import send_soon
 from graphmill.systems import registry
 from graphmill.systems.entry import Entry
 from graphmill.training.checkpoint import CheckpointStore, Loaded

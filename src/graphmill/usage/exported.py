@@ -379,8 +379,7 @@ class Run:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
         from graphmill.ingest.public_readers import read_interactions
-        from graphmill.usage.fold_in import recommend_history
-        from graphmill.usage.recommendations import recommend_run
+        from graphmill.usage.recommendations import recommend_history, recommend_run
 
         if history == "":
             user = user and self._known.ids[self.row(user, "user")]

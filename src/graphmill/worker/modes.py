@@ -77,7 +77,7 @@ def _influence(job: Job, control: Control) -> Result:
     """``run_dir``, ``influence``."""
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.settings import parse
-    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.explain import trace_influence
 
     settings = parse(InfluenceSettings, dict(job.get("influence", {})), _origin(job))
     report = trace_influence(job["run_dir"], settings, poll=control.poll, note=control.note)

@@ -30,8 +30,8 @@ from graphmill.systems.blend import nbfnet_part
 from graphmill.systems.blend.memory import chosen_parts
 from graphmill.systems.blend.nbfnet_part import NBFNET, nbfnet_arrays, nbfnet_scorer
 from graphmill.systems.nbfnet.settings import NbfnetSettings
+from graphmill.usage.embed import grown_link_model
 from graphmill.usage.explain import explain_link
-from graphmill.usage.grown_graph import grown_link_model
 from tests.explain.deletion import falls
 from tests.systems.nbfnet.test_later_edges import COLUMNS, written
 from tests.training.cases import CASES, typed_graph

@@ -71,18 +71,15 @@ class NeighboursSystem(ClosedFormSystem):
         queries: LinkQueries | None = None,
         *,
         macro: bool = True,
-        products: Callable[[], None] | None = None,
-        progress: Callable[[int], None] = lambda heads: None,
     ) -> Mapping[str, np.ndarray]:
-        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``products``: called
-        instead of ``poll`` for each product of the SVD. ``macro``, ``progress``: as in
+        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``macro``: as in
         :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
         queries = queries or self.ranking_queries("valid", TUNING_QUERIES)
         best: dict[str, np.ndarray] = {}
         highest = 0.0
         for weighted in (False,) if self.entries.strengths is None else (False, True):
-            arrays, rows_of = self.rows_to_choose(self.entries.by(weighted), products or poll)
-            setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
+            arrays, rows_of = self.rows_to_choose(self.entries.by(weighted), poll)
+            setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll)
             if not best or mrr > highest:
                 best, highest = {**arrays, "setting": setting_row(replace(setting, weighted=weighted))}, mrr
         return best
