@@ -23,6 +23,8 @@ SHRINKAGE = 3.0
 #: Lower bound of log(1 + degree), by which a column is divided.
 _LEAST_LOG = 0.7
 _ITERATIONS = 4
+#: Number of products with dense matrices in :func:`factors`, which take most of its time.
+PRODUCTS = 2 * _ITERATIONS + 2
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def factors(
     """float32 left singular vectors times singular values [rows, ``width``], and the values [``width``].
 
     Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero. ``poll`` is
-    called before each of its products with dense matrices, and may raise to end it.
+    called before each of its :data:`PRODUCTS`, and may raise to end it.
     """
     from sklearn.utils.extmath import randomized_svd
 
