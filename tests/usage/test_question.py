@@ -1,4 +1,4 @@
-"""Questions, judgements and an outside list: through rank, links, card and promotion, in Python and commands."""
+"""Questions, judgements, an outside list and labels: through rank, links, card and promotion, in Python and commands."""
 
 import json
 import re
@@ -97,19 +97,24 @@ def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, grap
     assert report["relations"][0]["candidates"] == len(candidates)
 
 
-def test_the_whole_ranking_shows_agreement(run: Path, graph: TypedGraph, tmp_path: Path) -> None:
+def test_the_whole_ranking_shows_labels_and_agreement(run: Path, graph: TypedGraph, tmp_path: Path) -> None:
+    ids, types = graph.node_table()["id"].to_pylist(), graph.node_table()["type"].to_pylist()
+    rows = [f"{node},{'ab'[int(node[1:]) % 2]}" for node, kind in zip(ids, types, strict=True) if kind == "drug"]
+    (tmp_path / "areas.csv").write_text("id,area\n" + "\n".join(rows) + "\n")
     true = [f"{head},drug_protein,{tail},yes" for head, tail in held_out(graph, 2)]
     (tmp_path / "truth.csv").write_text(
         "head,relation,tail,judgement\n" + "\n".join([*true, "n90,drug_protein,?,no"]) + "\n"
     )
-    found = answer("rank", run, "--truth", tmp_path / "truth.csv")
+    found = answer("rank", run, "--labels", tmp_path / "areas.csv", "--truth", tmp_path / "truth.csv")
+    assert {row["part"] for row in found["parts"] if row["by"] == "area of the head"} == {"a", "b"}
     assert found["truth"]["yes"]["links"] == len(set(true))  # as written, although the graph has both directions
     assert found["truth"]["auc"] is None
     assert found["truth"]["notes"]
-    (of_truth,) = found["coverage"]
+    of_truth, of_labels = found["coverage"]
     assert (of_truth["samples"], of_truth["matched"], of_truth["ids"] - of_truth["matched"]) == (
         ["?"], len({node for link in held_out(graph, 2) for node in link} | {"n90"}), 1
     )  # fmt: skip
+    assert (of_labels["matched"], of_labels["share"]) == (len(rows), 1.0)
     tables = ranking_tables(json.loads((run / "ranking.json").read_text()))
     assert [each.name for each in tables] == ["by_part", "predicted", "truth"]
     assert all(len(row) == len(each.head) for each in tables for row in each.rows)

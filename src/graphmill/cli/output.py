@@ -53,11 +53,11 @@ def other_epoch(result: dict[str, Any]) -> bool:
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
     baseline, with intervals), ``parts``, ``predicted``, and where it was asked ``question``, ``answer``,
-    ``truth``, ``judgements`` and ``coverage`` (how the ids of lists match the graph's).
+    ``truth``, ``judgements``, ``labels`` and ``coverage`` (how the ids of lists and labels match the graph's).
     """
     about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
     rest = ["macro", "micro", "against", "parts", "predicted"]
-    rest += ["question", "answer", "truth", "judgements", "coverage"]
+    rest += ["question", "answer", "truth", "judgements", "labels", "coverage"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
@@ -80,7 +80,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
     show_coverage(ranking.get("coverage", ()))
-    for name in ("truth", "judgements"):
+    for name in ("truth", "judgements", "labels"):
         for note in ranking.get(name, {}).get("notes", ()):
             print(f"note: {note}", file=sys.stderr)
     if "against" in ranking:

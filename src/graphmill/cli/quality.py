@@ -36,6 +36,7 @@ def rank(
     judgements: Judgements = "",
     judged: Annotated[str, typer.Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
     truth: Annotated[str, typer.Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
+    labels: Annotated[str, typer.Option(help="Table of node ids and labels, by which figures are shown")] = "",
     as_json: Json = False,
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
@@ -54,6 +55,7 @@ def rank(
         "judgements": judgements,
         "judged": judged,
         "truth": truth,
+        "labels": {"file": labels},
     }
     settings = parse(RankSettings, values, "rank")
     with closing(Terminal()) as terminal:

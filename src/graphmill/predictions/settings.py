@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.predictions.question import LinkSelection, read_question
 from graphmill.settings import Settings, setting
 
@@ -16,6 +17,7 @@ class RankingSettings(Settings):
         "",
         "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
     )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
 
 
 class RankSettings(RankingSettings):

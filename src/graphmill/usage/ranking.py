@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.comparison import Average, compare_to_baselines
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.paired_difference import grouped_mean, paired_bootstrap
-from graphmill.evaluation.ranking.parts import item_parts, parts
+from graphmill.evaluation.ranking.parts import NodeLabels, item_parts, parts
 from graphmill.evaluation.ranking.per_query import values_of
-from graphmill.evaluation.ranking.queries import LinkQueries, link_queries, narrowed
+from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries, narrowed
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.evaluation.ranking.windows import RECENT, TimeWindows
 from graphmill.graph.interactions import interaction_relation
@@ -47,6 +48,7 @@ from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.baselines import LinkBaselines, mf_figures, rival_mf
+from graphmill.usage.labels import node_labels
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE, ANSWER = "ranking.json", "question.json"
@@ -71,34 +73,42 @@ def rank_any(
     It ranks links or items. For items, ``figures`` groups metrics by scorer
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted`` and ``truth`` as in
-    ``ranking.json``. A question or judgements in ``settings`` (paths from ``root``) are ranked alone, into
-    ``question.json``. ``coverage``: how the ids of the lists match the graph's. ``stop`` ends a training of a baseline.
+    ``ranking.json``. ``labels`` has ``notes`` where no query has a label. A question or judgements in ``settings``
+    (paths from ``root``) are ranked alone, into ``question.json``. ``coverage``: how the ids of the lists and labels match
+    the graph's. ``stop`` ends a training of a baseline.
 
     Raises:
         SettingsError: ``settings`` for links, and the system recommends items. InputError: a file that cannot be used.
     """
     wanted, how = settings or RankSettings(), {"outlets": outlets, "poll": poll, "stop": stop}
     if restored.entry.recommends:
-        if wanted != RankSettings():
+        if wanted.model_copy(update={"labels": LabelSettings()}) != RankSettings():
             raise SettingsError(
                 f"{restored.system.name} recommends items: questions, judgements and truth are for predicted links"
             )
-        result = _rank_items(restored, split, outlets, poll)
+        labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
+        result = _rank_items(restored, split, labels, outlets, poll)
     else:
         # The ranking of the question, else of all links of the split.
         every = Question.model_validate({"split": split})
         asking = read_question(root / wanted.question) if wanted.question else every
-        result = _rank_links(restored, QuestionRanking(restored.graph, wanted, asking, root), how)
+        question = QuestionRanking(restored.graph, wanted, asking, root)
+        result, labels = _rank_links(restored, question, how), question.labels
+    if labels and not labels.parts_in(result["parts"]):
+        note = f"no held-out link of {split} has an end with a {labels.title}, so that no figures are shown by it"
+        result["labels"] = {"notes": [f"{note}; a graph does not keep a category that held-out nodes alone have"]}
     if (restored.export_folder / EXPORTED).is_file():
         write_card(restored.run.path)
     return result
 
 
-def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None]) -> dict[str, Any]:
+def _rank_items(
+    restored: Restored, split: str, labels: NodeLabels | None, outlets: Sequence[Outlet], poll: Callable[[], None]
+) -> dict[str, Any]:
     about, system = {**restored.used, "split": split}, cast(Any, restored.system)
     # Prefixes of its metrics name the compared models and the protocols.
     metrics = system.evaluate(restored.model, split, final=True, poll=poll)
-    part_rows, more = _item_parts(restored, split)
+    part_rows, more = _item_parts(restored, split, labels)
     metrics |= more
     metric = restored.job.settings.evaluation.selection_metric
     of_mf, by_query = mf_figures(rival_mf(restored, outlets=outlets), split, metric)
@@ -108,7 +118,8 @@ def _rank_items(restored: Restored, split: str, outlets: Sequence[Outlet], poll:
     about["selected_on"] = restored.selected_on
     about["repeat_share"] = metrics.get("repeat_share", 0.0)
     restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures, **best, "parts": part_rows})
-    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows}
+    matches = [dict(labels.coverage)] if labels else []
+    return {**about, "figures": figures["model"], "beside": figures, "parts": part_rows, "coverage": matches}
 
 
 def _beside_best(metric: str, values: Mapping[str, NDArray[np.float64]]) -> dict[str, Any]:
@@ -127,7 +138,9 @@ def _beside_best(metric: str, values: Mapping[str, NDArray[np.float64]]) -> dict
     return plain({"against": about})
 
 
-def _item_parts(restored: Restored, split: str) -> tuple[list[dict[str, Any]], dict[str, float]]:
+def _item_parts(
+    restored: Restored, split: str, labels: NodeLabels | None
+) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Parts of the held-out items of an evaluated split, and, where all are newer than the training, figures of the
     popularity of late."""
     evaluator, graph = restored.system.evaluator, restored.graph
@@ -140,8 +153,8 @@ def _item_parts(restored: Restored, split: str) -> tuple[list[dict[str, Any]], d
             np.bincount(evaluator.baselines.users, minlength=evaluator.sequences.num_users),
             evaluator.baselines.popularity,
         )
-        pairs = of_split.users, of_split.targets
-        return item_parts(pairs, evaluator.by_query(split, f"hr@{last}"), last, counts), {}
+        pairs, ends = (of_split.users, of_split.targets), first_nodes(graph)[relation.index]
+        return item_parts(pairs, evaluator.by_query(split, f"hr@{last}"), last, counts, ends, labels), {}
     assert isinstance(evaluator, RecommenderEvaluator)
     view = evaluator.view
     ks = [k for k in evaluator.settings.evaluation.top_k if k <= view.num_items]
@@ -162,6 +175,8 @@ def _item_parts(restored: Restored, split: str) -> tuple[list[dict[str, Any]], d
         hits,
         max(ks),
         (view.train.counts, view.train_by_item.counts),
+        first_nodes(graph)[relation.index],
+        labels,
         (windows.names(), windows.number(relation.index, users, items)) if windows else None,
     )
     of_late = lists[RECENT].metrics(METRICS, ks) if windows else {}
@@ -173,7 +188,7 @@ def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, A
     graph, system, seed = restored.graph, cast(Any, restored.system), restored.job.settings.training.seed
     alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
     about = {**restored.used, "split": split}
-    _ = wanted.truth  # a file that cannot be used is refused before the work
+    _ = wanted.truth, wanted.labels  # a file that cannot be used is refused before the work
     scorer, windows = system.scorer(restored.model), TimeWindows.of(graph, split)
     every = link_queries(graph, split) if alone else system.ranking_queries(split)
     queries = wanted.queries(every) if alone else every
@@ -181,7 +196,7 @@ def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, A
     baselines = {name: ranking for name, ranking in rankings.items() if name != "model"}
     average: Average = "macro" if alone else system.average
     compared = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)
-    part_rows = parts(queries, rankings, windows)
+    part_rows = parts(queries, rankings, first_nodes(graph), wanted.labels, windows)
     report = {
         **about,
         "kind": "links",
@@ -280,10 +295,16 @@ class QuestionRanking:
         """The outside list, if there is one."""
         return read_judgements(self.settings.truth, self.nodes, self.root) if self.settings.truth else None
 
+    @cached_property
+    def labels(self) -> NodeLabels | None:
+        """The labels, if there is a file."""
+        return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
+
     @property
     def coverage(self) -> list[dict[str, Any]]:
-        """A row for each list: how its ids match the graph's."""
-        return [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
+        """A row for each list and the labels: how its ids match the graph's."""
+        lists = [each.coverage.to_dict() for each in (self.judgements, self.truth) if each]
+        return [*lists, *([dict(self.labels.coverage)] if self.labels else [])]
 
     def queries(self, every: LinkQueries) -> LinkQueries:
         """Those of ``every`` query that are asked for. Raises :class:`InputError` if there are none."""
