@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import JUDGE, USE, Json, app
-from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
+from graphmill.cli.output import number, print_json, print_table, restored_run
 from graphmill.cli.promotion import PROMOTED, Folder
 
 What = Annotated[
@@ -82,9 +82,6 @@ def explain(
     paths: Annotated[int, typer.Option(help="Paths to list", min=0)] = 5,
     neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
     max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Score it again without the listed edges (blend, hgt, nbfnet)")
-    ] = False,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
@@ -93,9 +90,7 @@ def explain(
     from graphmill.usage.explain import explain_link
 
     requested = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
-    result = on_its_device(
-        lambda: explain_link(restored_run(run, checkpoint), head, relation, tail, requested, verify=verify)
-    )
+    result = explain_link(restored_run(run, checkpoint), head, relation, tail, requested)
     if as_json:
         print_json(result.to_dict())
         return
@@ -113,9 +108,3 @@ def explain(
         print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in result.parts.items()])
     if not result.whole:
         print("The neighbourhood is larger than what was looked at; --max-edges and --neighbors look at more.")
-    if result.deletion:
-        listed, others = result.deletion["without_the_listed_edges"], result.deletion["without_as_many_others"]
-        print(
-            f"Without the {result.deletion['edges']} edges that speak for it its score is {number(listed)}; without as many "
-            f"others around the two nodes {number(others)}."
-        )

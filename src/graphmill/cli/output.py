@@ -2,45 +2,22 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
-
-T = TypeVar("T")
 
 
 def restored_run(run: Path, checkpoint: str) -> "Restored":
     """The run's model at its best epoch, or at ``checkpoint``; unusable checkpoints are named on stderr."""
     from graphmill.runs.export import restore
 
-    say_when_compiling()
     restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
     for note in restored.notes:
         print(f"note: {note}", file=sys.stderr)
     return restored
-
-
-def on_its_device(work: Callable[[], T]) -> T:
-    """Calls ``work``, which restores finished runs, and calls it again on the CPU if the device fails. The reason and the
-    time that it takes are printed on stderr.
-    """
-    from graphmill.runs.fallback import with_cpu_fallback
-
-    return with_cpu_fallback(work, lambda text: print(f"note: {text}", file=sys.stderr))
-
-
-def say_when_compiling() -> None:
-    """Until the command ends, prints a line on stderr before CPU kernels are compiled for the first time on this machine."""
-    import click
-
-    from graphmill.runs.compiling import say_compiling
-
-    command = click.get_current_context(silent=True)
-    if command is not None:
-        command.with_resource(say_compiling(lambda text: print(f"note: {text}", file=sys.stderr)))
 
 
 def show_result(result: dict[str, Any]) -> None:

@@ -11,7 +11,6 @@ from graphmill.cli.data import RepairIds
 from graphmill.cli.entry import JUDGE, Json, app
 from graphmill.cli.output import (
     number,
-    on_its_device,
     print_json,
     print_table,
     ranking_json,
@@ -60,9 +59,7 @@ def rank(
     }
     settings = parse(RankSettings, values, "rank")
     with closing(Terminal()) as terminal:
-        ranking = on_its_device(
-            lambda: rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
-        )
+        ranking = rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
     if as_json:
         print_json(ranking_json(ranking))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -40,10 +41,13 @@ class Judged:
 
 @dataclass(frozen=True)
 class Judgements:
-    """The links of a file by relation number. ``coverage``: how its ids match the nodes' ids and names; ``notes``:
-    sentences on ids that are in no node."""
+    """The links of a file by relation number; ``written``: without their mirror images. ``rows``: number of rows;
+    ``coverage``: how its ids match the nodes' ids and names; ``notes``: sentences on ids that are in no node."""
 
+    file: str
+    rows: int
     relations: dict[int, Judged]
+    written: dict[int, Judged]
     coverage: Coverage
     notes: tuple[str, ...] = ()
 
@@ -65,6 +69,7 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
     table = text_columns(file, COLUMNS, "Judgements are")
     name, known = path_text(file), dict[str, list[Relation]]()
     judged: dict[tuple[int, int], bool] = {}
+    written: dict[tuple[int, int], bool] = {}
     lost = 0
     for line, row in enumerate(table.to_pylist(), 1):
         word = row["judgement"].strip().casefold()
@@ -74,7 +79,8 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
             known[row["relation"]] = relations_of(nodes.graph, [row["relation"]])
         links = _links(nodes, known[row["relation"]], row["head"], row["tail"])
         lost += not links
-        for link in links:
+        written |= {link: _WORDS[word] for link, *_ in links}
+        for link in chain.from_iterable(links):
             if judged.setdefault(link, _WORDS[word]) != _WORDS[word]:
                 raise InputError(
                     f"{name}, row {line}: {row['head']!r}, {row['relation']!r}, {row['tail']!r} is judged yes and no; keep "
@@ -85,22 +91,22 @@ def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
     if not judged:
         raise InputError(f"no judged link can be one of the graph: {matches.sentence}")
     notes = (f"{lost:,} of {table.num_rows:,} judgements are of no link of the graph's types: {matches.sentence}",)
-    return Judgements(_by_relation(judged), matches, notes if lost else ())
+    return Judgements(name, table.num_rows, _by_relation(judged), _by_relation(written), matches, notes if lost else ())
 
 
-def _links(nodes: Nodes, relations: Sequence[Relation], head: str, tail: str) -> list[tuple[int, int]]:
-    """(relation number, pair) of a link in the relations of that name that join nodes of these types, and of its mirror
-    images, if the graph has them."""
-    graph, rows = nodes.graph, list[tuple[int, int]]()
+def _links(nodes: Nodes, relations: Sequence[Relation], head: str, tail: str) -> list[list[tuple[int, int]]]:
+    """(relation number, pair) of a link in the relations of that name that join nodes of these types; each with its mirror
+    image, if the graph has it."""
+    graph, rows = nodes.graph, list[list[tuple[int, int]]]()
     mirrored = {each.key: each for each in graph.relations}
     for relation in relations:
         if not (nodes.rows(head, [relation.source]) and nodes.rows(tail, [relation.target])):
             continue
         ends = nodes.find(head, [relation.source]), nodes.find(tail, [relation.target], "tails")
-        rows.append(_pair(graph, relation, *ends))
+        rows.append([_pair(graph, relation, *ends)])
         mirror = mirrored.get((relation.target, relation.name, relation.source))
         if mirror and (mirror is not relation or relation.added_edges):
-            rows.append(_pair(graph, mirror, *reversed(ends)))
+            rows[-1].append(_pair(graph, mirror, *reversed(ends)))
     return rows
 
 

@@ -13,16 +13,16 @@ from graphmill.evaluation.markdown import number
 
 
 @dataclass(frozen=True)
-class RankingTable:
-    """``name`` is stable; column titles, and rows of as many cells."""
+class Table:
+    """Column titles, and rows of as many cells. Those of a ranking have a ``name``, which is stable, and a ``title``."""
 
-    name: str
-    title: str
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
+    name: str = ""
+    title: str = ""
 
 
-def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
+def ranking_tables(report: Mapping[str, Any]) -> list[Table]:
     """Those of a ``ranking.json`` or ``question.json``; of items only the first."""
     tables = []
     if parts := report.get("parts"):
@@ -34,7 +34,7 @@ def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
             for row in parts
         ]
         title = "MRR" if figure == "mrr" else f"Share of held-out items among the first {figure.partition('@')[2]},"
-        tables.append(RankingTable("by_part", f"{title} by part of the queries", head, rows))
+        tables.append(Table(head, rows, "by_part", f"{title} by part of the queries"))
     if predicted := report.get("predicted"):
         figures = [name for name in predicted[0] if isinstance(predicted[0][name], Mapping)]
         head = ["relation", "heads", "held-out links", *(name.replace("_", " ") for name in figures), "hub share"]
@@ -48,9 +48,7 @@ def ranking_tables(report: Mapping[str, Any]) -> list[RankingTable]:
             ]
             for row in predicted
         ]
-        tables.append(
-            RankingTable("predicted", "Predicted links, over all pairs of these heads and all tails", head, rows)
-        )
+        tables.append(Table(head, rows, "predicted", "Predicted links, over all pairs of these heads and all tails"))
     return [*tables, *(_agreement(name, report[name]) for name in ("truth", "judgements") if name in report)]
 
 
@@ -66,7 +64,7 @@ def answer_sentence(report: Mapping[str, Any]) -> str:
     return f"For the question ({described}), {answer['metric']} of the model is {_interval(answer)}; {others}."
 
 
-def _agreement(name: str, agreement: Mapping[str, Any]) -> RankingTable:
+def _agreement(name: str, agreement: Mapping[str, Any]) -> Table:
     rows = [
         [word, number(agreement[word]["links"]), _interval(agreement[word]["hits"]), _interval(agreement[word]["rank"])]
         for word in ("yes", "no")
@@ -75,7 +73,7 @@ def _agreement(name: str, agreement: Mapping[str, Any]) -> RankingTable:
         rows.append(["yes before no (AUC)", "", _interval(agreement["auc"]), ""])
     counts = f"{agreement['rows']:,} rows, {agreement['trained']:,} left out, which training has"
     title = f"Agreement with {agreement['file']}: {counts}"
-    return RankingTable(name, title, ["judged", "links", "among the ten best", "relative rank (0: best)"], rows)
+    return Table(["judged", "links", "among the ten best", "relative rank (0: best)"], rows, name, title)
 
 
 def _interval(interval: Mapping[str, float] | None) -> str:

@@ -16,7 +16,6 @@ from graphmill.errors import SettingsError
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.champion import champion_folder
-from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
@@ -25,8 +24,7 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
-from graphmill.runs.tracking.mirror import mirrored
-from graphmill.runs.tracking.mlflow_tracker import require_tracker
+from graphmill.runs.tracker import mirrored, require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import heaps, return_large_blocks
@@ -257,9 +255,8 @@ def _fit_to_the_end(
     run, device, ranks = prepared.run, prepared.job.device, engine.ranks
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
         try:
-            with watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
-                fit = engine.fit()
-                metrics, epoch = _final_figures(engine, listener, run, splits)
+            fit = engine.fit()
+            metrics, epoch = _final_figures(engine, listener, run, splits)
         finally:
             listener.close()
         # All processes wait until the report is written: torchrun would end the others if one exited early.

@@ -18,7 +18,6 @@ from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
-from graphmill.runs.fallback import retry_on_cpu
 from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ class Run:
     """A finished run, or a folder of exported embeddings (which has only vectors, neighbours and checks).
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
-    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. If its device fails, they
-    restore it on the CPU, with a warning (``acceleration.device: auto``).
+    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -214,7 +212,6 @@ class Run:
 
         return validate_file(self.path, graph_of(self.path))
 
-    @retry_on_cpu
     def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
@@ -256,7 +253,6 @@ class Run:
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
-    @retry_on_cpu
     def links(
         self,
         head: str | Sequence[str] = "",
@@ -308,13 +304,12 @@ class Run:
             return links_of_export(self, wanted)
         return links_frame(self._link_model, wanted, overall=heads == [""])
 
-    @retry_on_cpu
-    def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
+    def explain(self, head: str, relation: str, tail: str, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
         Edges of the graph with their shares of the score; ConvE gives training triples by influence (TracIn).
-        ``head`` and ``tail`` are ids or names. ``verify`` also computes the score without the listed edges. ``settings``
-        are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and ``steps`` (docs/how-to/why_this_link.md).
+        ``head`` and ``tail`` are ids or names. ``settings`` are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and
+        ``steps`` (docs/how-to/why_this_link.md).
 
         Raises:
             SettingsError: the system's links cannot be explained, or an unknown setting.
@@ -325,7 +320,7 @@ class Run:
         from graphmill.usage.explain import explain_link
 
         wanted = parse(ExplainSettings, settings, "explain")
-        return explain_link(self._restored, head, relation, tail, wanted, verify=verify)
+        return explain_link(self._restored, head, relation, tail, wanted)
 
     @cached_property
     def _link_model(self) -> LinkModel:
@@ -333,7 +328,6 @@ class Run:
 
         return link_model(self.path)
 
-    @retry_on_cpu
     def embed(
         self,
         edges: str | Path = "",
@@ -367,7 +361,6 @@ class Run:
         embed_run(self._restored, tables, source, folder, of_files)
         return Run(folder)
 
-    @retry_on_cpu
     def recommend(
         self,
         user: str = "",
@@ -386,8 +379,7 @@ class Run:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
         from graphmill.ingest.public_readers import read_interactions
-        from graphmill.usage.fold_in import recommend_history
-        from graphmill.usage.recommendations import recommend_run
+        from graphmill.usage.recommendations import recommend_history, recommend_run
 
         if history == "":
             user = user and self._known.ids[self.row(user, "user")]
