@@ -28,7 +28,8 @@ def test_links_are_found_by_id_or_name_in_both_directions(graph: TypedGraph, tmp
     assert found.of(there.index).yes.tolist() == [0 * 60 + 0]
     assert found.of(there.index).no.tolist() == [1 * 60 + 1]
     assert found.of(back.index).no.tolist() == [1 * 24 + 1]
-    assert len(found.notes) == 1
+    assert {n: each.all.tolist() for n, each in found.written.items()} == {there.index: [0], back.index: [1 * 24 + 1]}
+    assert (found.rows, len(found.notes)) == (3, 1)
     assert "1 of 3 judgements" in found.notes[0]
     assert "'x'" in found.notes[0]
 

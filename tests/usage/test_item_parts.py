@@ -99,7 +99,7 @@ def test_next_items_have_parts_and_an_interval(run: Path, tmp_path: Path) -> Non
     report = json.loads((markov.path / "ranking.json").read_text())
     against, queries = report["against"], [row["queries"] for row in parts if row["by"] == kinds[2]]
     assert sum(queries) == against["queries"]
-    of_parts = sum(row["hits@20"]["model"] * row["queries"] for row in parts if row["by"] == kinds[1]) / sum(queries)
+    of_parts = sum(row["hits@20"]["model"] * row["queries"] for row in parts if row["by"] == kinds[2]) / sum(queries)
     assert of_parts == pytest.approx(report["figures"]["model"]["hr@20"])
     assert against["figures"]["model"] == pytest.approx(report["figures"]["model"]["ndcg@10"])
     assert against["low"] < against["high"]
