@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.explain.deletion import pairs_around
 
 from benchmarks.link_quality import SETTINGS, graph_of
 from benchmarks.parts import card
@@ -25,6 +24,7 @@ from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, read_settings
 from graphmill.runs.train import train
+from graphmill.usage.explain import pairs_around
 
 RELATION = ("drug", "indication", "disease")
 EDGES = 5

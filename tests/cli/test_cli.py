@@ -70,6 +70,28 @@ def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> 
     assert last["epoch"] == 3
 
 
+def test_a_command_on_a_run_says_once_that_it_compiles(
+    trained: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numba = pytest.importorskip("numba")
+    from graphmill.runs import export
+
+    whole = export.evaluate_run
+
+    def compiling(*arguments: Any) -> Any:
+        for add in (1, 2):
+            numba.njit(lambda x, add=add: x + add)(1)
+        return whole(*arguments)
+
+    monkeypatch.setattr(export, "evaluate_run", compiling)
+    found = run("evaluate", trained["run_dir"], "--json")
+    assert found.stderr.count("note: compiling CPU kernels") == 1
+    json.loads(found.stdout)  # a program still reads JSON alone
+    monkeypatch.undo()
+    numba.njit(lambda x: x - 1)(1)
+    assert "compiling" not in run("evaluate", trained["run_dir"]).stderr
+
+
 def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     trained: dict[str, Any], tmp_path: Path
 ) -> None:

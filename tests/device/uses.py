@@ -37,7 +37,7 @@ def use(restored: Restored, folder: Path) -> None:
         head, tail = (ids[graph.node_type(kind).offset + 1] for kind in (relation.source, relation.target))
         run.score([head], name, [tail])
         if system.name == "hgt":
-            explain_link(restored, head, name, tail)
+            explain_link(restored, head, name, tail, verify=True)
     elif system.name != "tisasrec":  # its histories are files with times
         first = graph.node_type("item").offset
         run.recommend(history=ids[first : first + 3], k=2)

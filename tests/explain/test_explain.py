@@ -20,8 +20,7 @@ from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.usage.explain import explain_link
-from tests.explain.deletion import pairs_around
+from graphmill.usage.explain import explain_link, pairs_around
 from tests.explain.planted import COUNTS, planted_graph
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
@@ -188,8 +187,9 @@ def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
     h, t = unknown_links(restored)[0]
     run, names = str(restored.run.path), (f"drug {h}", f"disease {t - DISEASE}")
     asked = (run, "--relation", "indication", "--head", names[0], "--tail", names[1])
-    found = json.loads(command(*asked, "--json").stdout)
+    found = json.loads(command(*asked, "--json", "--verify").stdout)
     assert (found["head"], found["tail"]) == names
+    assert found["deletion"]["without_the_listed_edges"] < found["deletion"]["without_as_many_others"]
     assert [e["share"] for e in found["edges"]] == sorted((e["share"] for e in found["edges"]), reverse=True)
     shown = command(*asked)
     assert "The score is the sum of" in shown.stdout

@@ -64,6 +64,22 @@ def test_items_are_ranked_with_rivals_and_protocols_apart(sasrec: Path, tmp_path
     assert all("ndcg@10" in figures for figures in report["figures"].values())
 
 
+def test_a_mode_on_a_run_says_once_that_it_compiles(
+    sasrec: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numba = pytest.importorskip("numba")
+    from graphmill.usage import recommendations
+
+    def compiling(*_: Any) -> dict[str, Any]:
+        for add in (1, 2):
+            numba.njit(lambda x, add=add: x + add)(1)
+        return {}
+
+    monkeypatch.setattr(recommendations, "recommend_run", compiling)
+    assert run(tmp_path, mode="recommend", run_dir=sasrec) == EXIT_OK
+    assert capsys.readouterr().err.count("compiling CPU kernels") == 1
+
+
 def test_recommendations_are_as_many_as_asked_for(sasrec: Path, tmp_path: Path) -> None:
     assert run(tmp_path, mode="recommend", run_dir=sasrec, k=3) == EXIT_OK
     table = pq.read_table(sasrec / "recommendations.parquet")

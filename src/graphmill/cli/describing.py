@@ -82,6 +82,9 @@ def explain(
     paths: Annotated[int, typer.Option(help="Paths to list", min=0)] = 5,
     neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
     max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Score it again without the listed edges (blend, hgt, nbfnet)")
+    ] = False,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
@@ -90,7 +93,7 @@ def explain(
     from graphmill.usage.explain import explain_link
 
     requested = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
-    result = explain_link(restored_run(run, checkpoint), head, relation, tail, requested)
+    result = explain_link(restored_run(run, checkpoint), head, relation, tail, requested, verify=verify)
     if as_json:
         print_json(result.to_dict())
         return
@@ -108,3 +111,9 @@ def explain(
         print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in result.parts.items()])
     if not result.whole:
         print("The neighbourhood is larger than what was looked at; --max-edges and --neighbors look at more.")
+    if result.deletion:
+        listed, others = result.deletion["without_the_listed_edges"], result.deletion["without_as_many_others"]
+        print(
+            f"Without the {result.deletion['edges']} edges that speak for it its score is {number(listed)}; without as many "
+            f"others around the two nodes {number(others)}."
+        )

@@ -14,10 +14,22 @@ def restored_run(run: Path, checkpoint: str) -> "Restored":
     """The run's model at its best epoch, or at ``checkpoint``; unusable checkpoints are named on stderr."""
     from graphmill.runs.export import restore
 
+    say_when_compiling()
     restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
     for note in restored.notes:
         print(f"note: {note}", file=sys.stderr)
     return restored
+
+
+def say_when_compiling() -> None:
+    """Until the command ends, prints a line on stderr before CPU kernels are compiled for the first time on this machine."""
+    import click
+
+    from graphmill.runs.compiling import say_compiling
+
+    command = click.get_current_context(silent=True)
+    if command is not None:
+        command.with_resource(say_compiling(lambda text: print(f"note: {text}", file=sys.stderr)))
 
 
 def show_result(result: dict[str, Any]) -> None:

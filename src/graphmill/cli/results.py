@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,11 +12,13 @@ from graphmill.cli.output import (
     print_json,
     print_table,
     restored_run,
+    say_when_compiling,
     show_coverage,
     show_link_report,
     show_links,
 )
 from graphmill.errors import InputError
+from graphmill.memory import format_size
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
 Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
@@ -153,6 +155,7 @@ def links(
     ] = "",
     format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time and memory; predict nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
@@ -162,13 +165,19 @@ def links(
     from graphmill.settings import parse
     from graphmill.usage.embed import grown_link_model
     from graphmill.usage.links import FOLDER, LATER_FOLDER, Predictor, link_model, write_links
+    from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     values |= {"question": question, "judgements": judgements, "judged": judged}
     settings = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
     heads = settings.selection().heads
+    say_when_compiling()
+    needed = scoring_bytes(run) if estimate or not heads else 0
     model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
-    if heads:
+    predictions: dict[str, Any]
+    if estimate:
+        predictions = estimate_links(model, settings, needed)
+    elif heads:
         predictor = Predictor(model, settings)
         parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
@@ -181,7 +190,12 @@ def links(
         print_json(predictions)
         return
     show_coverage(predictions.get("coverage", ()))
-    if heads:
+    if estimate:
+        rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in predictions["relations"]]
+        print_table("What the links take", ["relation", "heads", "seconds"], rows)
+        memory = format_size(predictions["peak_bytes"])
+        print(f"in all {number(predictions['seconds'])} s of scoring, and {memory} of memory")
+    elif heads:
         show_links(predictions["links"])
     else:
         show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
@@ -222,6 +236,7 @@ def tracin(
 
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
+    say_when_compiling()
     influences = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
     if as_json:
         print_json(influences)

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from typing import Any
 
+from graphmill.runs.compiling import COMPILING
 from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
 from graphmill.training.memory import process_memory
 from graphmill.training.reporting import TrainingListener
@@ -35,9 +36,11 @@ class RunListener(TrainingListener):
         self.steps_per_epoch = sum(self.phase_steps)
         self.throttle = Throttle(self.every_seconds)
         self.step_seconds: list[list[float]] = [[] for _ in self.phase_steps]
-        """Seconds of the steps of each phase, without its first step in this process."""
+        """Seconds of the steps of each phase, without its first step in this process and without steps that compiled
+        kernels."""
         self.last_step: float | None = None
         self._begun: set[int] = set()  # phases whose first step is done
+        self._compiled = self._compiling_said = False
         self._to_come = 0  # steps of the current group (read together) that are still to be reported
         self._share: float | None = None  # seconds of each step in this group
         self.last_health: dict[str, float] = {}
@@ -60,12 +63,12 @@ class RunListener(TrainingListener):
         """Record the step and its time, and send a progress message now and then. Steps read together share their time
         equally.
 
-        The first step of a phase in this process is not typical (it may compile kernels), so it is not timed.
+        The first step of a phase in this process and steps that compile kernels are not typical, so they are not timed.
         """
         now = time.monotonic()
         if not self._to_come:
-            self._share = None if self.last_step is None else (now - self.last_step) / together
-            self._to_come = together
+            self._share = None if self.last_step is None or self._compiled else (now - self.last_step) / together
+            self._to_come, self._compiled = together, False
         self._to_come -= 1
         phase = bisect_right(list(accumulate(self.phase_steps)), (state.steps - 1) % self.steps_per_epoch)
         timed = self.step_seconds[phase]
@@ -99,14 +102,22 @@ class RunListener(TrainingListener):
             self.tensorboard.scalars(curves, record["steps"])
         if self.throttle.due() or record["epoch"] >= self.epochs:
             self._send_progress(record["epoch"], 0, record["losses"], record["per_second"])
-        # The time of evaluation and saving does not count as a step's time.
-        self.last_step = time.monotonic()
+        # The time of evaluation, saving and their compilation does not count as a step's time.
+        self.last_step, self._compiled = time.monotonic(), False
         self.watch(record)
 
     def on_note(self, text: str) -> None:
         """Write the text to the log and send it to all outlets."""
         self.run.log("train").warning(text)
         self.send({"kind": "note", "text": text})
+
+    def on_compiling(self) -> None:
+        """Called before a kernel is compiled. It is reported once, and the step's time does not count."""
+        self._compiled = True
+        if not self._compiling_said:
+            self._compiling_said = True
+            self.run.log("train").info(COMPILING)
+            self.send({"kind": "note", "text": COMPILING})
 
     def on_rewind(self, epoch: int, step: int) -> None:
         """Cut the trace back to this step, so that it equals that of an uninterrupted run."""

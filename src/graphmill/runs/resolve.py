@@ -62,6 +62,8 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def parse_settings(values: Mapping[str, Any], where: str) -> Settings:
     """Validate a settings mapping. A preset fills the missing fields (``auto`` is resolved later)."""
+    if "recipe" in values:
+        raise SettingsError(f"{where}: recipe is called system: write system: {abbreviated(values['recipe'])}")
     name = registry.called(str(values.get("system", registry.DEFAULT)))
     values = {**values, "system": name}
     preset = str(values.get("preset", "auto"))

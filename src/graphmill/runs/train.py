@@ -16,6 +16,7 @@ from graphmill.errors import SettingsError
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.champion import champion_folder
+from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
@@ -255,8 +256,9 @@ def _fit_to_the_end(
     run, device, ranks = prepared.run, prepared.job.device, engine.ranks
     with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
         try:
-            fit = engine.fit()
-            metrics, epoch = _final_figures(engine, listener, run, splits)
+            with watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
+                fit = engine.fit()
+                metrics, epoch = _final_figures(engine, listener, run, splits)
         finally:
             listener.close()
         # All processes wait until the report is written: torchrun would end the others if one exited early.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,8 @@ class ExplainedLink:
 
     ``edges``: head, relation, tail and share, largest share first and negative ones last. ``paths``: path (as text),
     nodes, relations and strength. ``parts``: the terms whose sum is the score. ``method``: how shares are computed.
-    ``whole``: the neighbourhood contains all edges, with none left out.
+    ``whole``: the neighbourhood contains all edges, with none left out. ``deletion`` (with ``verify``): the score
+    without the listed positive edges, and the score without equally many random edges around the two nodes.
     """
 
     head: str
@@ -54,6 +55,7 @@ class ExplainedLink:
     paths: list[dict[str, Any]]
     parts: dict[str, float]
     whole: bool
+    deletion: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain values."""
@@ -88,12 +90,18 @@ class EdgeEvidence:
 
 
 def explain_link(
-    restored: Restored, head: str, relation: str, tail: str, settings: ExplainSettings | None = None
+    restored: Restored,
+    head: str,
+    relation: str,
+    tail: str,
+    settings: ExplainSettings | None = None,
+    *,
+    verify: bool = False,
 ) -> ExplainedLink:
     """Explain one link of a run.
 
     ``head``, ``tail``: node ids, or names that are unique among the nodes that the relation can join. ``relation``: its
-    name, or source|name|target.
+    name, or source|name|target. ``verify``: also score the link without the listed edges (not for ConvE).
 
     Raises:
         SettingsError: the system predicts no links, or its links cannot be explained.
@@ -116,6 +124,14 @@ def explain_link(
         nodes = [names[node] for node in path.nodes]
         text = f"{joined(nodes, relations)} ({path.strength:.3g})"
         paths.append({"path": text, "nodes": nodes, "relations": list(relations), "strength": path.strength})
+    deletion: dict[str, float] = {}
+    if verify:
+        listed = np.array([e.pair for e in why.evidence], np.int64)
+        others = np.setdiff1d(pairs_around(explainer.graph, h, t), listed)
+        drawn = generator(0, "explain", "deletion").choice(others, min(len(listed), len(others)), replace=False)
+        without = {"without_the_listed_edges": listed, "without_as_many_others": drawn}
+        scores = {name: explainer.score_without(result.index, h, t, gone) for name, gone in without.items()}
+        deletion = {"edges": len(listed), **scores}
     return ExplainedLink(
         names[h],
         result.name,
@@ -130,6 +146,7 @@ def explain_link(
         paths,
         why.parts,
         why.whole,
+        deletion,
     )
 
 
@@ -137,6 +154,28 @@ def _score(restored: Restored, relation: Relation, h: int, t: int) -> float:
     source, target = restored.graph.node_type(relation.source), restored.graph.node_type(relation.target)
     scores = restored.system.scorer(restored.model).score_targets(relation.index, np.array([h - source.offset]))
     return float(scores[0, t - target.offset])
+
+
+def pairs_around(graph: TypedGraph, *nodes: int, neighbors: bool = True) -> np.ndarray:
+    """int64: undirected pairs with a training edge that touches one of the nodes (rows of the node table) or their
+    neighbours."""
+    reached = np.zeros(graph.num_nodes, bool)
+    reached[list(nodes)] = True
+    if neighbors:
+        near = reached.copy()
+        for src, dst, _ in _training(graph):
+            reached[src[near[dst]]] = True
+            reached[dst[near[src]]] = True
+    return np.unique(
+        np.concatenate([np.zeros(0, np.int64), *(p[reached[s] | reached[d]] for s, d, p in _training(graph))])
+    )
+
+
+def _training(graph: TypedGraph) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        kept = np.asarray(edges.split) == 0
+        yield *graph.training_edges(relation, everywhere=True), np.asarray(edges.pair, np.int64)[kept]
 
 
 def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings) -> ExplainedLink:
@@ -162,7 +201,7 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
         for each, (a, b) in zip(listed, ends, strict=True)
     ]
     score = _score(restored, relation, h, t)
-    return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True)
+    return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
 
 
 @dataclass(frozen=True)

@@ -304,12 +304,12 @@ class Run:
             return links_of_export(self, wanted)
         return links_frame(self._link_model, wanted, overall=heads == [""])
 
-    def explain(self, head: str, relation: str, tail: str, **settings: Any) -> ExplainedLink:
+    def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
         Edges of the graph with their shares of the score; ConvE gives training triples by influence (TracIn).
-        ``head`` and ``tail`` are ids or names. ``settings`` are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and
-        ``steps`` (docs/how-to/why_this_link.md).
+        ``head`` and ``tail`` are ids or names. ``verify`` also computes the score without the listed edges. ``settings``
+        are ``edges``, ``paths``, ``neighbors``, ``max_edges`` and ``steps`` (docs/how-to/why_this_link.md).
 
         Raises:
             SettingsError: the system's links cannot be explained, or an unknown setting.
@@ -320,7 +320,7 @@ class Run:
         from graphmill.usage.explain import explain_link
 
         wanted = parse(ExplainSettings, settings, "explain")
-        return explain_link(self._restored, head, relation, tail, wanted)
+        return explain_link(self._restored, head, relation, tail, wanted, verify=verify)
 
     @cached_property
     def _link_model(self) -> LinkModel:

@@ -6,6 +6,7 @@ Each imports what it needs itself, since a training must not wait for what only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -168,7 +169,11 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     control = Control(outlets, stop)
     if name not in MODES:
         raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
-    result = MODES[name](job, control)
+    from graphmill.runs.compiling import say_compiling
+
+    # A training says it by its listener.
+    with nullcontext() if name == "train" else say_compiling(control.note):
+        result = MODES[name](job, control)
     return {"kind": "result", **result} if result else {}
 
 

@@ -18,27 +18,18 @@ from graphmill.kernels.runtime import jit as module
 CALLER = """
 import numpy as np
 from graphmill.kernels.helper import one
-from numba.core.event import Listener, install_listener
 from graphmill.kernels.runtime.jit import jit
-
-class Watch(Listener):
-    begun = 0
-
-    def on_start(self, event):
-        self.begun += 1
-
-    def on_end(self, event):
-        pass
+from graphmill.runs.compiling import watch_compiling
 
 @jit
 def twice(x):
     return one(x) * np.float32(2)
 
 if __name__ == "__main__":
-    watch = Watch()
-    with install_listener("numba:compile", watch):
+    begun = []
+    with watch_compiling(lambda: begun.append(1)):
         value = float(twice(np.float32(0)))
-    print(value, sum(twice.stats.cache_hits.values()), watch.begun > 0)
+    print(value, sum(twice.stats.cache_hits.values()), len(begun) > 0)
 """
 
 

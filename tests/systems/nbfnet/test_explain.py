@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from graphmill.explain.explanation import ExplainSettings
-from graphmill.explain.links import explainer_of
 from graphmill.explain.propagation import explain_propagation
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
@@ -20,7 +19,6 @@ from graphmill.systems.nbfnet.scorer import query_scores
 from graphmill.systems.nbfnet.system import NbfnetSystem
 from graphmill.usage.explain import explain_link
 from graphmill.usage.links import link_model, write_links
-from tests.explain.deletion import falls
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
 
@@ -103,16 +101,15 @@ def test_without_the_listed_edges_the_score_falls_more_than_without_others(
     ids, relation = graph.node_table()["id"].to_pylist(), graph.relations[0]
     edges = graph.edges(relation)
     ends = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
-    explainer, fallen = explainer_of(trained.system, trained.model, ExplainSettings(edges=5)), []
+    falls = []
     for place in np.flatnonzero(np.asarray(edges.split) > 0)[:8].tolist():
         head, tail = ids[edges.src[place] + ends[0]], ids[edges.dst[place] + ends[1]]
-        found = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5))
+        found = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5), verify=True)
         assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
         assert all(path["path"].startswith(path["nodes"][0]) for path in found.paths)
-        pair = int(edges.src[place]) + ends[0], int(edges.dst[place]) + ends[1]
-        [why] = explainer.named([explainer.explain(0, *pair)])
-        fallen.append(falls(explainer, why))
-    mine, theirs = np.array(fallen).mean(0)
+        listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
+        falls.append((found.score - listed, found.score - others))
+    mine, theirs = np.array(falls).mean(0)
     assert mine > max(theirs, 0)
 
 

@@ -14,6 +14,7 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import export_run, restore
 from graphmill.usage.embed import grown_link_model
 from graphmill.usage.links import Predictor, link_model
+from graphmill.usage.links_estimate import estimate_links, scoring_bytes
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
 
@@ -106,6 +107,18 @@ def test_the_export_is_the_weights(graph: TypedGraph, trained: Path) -> None:
     assert set(weights) == set(model.state_dict())
     assert all((weights[name] == value).all() for name, value in model.state_dict().items())
     assert not (trained / "embeddings" / "manifest.json").exists()
+
+
+def test_time_and_memory_of_a_table_are_told_before_it_is_made(trained: Path) -> None:
+    model = link_model(trained)
+    found = estimate_links(model, LinkSettings(), scoring_bytes(trained))
+    assert [each["relation"] for each in found["relations"]] == [" | ".join(r.key) for r in model.graph.relations]
+    assert [each["heads"] for each in found["relations"]] == [
+        model.graph.node_type(r.source).count for r in model.graph.relations
+    ]
+    assert 0 < found["seconds"] < 600
+    assert found["peak_bytes"] > 400 << 20
+    assert not (trained / "links").exists()
 
 
 def test_a_loaded_run_predicts_and_says_that_it_has_no_vectors(graph: TypedGraph, trained: Path) -> None:
