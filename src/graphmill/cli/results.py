@@ -164,8 +164,15 @@ def links(
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
     from graphmill.usage.embed import grown_link_model
-    from graphmill.usage.links import FOLDER, LATER_FOLDER, Predictor, link_model, write_links
-    from graphmill.usage.links_estimate import estimate_links, scoring_bytes
+    from graphmill.usage.links import (
+        FOLDER,
+        LATER_FOLDER,
+        Predictor,
+        estimate_links,
+        link_model,
+        scoring_bytes,
+        write_links,
+    )
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
     values |= {"question": question, "judgements": judgements, "judged": judged}
