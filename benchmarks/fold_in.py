@@ -28,7 +28,7 @@ from graphmill.ingest.public_readers import read_interactions
 from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge, read_settings
 from graphmill.runs.train import train
-from graphmill.usage.fold_in import recommend_history
+from graphmill.usage.recommendations import recommend_history
 
 SHARE = 0.1
 EXAMPLES = card.ROOT / "examples" / "recommenders"

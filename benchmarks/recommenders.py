@@ -123,7 +123,7 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
     from graphmill.runs.resolve import parse_settings
     from graphmill.systems.recommenders.evaluate import RecommenderEvaluator
     from graphmill.systems.recommenders.settings import RecommenderSettings
-    from graphmill.usage.recommender_baseline import train_mf
+    from graphmill.usage.baselines import train_mf
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -48,7 +48,7 @@ def graph_of(data: str, folder: str, out: Path) -> TypedGraph:
 def baseline_rows(data: str, folder: str) -> list[Row]:
     """Test MRR of each baseline over all queries of both sides; its settings are chosen by the same on validation."""
     from graphmill.runs.messages import Terminal
-    from graphmill.usage.link_baselines import LinkBaselines
+    from graphmill.usage.baselines import LinkBaselines
 
     with tempfile.TemporaryDirectory() as scratch:
         graph = graph_of(data, folder, Path(scratch) / "graph")

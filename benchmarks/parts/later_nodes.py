@@ -28,7 +28,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import REJECTS, IngestResult
 from graphmill.runs.export import restore
 from graphmill.runs.train import train
-from graphmill.usage.grown_graph import link_model_with
+from graphmill.usage.embed import link_model_with
 from graphmill.usage.links import LinkModel
 
 SHARE = 0.1

@@ -22,7 +22,7 @@ from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.messages import Terminal
 from graphmill.training.settings import LINK_BASELINES
-from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.baselines import LinkBaselines
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # all its figures are of one thread
 

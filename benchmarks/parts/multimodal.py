@@ -92,7 +92,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
     from graphmill.runs.export import restore
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
-    from graphmill.usage.recommender_baseline import mf_figures, rival_mf
+    from graphmill.usage.baselines import mf_figures, rival_mf
 
     settings = merge(_example(RUNS[system]), CHANGES.get(system, {}))
     with tempfile.TemporaryDirectory() as folder:

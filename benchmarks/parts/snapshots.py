@@ -27,7 +27,7 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.public_readers import read_edges, read_interactions
 from graphmill.runs.export import restore
 from graphmill.runs.train import train
-from graphmill.usage.fold_in import recommend_history
+from graphmill.usage.recommendations import recommend_history
 
 METRIC = {"mf": "ndcg@20", "complex": "mrr"}
 COMMAND = "OMP_NUM_THREADS=1 python -m benchmarks.fold_in snapshots --json"

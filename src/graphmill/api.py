@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -161,7 +160,6 @@ def train(
             the checkpoint.
     """
     from graphmill.runs.export import export_run, restore
-    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.runs.messages import Terminal
     from graphmill.runs.train import train as run_training
     from graphmill.settings import Settings
@@ -191,7 +189,7 @@ def train(
     finally:
         if outlet:
             outlet.close()
-    with_cpu_fallback(lambda: export_run(restore(result["run_dir"])), warnings.warn)
+    export_run(restore(result["run_dir"]))
     return Run(result["run_dir"])
 
 
@@ -225,7 +223,6 @@ def choose(
         InputError: the graph has no validation split. SettingsError: an argument is none that it can be.
         TrainingError: no system has finished. StoppedError: interrupted; the same call goes on.
     """
-    from graphmill.runs.fallback import with_cpu_fallback
     from graphmill.settings import parse
     from graphmill.systems.auto import AutoSettings
     from graphmill.training.signals import StopRequest
@@ -238,8 +235,7 @@ def choose(
     chosen = parse(AutoSettings, {"budget": budget, "systems": only, **sections}, "choose")
     work = partial(choose_system, str(getattr(graph, "path", graph)), chosen.budget, systems=chosen.systems)
     with StopRequest() as stop:
-        run = partial(work, root=str(output), overrides=sections, tell=tell, stop=stop)
-        return with_cpu_fallback(run, warnings.warn)
+        return work(root=str(output), overrides=sections, tell=tell, stop=stop)
 
 
 def load(path: str | Path) -> Run:

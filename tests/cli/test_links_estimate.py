@@ -17,7 +17,7 @@ from graphmill.errors import ResourceError
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.usage import links_estimate
+from graphmill.usage import links
 from tests.training.cases import CASES
 
 NODES = 300
@@ -61,7 +61,7 @@ def test_time_and_memory_are_near_what_the_links_take(
     name: str, graph: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = trained(name, graph, tmp_path)
-    monkeypatch.setattr(links_estimate, "clock", time.process_time)  # other programs do not count
+    monkeypatch.setattr(links, "clock", time.process_time)  # other programs do not count
     answer = CliRunner().invoke(app, ["links", str(run), "--estimate", "--json"], catch_exceptions=False)
     estimate = json.loads(answer.stdout)
     assert not (run / "links").exists()
@@ -73,7 +73,7 @@ def test_time_and_memory_are_near_what_the_links_take(
     text = CliRunner().invoke(app, ["links", str(run), "--estimate"], catch_exceptions=False).stdout
     assert "s of scoring, and" in text
 
-    monkeypatch.setattr(links_estimate, "free_memory", lambda device: estimate["peak_bytes"] - 1)
+    monkeypatch.setattr(links, "free_memory", lambda device: estimate["peak_bytes"] - 1)
     for more in ([], ["--estimate"]):
         refused = CliRunner().invoke(app, ["links", str(run), *more]).exception
         assert isinstance(refused, ResourceError)

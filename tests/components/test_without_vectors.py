@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 import pytest
 from starlette.testclient import TestClient
 from typer.testing import CliRunner
@@ -18,6 +19,8 @@ from graphmill.serving.application import application
 from graphmill.usage.exported import Run
 from tests.components.conftest import (
     INTERACTIONS,
+    PER_TYPE,
+    TYPES,
     Project,
     WorkerHere,
     checks,
@@ -46,7 +49,11 @@ class Chain:
         settings = {"evaluation": EVALUATION[self.system], "model": model}
         attributes = {"system": self.system, "settings": settings, "promote": promote}
         if self.system == "knn":
-            attributes["links"] = {"k": 3, "csv": False}
+            relation = "_".join(sorted(kind[:4] for kind in TYPES[:2]))
+            rows = [f"node 0,{relation},node {PER_TYPE + other},{word}" for other, word in enumerate(("yes", "no"))]
+            (self.project.root / "judged.csv").write_text("\n".join(["head,relation,tail,judgement", *rows]) + "\n")
+            attributes["links"] = {"k": 3, "csv": False, "judgements": "judged.csv"}
+            attributes["ranking"] = {"truth": "judged.csv"}
         return self.project.materialize(self.dataset, self.project.model(**attributes), worker=WorkerHere())
 
     def page(self, part: str) -> dict[str, Any]:
@@ -76,7 +83,9 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert project.metadata(f"toy/{system}_ranking")["beside_the_baselines" if system == "ease" else "queries"]
     assert not [name for name in failed_checks(project.instance, gates) if "not evaluated" in name]
     if system == "knn":
+        assert "AUC" in chain.page("ranking")["truth"]
         assert "training links of the target" in chain.page("ranking")["by_part"]
+        assert "judged" in pq.read_schema(chain.run_dir / "links" / "links.parquet").names
     one = chain.versions.current()
     assert one is not None
     assert {"weights.safetensors", "nodes.parquet", "relations.parquet", "lists.parquet", "card.md"} <= set(
@@ -143,6 +152,11 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         promote_run(chain.run_dir, Versions(project.root / "elsewhere" / "toy" / system), by="me", person=True)
     with pytest.raises(InputError, match=r"weights\.safetensors is damaged"):
         Run(chain.run_dir)
+
+
+def test_a_ranking_of_items_refuses_what_is_for_links(project: Project) -> None:
+    with pytest.raises(SettingsError, match="ease recommends items: remove it"):
+        project.model(system="ease", ranking={"truth": "truth.csv"})
 
 
 def test_a_place_for_vectors_is_refused_when_the_project_loads(project: Project) -> None:

@@ -9,7 +9,6 @@ import gc
 import json
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -20,7 +19,6 @@ from unittest.mock import patch
 import torch
 
 from tests.device import drawing, pretend
-from tests.training.runs import Kept
 
 # What torch raises for them, NotImplementedError among it: see test_failures.py.
 FAILURES: dict[str, Exception] = {
@@ -101,64 +99,6 @@ def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
         yield
     finally:
         setattr(kind, method, whole)
-
-
-AFTER: dict[str, list[tuple[str, str, dict[str, Any]]]] = {
-    "mf": [
-        ("export", "to", {}),
-        ("export", "embeddings", {}),
-        ("rank", "evaluate", {}),
-        ("recommend", "recommend", {"k": 2}),
-    ],
-    "conve-slcwa": [
-        ("links", "scorer", {"links": {"k": 2, "probability_heads": 0, "path_links": 0}}),
-        ("influence", "tracer", {"influence": {"max_test_triples": 1, "top_k": 2, "checkpoints": 1}}),
-    ],
-}
-"""What comes after a training, by case: the worker's mode, the system's method that fails in it, the rest of the job."""
-
-
-def after_training(kind: str, values: dict[str, dict[str, Any]], folder: Path) -> dict[str, Any]:
-    """Each mode with a device that fails: what is said, and what the result has; and without leave to fall back."""
-    from typer.testing import CliRunner
-
-    from graphmill.cli import app
-    from graphmill.runs.export import restore
-    from graphmill.runs.train import train
-    from graphmill.usage.exported import Run
-    from graphmill.worker.__main__ import _run
-
-    found: dict[str, Any] = {}
-    error = FAILURES["an operator"]
-    for case, modes in AFTER.items():
-        kept = {"acceleration": {**values[case]["acceleration"], "keep_influence": 1}}
-        run = train({**values[case], **kept}, "after", root=str(folder / f"after-{case}"))["run_dir"]
-        system = type(restore(run).system)
-        for mode, method, more in modes:
-            heard = Kept()
-            with failing_in(system, method, error):
-                code, result = _run({"mode": mode, "run_dir": run, **more}, [heard])
-            said = [text for text in heard.notes if "failed" in text]
-            found[f"{mode}, {method}"] = {"code": code, "said": said, "result": result.get("device_reason", "")}
-        if case == "mf":
-            with failing_in(system, "recommend", error), warnings.catch_warnings(record=True) as warned:
-                warnings.simplefilter("always")
-                loaded = Run(run)
-                rows = [len(loaded.recommend(k=2)) for _ in range(2)]
-            with failing_in(system, "evaluate", error):
-                done = CliRunner().invoke(app, ["evaluate", run, "--json"])
-            found["in the terminal"] = {"code": done.exit_code, "out": json.loads(done.stdout), "err": done.stderr}
-            said = [str(each.message) for each in warned if "failed" in str(each.message)]
-            found["in Python"] = {"said": said, "rows": rows}
-    strict = {**values["mf"]["acceleration"], "device": kind}
-    run = train({**values["mf"], "acceleration": strict}, "after", root=str(folder / "after-strict"))["run_dir"]
-    system = type(restore(run).system)
-    try:
-        with failing_in(system, "evaluate", error):
-            _run({"mode": "rank", "run_dir": run}, [])
-    except NotImplementedError as raised:  # the error put in above, which comes through as it is
-        found["without leave"] = str(raised)
-    return found
 
 
 def looks_like_a_mac() -> dict[str, str]:
@@ -293,13 +233,12 @@ def main(kind: str) -> None:
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        graphs = {name: CASES[name].graph(folder / name) for name in ("mf", "conve-slcwa", "hgt-full", "complex")}
+        graphs = {name: CASES[name].graph(folder / name) for name in ("mf", "hgt-full", "complex")}
         on = {"acceleration": {"device": "auto", "precision": "fp32", "micro_batches": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
             found = {"falls back": falls_back(kind, values["mf"], folder)}
-            found["after"] = after_training(kind, values, folder)
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":

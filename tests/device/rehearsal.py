@@ -104,7 +104,7 @@ def _life(
     from graphmill.training.engine import Engine
     from graphmill.training.run_directory import RunDirectory
     from graphmill.training.signals import StopRequest
-    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.explain import trace_influence
     from graphmill.usage.ranking import rank_any
     from graphmill.usage.recommendations import recommend_run
     from tests.device import uses

@@ -50,6 +50,7 @@ def test_off_and_on_are_refused_everywhere_with_the_word_to_write(line: str) -> 
         ("training: {warmup_steps: 1:30}", "1:30 in line 1 is another number to YAML"),
         ("training: {epochs: 1}\ntraining: {epochs: 2}", "'training' is given twice, in lines 1 and 2"),
         ("training: {epochs: 1, seed: 0, epochs: 2}", "'epochs' is given twice, in lines 1 and 1"),
+        ("recipe: mf", "recipe is called system: write system: 'mf'"),
         ("training: 5", "training = 5: it is a section"),
         ("training: {learning_rate: .inf}", "finite"),
         (

@@ -125,33 +125,6 @@ def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: S
         assert "TracIn" in found["method"]
 
 
-def test_an_explanation_whose_device_fails_is_made_on_the_cpu(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The failing device is made up: tests/device/ has the same of a pretended one, in Python and on the command line."""
-    from graphmill.runs import fallback
-    from graphmill.usage import explain
-
-    client, rows = served("blend", keep=True)
-    asked = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}&edges=4"
-    real, models = explain.explain_link, []
-
-    def failing(restored: Any, *arguments: Any) -> Any:
-        models.append(restored)
-        work = fallback._WORK.get()
-        assert work is not None
-        if not work.reason:
-            work.device = "mps"
-            raise RuntimeError("no such kernel")
-        return real(restored, *arguments)
-
-    monkeypatch.setattr(explain, "explain_link", failing)
-    with pytest.warns(UserWarning, match=r"mps failed \(RuntimeError: no such kernel\); done again on the CPU"):
-        first = client.get(f"/v1/toy/m/current/explain?{asked}").json()
-    again = client.get(f"/v1/toy/m/current/explain?{asked}").json()
-    assert first["from"] == again["from"] == "run"
-    assert [model is models[0] for model in models] == [True, False, False], "restored anew, then kept"
-    assert models[1] is models[2]
-
-
 def test_without_the_run_the_table_says_why(served: Served) -> None:
     client, rows = served("blend")
     row = next(row for row in rows if row["because"])

@@ -160,8 +160,8 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
         "graphmill.systems.mf.settings.TRIES", {"mf": ({"training": {"learning_rate": 1e-9, "patience_epochs": 0}},)}
     )
     monkeypatch.setattr(Remembered, "runs", {})
-    monkeypatch.setattr("graphmill.runs.tracking.mirror.MlflowTracker", Remembered)
-    monkeypatch.setattr("graphmill.runs.tracking.mlflow_tracker.find_spec", lambda name: name)
+    monkeypatch.setattr("graphmill.runs.tracker.MlflowTracker", Remembered)
+    monkeypatch.setattr("graphmill.runs.tracker.find_spec", lambda name: name)
     tracker = {"tracker": {"writer": "mlflow"}}
     choice = choose(graph.path, systems=["mf", "popularity"], overrides={**CPU, **tracker})
     states = {each.name: each.state for each in choice.candidates}

@@ -15,9 +15,8 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.train import train
-from graphmill.usage.embed import NEW, join
+from graphmill.usage.embed import NEW, grown_link_model, join
 from graphmill.usage.exported import Run
-from graphmill.usage.grown_graph import grown_link_model
 from graphmill.usage.joining_nodes import read_later_edges
 from graphmill.usage.links import link_model, write_links
 from tests.ingest.kg_text import COLUMNS

@@ -11,8 +11,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
 from graphmill.runs.train import train
 from graphmill.settings import parse
-from graphmill.usage import influence as module
-from graphmill.usage.influence import trace_influence
+from graphmill.usage import explain as module
+from graphmill.usage.explain import trace_influence
 from tests.systems.conve.graphs import graph_of
 
 SETTINGS = {

@@ -1,4 +1,4 @@
-"""Items by part: windows of the future, the popularity of late, numbers of interactions; a stored attribute as label."""
+"""Items by part: windows of the future, the popularity of late, numbers of interactions, and a stored attribute as label."""
 
 import json
 from pathlib import Path
@@ -38,14 +38,15 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return graphmill.train(graph, "popularity", progress=False, output=folder / "runs", evaluation=values).path
 
 
-def test_held_out_items_are_shown_by_window_and_by_interactions(run: Path) -> None:
-    result = CliRunner().invoke(app, ["rank", str(run), "--json"])
+def test_held_out_items_are_shown_by_window_by_interactions_and_by_attribute(run: Path) -> None:
+    result = CliRunner().invoke(app, ["rank", str(run), "--labels", "genre", "--json"])
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)
-    kinds = ["training interactions of the user", "training interactions of the item", TIME]
+    kinds = ["training interactions of the user", "training interactions of the item", "genre of the item", TIME]
     assert list(dict.fromkeys(row["by"] for row in found["parts"])) == kinds
     queries = {kind: sum(row["queries"] for row in found["parts"] if row["by"] == kind) for kind in kinds}
     assert len(set(queries.values())) == 1
+    assert {row["part"] for row in found["parts"] if row["by"] == "genre of the item"} == {"a", "b"}
     hits = {
         who: np.array([row["hits@5"][who] for row in found["parts"] if row["by"] == TIME])
         for who in ("model", "recent")
@@ -55,6 +56,17 @@ def test_held_out_items_are_shown_by_window_and_by_interactions(run: Path) -> No
     assert found["figures"]["recent"]["recall@5"] > found["figures"]["model"]["recall@5"]
     card = (run / "card.md").read_text()
     assert "held-out items among the first 5" in card
+
+
+def test_labels_that_no_held_out_item_has_are_a_note(run: Path, tmp_path: Path) -> None:
+    table, command = tmp_path / "labels.csv", ["rank", str(run), "--labels", str(tmp_path / "labels.csv")]
+    table.write_text("id,mood\n" + "".join(f"i{n},calm\n" for n in range(10)))  # the items of the first days
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "no held-out link of test" in result.stderr
+    table.write_text("id,mood\ni0,calm\ni1,calm\n")
+    with pytest.raises(InputError, match="no class of mood"):
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 def test_a_question_is_refused_for_items(run: Path, tmp_path: Path) -> None:
@@ -77,15 +89,17 @@ def test_next_items_have_parts_and_an_interval(run: Path, tmp_path: Path) -> Non
     rows = pd.read_csv(next(folder for folder in run.parents if (folder / "seen.csv").is_file()) / "seen.csv")
     ordered = graphmill.build_graph(graphmill.read_interactions(rows), tmp_path / "graph", add_reverse="never")
     markov = graphmill.train(ordered, "markov", progress=False, output=tmp_path / "runs")
-    result = CliRunner().invoke(app, ["rank", str(markov.path), "--json"])
+    about = {"id": [f"i{n}" for n in range(ITEMS)], "genre": ["ab"[n % 2] for n in range(ITEMS)]}
+    pd.DataFrame(about).to_csv(tmp_path / "genres.csv", index=False)
+    result = CliRunner().invoke(app, ["rank", str(markov.path), "--labels", str(tmp_path / "genres.csv"), "--json"])
     assert result.exit_code == 0, result.output
     parts = json.loads(result.stdout)["parts"]
-    kinds = ["training interactions of the user", "training interactions of the item"]
+    kinds = ["training interactions of the user", "training interactions of the item", "genre of the item"]
     assert list(dict.fromkeys(row["by"] for row in parts)) == kinds
     report = json.loads((markov.path / "ranking.json").read_text())
-    against, queries = report["against"], [row["queries"] for row in parts if row["by"] == kinds[1]]
+    against, queries = report["against"], [row["queries"] for row in parts if row["by"] == kinds[2]]
     assert sum(queries) == against["queries"]
-    of_parts = sum(row["hits@20"]["model"] * row["queries"] for row in parts if row["by"] == kinds[1]) / sum(queries)
+    of_parts = sum(row["hits@20"]["model"] * row["queries"] for row in parts if row["by"] == kinds[2]) / sum(queries)
     assert of_parts == pytest.approx(report["figures"]["model"]["hr@20"])
     assert against["figures"]["model"] == pytest.approx(report["figures"]["model"]["ndcg@10"])
     assert against["low"] < against["high"]

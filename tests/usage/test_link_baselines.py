@@ -14,8 +14,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.train import train
 from graphmill.systems.blend import trained as complex_part
-from graphmill.usage import link_baselines
-from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
 from tests.systems.conve.graphs import random_graph
 from tests.training.cases import CASES, typed_graph
@@ -137,21 +136,3 @@ def test_it_stops_wherever_it_is_asked(name: str, typed: TypedGraph, tmp_path: P
         with pytest.raises(StoppedError):
             LinkBaselines(typed, "test", tmp_path / "stopped", width=4, poll=poll).rankings([name])
     assert not list((tmp_path / "stopped").glob("*.json"))
-
-
-def test_long_stages_say_how_much_of_them_is_done(
-    typed: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(link_baselines, "NOTE_SECONDS", 0.0)
-    told = Kept()
-    LinkBaselines(typed, "test", tmp_path, width=4, outlets=[told]).rankings(["knn", "spectral"])
-    for stage in (
-        "kNN: choosing its settings",
-        "kNN: ranking",
-        "spectral vectors: choosing its settings",
-        "spectral vectors: ranking",
-    ):
-        parts = [note for note in told.notes if note.startswith(f"baseline {stage}, ")]
-        shares = [int(note.split(", ")[-1].removesuffix(" % done")) for note in parts]
-        assert shares == sorted(shares), stage
-        assert shares[-1] == 100, (stage, told.notes)

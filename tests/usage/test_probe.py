@@ -13,8 +13,7 @@ import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError
 from graphmill.evaluation.probe import LabelSettings
-from graphmill.usage.labels import labelled_type
-from graphmill.usage.probe import probe_run
+from graphmill.usage.probe import labelled_type, probe_run
 
 COMMUNITIES, EACH = 3, 30
 AREAS = ["xyz"[n // 3 % 3] for n in range(COMMUNITIES * EACH)]

@@ -1,6 +1,7 @@
-"""Questions: through rank, links, card and promotion, in Python and commands."""
+"""Questions, judgements, an outside list and labels: through rank, links, card and promotion, in Python and commands."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from graphmill.cli import app
 from graphmill.errors import GraphmillError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card_files import read_card_files
+from graphmill.reports.ranking_tables import ranking_tables
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from tests.training.cases import CLOSED_LINKS, typed_graph
@@ -79,6 +81,7 @@ def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, grap
     assert set(found["answer"]["by_scorer"]) == set(whole["figures"])
     asked_links = sum(head in heads for head, _ in held_out(graph, 1))
     assert sum(row["queries"] for row in found["parts"] if row["by"] == "relation") == asked_links
+    assert [row["relation"] for row in found["predicted"]] == ["drug | drug_protein | gene/protein"]
     card = (run / "card.md").read_text()
     assert f"hits@3 of the model is {found['answer']['value']:.3f}" in card.replace("\\", "")
     assert "MRR by part of the queries" in card
@@ -87,10 +90,58 @@ def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, grap
     frame = graphmill.load(run).rank(question=str(file))
     assert frame.loc["mrr", "model"] == found["figures"]["model"]["mrr"]
     links = answer("links", run, "--question", file)
-    assert read_card_files(run).question["answer"] == found["answer"]
+    tables = read_card_files(run).question["predicted"]
+    assert tables[0]["heads"] <= 4
     assert links["rows"] <= 4 * 10
     report = json.loads((run / "links" / "links.json").read_text())
     assert report["relations"][0]["candidates"] == len(candidates)
+
+
+def test_the_whole_ranking_shows_labels_and_agreement(run: Path, graph: TypedGraph, tmp_path: Path) -> None:
+    ids, types = graph.node_table()["id"].to_pylist(), graph.node_table()["type"].to_pylist()
+    rows = [f"{node},{'ab'[int(node[1:]) % 2]}" for node, kind in zip(ids, types, strict=True) if kind == "drug"]
+    (tmp_path / "areas.csv").write_text("id,area\n" + "\n".join(rows) + "\n")
+    true = [f"{head},drug_protein,{tail},yes" for head, tail in held_out(graph, 2)]
+    (tmp_path / "truth.csv").write_text(
+        "head,relation,tail,judgement\n" + "\n".join([*true, "n90,drug_protein,?,no"]) + "\n"
+    )
+    found = answer("rank", run, "--labels", tmp_path / "areas.csv", "--truth", tmp_path / "truth.csv")
+    assert {row["part"] for row in found["parts"] if row["by"] == "area of the head"} == {"a", "b"}
+    assert found["truth"]["yes"]["links"] == len(set(true))  # as written, although the graph has both directions
+    assert found["truth"]["auc"] is None
+    assert found["truth"]["notes"]
+    of_truth, of_labels = found["coverage"]
+    assert (of_truth["samples"], of_truth["matched"], of_truth["ids"] - of_truth["matched"]) == (
+        ["?"], len({node for link in held_out(graph, 2) for node in link} | {"n90"}), 1
+    )  # fmt: skip
+    assert (of_labels["matched"], of_labels["share"]) == (len(rows), 1.0)
+    tables = ranking_tables(json.loads((run / "ranking.json").read_text()))
+    assert [each.name for each in tables] == ["by_part", "predicted", "truth"]
+    assert all(len(row) == len(each.head) for each in tables for row in each.rows)
+
+
+def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: TypedGraph, tmp_path: Path) -> None:
+    wrong = held_out(graph, 2)[0]
+    best = graphmill.load(run).links("n90", "drug_protein", k=1).iloc[0]
+    judgements = tmp_path / "judgements.csv"
+    judgements.write_text(
+        "head,relation,tail,judgement\n"
+        f"{wrong[0]},drug_protein,{wrong[1]},no\n{best['head_id']},drug_protein,{best['tail_id']},yes\n"
+    )
+    file = written(tmp_path / "q.yaml", relations=["drug|drug_protein|gene/protein"], split="test")
+    asked = [answer("rank", run, "--question", file, *more) for more in ((), ("--judgements", judgements))]
+    queries = [sum(row["queries"] for row in each["parts"] if row["by"] == "relation") for each in asked]
+    assert queries[1] == queries[0] - 1
+    assert asked[1]["judgements"]["yes"]["hits"]["value"] == 1.0
+    links = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements))
+    assert links["judged"].tolist() == ["yes", "", ""]
+    shown = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
+    assert re.search(rf"{len({*wrong, best['head_id'], best['tail_id']})} of \d +100%", shown.stdout)
+    assert "judged" in shown.stdout
+    assert "yes" in shown.stdout
+    rest = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements), judged="leave_out")
+    assert best["tail_id"] not in rest["tail_id"].tolist()
+    assert rest["tail_id"].tolist()[:2] == links["tail_id"].tolist()[1:]
 
 
 @pytest.mark.parametrize(
@@ -129,8 +180,7 @@ def test_what_says_two_things_is_a_sentence(run: Path, tmp_path: Path) -> None:
     for arguments, sentence in (
         (["rank", run, "--question", file, "--split", "valid"], "says which split"),
         (["links", run, "--question", file, "--head", "n91"], "heads and a question"),
-        (["promote", run, "--question", file, "--metric", "mrr", "--to", tmp_path], "promote.question"),
-        (["promote", run, "--question", file, "--to", tmp_path], "write split: valid"),
+        (["rank", run, "--judgements", tmp_path / "none.csv"], "none.csv"),
     ):
         failed = command(*arguments)
         assert isinstance(failed.exception, GraphmillError), (arguments, failed.output)

@@ -11,8 +11,8 @@ import pytest
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.resolve import parse_settings
-from graphmill.usage import recommender_baseline
-from graphmill.usage.recommender_baseline import train_mf
+from graphmill.usage import baselines as recommender_baseline
+from graphmill.usage.baselines import train_mf
 from tests.graph.test_interactions import Triple, built
 
 USERS, ITEMS = 600, 24

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import JUDGE, USE, Json, app
-from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
+from graphmill.cli.output import number, print_json, print_table, restored_run
 from graphmill.cli.promotion import PROMOTED, Folder
 
 What = Annotated[
@@ -93,9 +93,7 @@ def explain(
     from graphmill.usage.explain import explain_link
 
     requested = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
-    result = on_its_device(
-        lambda: explain_link(restored_run(run, checkpoint), head, relation, tail, requested, verify=verify)
-    )
+    result = explain_link(restored_run(run, checkpoint), head, relation, tail, requested, verify=verify)
     if as_json:
         print_json(result.to_dict())
         return

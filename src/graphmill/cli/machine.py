@@ -30,14 +30,13 @@ def doctor(
         Path | None,
         typer.Argument(help="A project, such as `.`: look at its processes, locks, files and versions instead"),
     ] = None,
-    processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
     """Show which devices, kernels and extras this machine can use, or what is wrong in a project, and what to do."""
     from graphmill.diagnostics.doctor import examine
     from graphmill.project.examination import examine_project
 
-    result = examine(processes) if project is None else examine_project(project)
+    result = examine() if project is None else examine_project(project)
     if as_json:
         print_json([vars(f) for f in result])
     else:

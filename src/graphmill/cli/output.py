@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from graphmill.runs.export import Restored
-
-T = TypeVar("T")
 
 
 def restored_run(run: Path, checkpoint: str) -> "Restored":
@@ -21,15 +19,6 @@ def restored_run(run: Path, checkpoint: str) -> "Restored":
     for note in restored.notes:
         print(f"note: {note}", file=sys.stderr)
     return restored
-
-
-def on_its_device(work: Callable[[], T]) -> T:
-    """Calls ``work``, which restores finished runs, and calls it again on the CPU if the device fails. The reason and the
-    time that it takes are printed on stderr.
-    """
-    from graphmill.runs.fallback import with_cpu_fallback
-
-    return with_cpu_fallback(work, lambda text: print(f"note: {text}", file=sys.stderr))
 
 
 def say_when_compiling() -> None:
@@ -75,10 +64,12 @@ def other_epoch(result: dict[str, Any]) -> bool:
 
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:
     """The output of ``rank --json``: ``figures`` by scorer, and for links ``macro``, ``micro``, ``against`` (the best
-    baseline, with intervals), ``parts``, and where it was asked ``question`` and ``answer``.
+    baseline, with intervals), ``parts``, ``predicted``, and where it was asked ``question``, ``answer``,
+    ``truth``, ``judgements``, ``labels`` and ``coverage`` (how the ids of lists and labels match the graph's).
     """
     about = {name: ranking[name] for name in ("epoch", "best_epoch", "notes", "split") if ranking.get(name)}
-    rest = ["macro", "micro", "against", "parts", "question", "answer"]
+    rest = ["macro", "micro", "against", "parts", "predicted"]
+    rest += ["question", "answer", "truth", "judgements", "labels", "coverage"]
     return about | {"figures": _figures(ranking)} | {name: ranking[name] for name in rest if name in ranking}
 
 
@@ -100,6 +91,10 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
     print_table(f"{run} at epoch {ranking['epoch']}, {ranking['split']}", head, list(rows.values()))
     for each in ranking_tables(ranking):
         print_table(each.title, list(each.head), [list(row) for row in each.rows])
+    show_coverage(ranking.get("coverage", ()))
+    for name in ("truth", "judgements", "labels"):
+        for note in ranking.get(name, {}).get("notes", ()):
+            print(f"note: {note}", file=sys.stderr)
     if "against" in ranking:
         print(comparison_sentence(ranking["against"]))
     if "answer" in ranking:
@@ -119,7 +114,8 @@ def show_links(rows: list[dict[str, Any]]) -> None:
     tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for row in rows:
         tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
-    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", "best path"]
+    judged = bool(rows) and "judged" in rows[0]
+    columns = ["rank", "id", "name", "score", "probability", "median rank", "known", *["judged"] * judged, "best path"]
     for (head, relation, kind), links in tables.items():
         cells = [
             [
@@ -130,6 +126,7 @@ def show_links(rows: list[dict[str, Any]]) -> None:
                 _significant(row["probability"]),
                 _significant(row["median_rank"]),
                 row["known"],
+                *([row["judged"]] if judged else []),
                 "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
             ]
             for row in links

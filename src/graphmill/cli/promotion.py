@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.cli.entry import JUDGE, RELEASE, USE, Json, app
-from graphmill.cli.output import number, on_its_device, print_json, print_table
+from graphmill.cli.output import number, print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
@@ -54,15 +54,12 @@ def promote(
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 
-    def promoted() -> dict[str, Any]:
-        if policy and not force:
-            export_trial(run)
-        failed = health_failures(run) if policy and not force else []
-        return promote_run(
-            run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
-        )
-
-    outcome = on_its_device(promoted)
+    if policy and not force:
+        export_trial(run)
+    failed = health_failures(run) if policy and not force else []
+    outcome = promote_run(
+        run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
+    )
     _record(store, outcome)
     if as_json:
         print_json(outcome)
@@ -169,7 +166,7 @@ def drift(
     from graphmill.promotion.drift import compare_sides, side_of, write_report
 
     first, second = side_of(before, folder), side_of(after, folder)
-    report = on_its_device(lambda: compare_sides(first, second))
+    report = compare_sides(first, second)
     values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
         write_report(values, out)

@@ -11,7 +11,6 @@ from graphmill.cli.data import RepairIds
 from graphmill.cli.entry import JUDGE, Json, app
 from graphmill.cli.output import (
     number,
-    on_its_device,
     print_json,
     print_table,
     ranking_json,
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
+Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
 
 
 @app.command(rich_help_panel=JUDGE)
@@ -33,21 +33,33 @@ def rank(
     split: Annotated[str, typer.Option(help="valid or test; a question says it itself")] = "",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     question: Question = "",
+    judgements: Judgements = "",
+    judged: Annotated[str, typer.Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
+    truth: Annotated[str, typer.Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
+    labels: Annotated[str, typer.Option(help="Table of node ids and labels, by which figures are shown")] = "",
     as_json: Json = False,
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
+    from graphmill.predictions.settings import RankSettings
     from graphmill.reports.verdict import run_verdict
     from graphmill.runs.messages import Terminal
+    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
     if split not in ("", "valid", "test"):
         raise InputError(f"--split {split}: valid or test")
     if split and question:
         raise InputError(f"--split {split}: {question} says which split it is about")
+    values = {
+        "question": question,
+        "judgements": judgements,
+        "judged": judged,
+        "truth": truth,
+        "labels": {"file": labels},
+    }
+    settings = parse(RankSettings, values, "rank")
     with closing(Terminal()) as terminal:
-        ranking = on_its_device(
-            lambda: rank_any(restored_run(run, checkpoint), split or "test", question, outlets=[terminal])
-        )
+        ranking = rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
     if as_json:
         print_json(ranking_json(ranking))
         return

@@ -9,11 +9,11 @@ import typer
 from graphmill.cli.entry import USE, Json, app, overrides
 from graphmill.cli.output import (
     number,
-    on_its_device,
     print_json,
     print_table,
     restored_run,
     say_when_compiling,
+    show_coverage,
     show_link_report,
     show_links,
 )
@@ -21,6 +21,7 @@ from graphmill.errors import InputError
 from graphmill.memory import format_size
 
 Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
+Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
 
 
 @app.command(rich_help_panel=USE)
@@ -54,18 +55,15 @@ def embed(
     files = _by_name("--features", features or [], "feature set", "NAME")
     described = _by_name("--attributes", attributes or [], "node type", "TYPE")
 
-    def embedded() -> tuple[dict[str, Any], str]:
-        restored = restored_run(run, "")
-        tables, joining, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
-        notes = [*joining.notes, *(tables.notes if tables else [])]
-        if tables and len(tables.rejects):
-            line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
-            notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)
-        return embed_run(restored, tables, source, output, joining), source
-
-    exported, source = on_its_device(embedded)
+    restored = restored_run(run, "")
+    tables, joining, source = read_joining(restored.graph, edges, files, format_, overrides(read or []), described)
+    notes = [*joining.notes, *(tables.notes if tables else [])]
+    if tables and len(tables.rejects):
+        line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
+        notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    exported = embed_run(restored, tables, source, output, joining)
     folder = output or run / "embeddings_later"
     about = {
         "folder": str(folder),
@@ -110,8 +108,7 @@ def recommend(
     recommendations_of_history.parquet.
     """
     from graphmill.ingest.public_readers import read_interactions
-    from graphmill.usage.fold_in import recommend_history
-    from graphmill.usage.recommendations import recommend_run
+    from graphmill.usage.recommendations import recommend_history, recommend_run
 
     if not history and (output or format_ or read):
         raise InputError("--output, --format and --read go with --history")
@@ -119,13 +116,13 @@ def recommend(
     for note in met.notes if met else ():
         print(f"note: {note}", file=sys.stderr)
 
-    def recommended() -> dict[str, Any]:
-        restored = restored_run(run, checkpoint)
-        if met is None:
-            return {**restored.used, **recommend_run(restored, k, exclude_seen)}
-        return {**restored.used, **recommend_history(restored, met, history, k, exclude_seen, output)}
-
-    recommendations = on_its_device(recommended)
+    restored = restored_run(run, checkpoint)
+    written = (
+        recommend_run(restored, k, exclude_seen)
+        if met is None
+        else recommend_history(restored, met, history, k, exclude_seen, output)
+    )
+    recommendations = {**restored.used, **written}
     if as_json:
         print_json(recommendations)
     else:
@@ -150,6 +147,8 @@ def links(
         str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
     ] = "exclude",
     question: Question = "",
+    judgements: Judgements = "",
+    judged: Annotated[str, typer.Option(help="mark judged links in a column, or leave_out")] = "mark",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
     edges: Annotated[
         str, typer.Option(help="File of later edges, new nodes too; links are scored with them, untrained")
@@ -164,43 +163,49 @@ def links(
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.messages import Terminal
     from graphmill.settings import parse
-    from graphmill.usage.grown_graph import grown_link_model
-    from graphmill.usage.links import FOLDER, LATER_FOLDER, Predictor, link_model, write_links
-    from graphmill.usage.links_estimate import estimate_links, scoring_bytes
+    from graphmill.usage.embed import grown_link_model
+    from graphmill.usage.links import (
+        FOLDER,
+        LATER_FOLDER,
+        Predictor,
+        estimate_links,
+        link_model,
+        scoring_bytes,
+        write_links,
+    )
 
     values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
-    values |= {"question": question}
+    values |= {"question": question, "judgements": judgements, "judged": judged}
     settings = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
     heads = settings.selection().heads
     say_when_compiling()
-
-    def predicted() -> dict[str, Any]:
-        needed = scoring_bytes(run) if estimate or not heads else 0
-        model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
-        if estimate:
-            return estimate_links(model, settings, needed)
-        if not heads:
-            return write_links(model, settings, outlets=[Terminal()])
+    needed = scoring_bytes(run) if estimate or not heads else 0
+    model = grown_link_model(run, edges, format_, overrides(read or [])) if edges else link_model(run)
+    predictions: dict[str, Any]
+    if estimate:
+        predictions = estimate_links(model, settings, needed)
+    elif heads:
         predictor = Predictor(model, settings)
         parts = list(predictor.predict())
         rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
-        return {**model.about, "links": rows, "calibration": [each.about for each in parts]}
-
-    predictions: dict[str, Any] = on_its_device(predicted)
+        predictions = {**model.about, **predictor.notes, "links": rows, "calibration": [each.about for each in parts]}
+    else:
+        predictions = write_links(model, settings, outlets=[Terminal()])
     for note in predictions.get("notes", ()):
         print(f"note: {note}", file=sys.stderr)
     if as_json:
         print_json(predictions)
-    elif estimate:
+        return
+    show_coverage(predictions.get("coverage", ()))
+    if estimate:
         rows = [[each["relation"], f"{each['heads']:,}", number(each["seconds"])] for each in predictions["relations"]]
         print_table("What the links take", ["relation", "heads", "seconds"], rows)
         memory = format_size(predictions["peak_bytes"])
         print(f"in all {number(predictions['seconds'])} s of scoring, and {memory} of memory")
+    elif heads:
+        show_links(predictions["links"])
     else:
-        if heads:
-            show_links(predictions["links"])
-        else:
-            show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
+        show_link_report(str(run / (LATER_FOLDER if edges else FOLDER)), predictions)
 
 
 @app.command(rich_help_panel=USE)
@@ -234,14 +239,12 @@ def tracin(
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse
-    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.explain import trace_influence
 
     values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
-    influences = on_its_device(
-        lambda: trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
-    )
+    influences = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
     if as_json:
         print_json(influences)
     else:

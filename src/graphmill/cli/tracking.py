@@ -21,8 +21,7 @@ def track(
     ] = None,
 ) -> None:
     """Send runs to MLflow: the parts that are missing there, or whole runs."""
-    from graphmill.runs.tracking.mirror import send, tracker_of
-    from graphmill.runs.tracking.mlflow_tracker import require_tracker
+    from graphmill.runs.tracker import require_tracker, send, tracker_of
     from graphmill.settings import parse
     from graphmill.training.settings import TrackerSettings
 

@@ -4,18 +4,15 @@ import shlex
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
-from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
+from graphmill.cli.output import number, print_json, print_table, restored_run, show_result
 from graphmill.cli.waiting import progress
 from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
 from graphmill.systems.auto import AUTO, AutoSettings
-
-if TYPE_CHECKING:
-    from graphmill.runs.launch import Nodes
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -27,28 +24,24 @@ def train(
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,
-    nodes: Annotated[int, typer.Option(help="Machines that train together", min=1)] = 1,
-    node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
-    master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
 ) -> None:
     """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
-    from graphmill.runs.launch import Nodes
     from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse
 
     values = merge(read_settings(settings), overrides(set_ or []))
     if values.get("system") == AUTO:
-        if force or nodes > 1 or node_rank or master:
+        if force:
             raise SettingsError(f"{settings}: system: auto has only the options --set, --output and --json")
         _choose(parse(AutoSettings, values, str(settings)), output, as_json=as_json)
         return
     if force:
         values = merge(values, {"acceleration": {"resume": "never"}})
-    result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
+    result = _train(values, str(settings), output)
     if as_json:
         print_json(result)
-    elif result:
+    else:
         show_result(result)
 
 
@@ -92,7 +85,7 @@ def evaluate(
     """Measure a run's checkpoint on the held-out splits, with every metric."""
     from graphmill.runs.export import evaluate_run
 
-    result = on_its_device(lambda: evaluate_run(restored_run(run, checkpoint)))
+    result = evaluate_run(restored_run(run, checkpoint))
     if as_json:
         print_json(result)
         return
@@ -115,7 +108,7 @@ def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
         print(line, file=sys.stderr, flush=True)
 
     with progress("graphmill train auto"), StopRequest() as stop:
-        result = on_its_device(lambda: work(tell=tell, stop=stop))
+        result = work(tell=tell, stop=stop)
     if as_json:
         print_json(result.to_json())
         return
@@ -129,7 +122,7 @@ def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
     print(f"to make it live: graphmill promote {shlex.quote(result.run)}")
 
 
-def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:
+def _train(values: dict[str, Any], where: str, root: str) -> dict[str, Any]:
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.launch import run_processes
     from graphmill.runs.messages import Terminal
@@ -141,8 +134,8 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
     require_processes(acceleration.processes, where)
     processes = acceleration.processes
     with StopRequest() as stop:
-        if processes > 1 or nodes.count > 1:
-            result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)
+        if processes > 1:
+            result = run_processes(values, processes, where=where, root=root, stop=stop)
         else:
             from graphmill.runs.train import train as run_training
 
@@ -151,8 +144,6 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
                 result = run_training(values, where, root=root, outlets=[terminal], stop=stop)
             finally:
                 terminal.close()
-    if not result:
-        return {}
     with progress("graphmill train, export"):
-        manifest = on_its_device(lambda: export_run(restore(result["run_dir"])))
+        manifest = export_run(restore(result["run_dir"]))
     return {**result, "exported": sorted(manifest["files"])}

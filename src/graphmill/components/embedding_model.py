@@ -39,7 +39,7 @@ from graphmill.ingest.sources import checked_name
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings, parse
@@ -69,6 +69,7 @@ SECTIONS: Mapping[str, tuple[str, type[Settings]]] = {
     "influence": ("influence", InfluenceSettings),
     "recommendations": ("recommendations", RecommendationSettings),
     "links": ("links", LinkSettings),
+    "ranking": ("ranking", RankingSettings),
     "promote": ("promotion", PromotionSettings),
     "drift": ("drift", DriftThresholds),
     "follow": ("follow", FollowSettings),
@@ -132,6 +133,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         default_factory=RecommendationSettings
     )
     links: Annotated[Any, section(LinkSettings, "links")] = Field(default_factory=LinkSettings)
+    ranking: Annotated[Any, section(RankingSettings, "ranking")] = Field(default_factory=RankingSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
     launcher: Annotated[

@@ -112,7 +112,6 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         "epoch": epoch,
         **_alignment_metadata(alignment),
         **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
-        **({"device_reason": str(exported["device_reason"])} if exported.get("device_reason") else {}),
         "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
         **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
         **({"published": dg.MetadataValue.path(published)} if published else {}),

@@ -10,7 +10,7 @@ from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.markdown import escaped, number
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import markdown_table, parquet_file, records, scalars
-from graphmill.predictions.settings import COLUMNS, EXPLAINED, LinkSettings
+from graphmill.predictions.settings import COLUMNS, EXPLAINED, JUDGED, LinkSettings
 
 VARIED = Check(
     "tails_differ",
@@ -47,7 +47,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
     rest = {
         "links": dg.MetadataValue.md(_tables(report["shown"])),
         "by_relation": records([_relation_row(each) for each in relations]),
-        **parquet_file(step.plan.root, file, COLUMNS | EXPLAINED),
+        **parquet_file(step.plan.root, file, COLUMNS | JUDGED | EXPLAINED),
         **({"csv": dg.MetadataValue.path(f"{folder}/links.csv")} if settings.csv else {}),
     }
     return step.result(

@@ -24,7 +24,7 @@ from graphmill.orchestration.automation import snapshot_partitions
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
-from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.settings import LinkSettings, RankingSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.resolve import stored_settings
 from graphmill.settings import Settings, SettingsT, setting
@@ -187,6 +187,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     links: LinkSettings
+    ranking: RankingSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds

@@ -10,6 +10,7 @@ from graphmill.components import item_ranking, link_ranking
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.errors import SettingsError
 from graphmill.systems.registry import entry
 
 KINDS = {"links": link_ranking, "items": item_ranking}
@@ -20,6 +21,9 @@ metadata and check results."""
 def ranking_asset(plan: ModelPlan) -> WorkerAsset:
     """The ranking asset for the system's kind of ranking."""
     kind = KINDS[plan.abilities.ranks]
+    items = plan.abilities.ranks == "items"
+    if items and plan.ranking.truth:
+        raise SettingsError(f"ranking.truth is for predicted links, and {plan.system} recommends items: remove it")
     return WorkerAsset(
         part="ranking",
         stage="validation",
@@ -27,9 +31,11 @@ def ranking_asset(plan: ModelPlan) -> WorkerAsset:
         description=kind.DESCRIPTION,
         checks=kind.CHECKS,
         code_version="3",
+        settings=plan.ranking,
         job=lambda step: {
             "mode": "rank",
             "run_dir": step.run_dir,
+            "rank": step.settings.model_dump(),
         },
         page=_page,
     )

@@ -1,11 +1,9 @@
-"""Reports what this machine supports: devices, precisions, compilers, optional packages, several processes."""
+"""Reports what this machine supports: devices, precisions, compilers, optional packages."""
 
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -30,8 +28,8 @@ class Finding:
     required: bool = False
 
 
-def examine(processes: int = 0) -> list[Finding]:
-    """Check everything that a run may use on this machine. With ``processes``, also run one all-reduce."""
+def examine() -> list[Finding]:
+    """Check everything that a run may use on this machine."""
     out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
     limits = " (limits of the container count)" if sys.platform == "linux" else ", as long as other programs leave it"
     out.append(Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available{limits}"))
@@ -47,8 +45,6 @@ def examine(processes: int = 0) -> list[Finding]:
     said = "numba is installed" if existing else "pip install graphmill[numba] to have them"
     out.append(Finding("fast CPU kernels", existing, said))
     out.append(_writable(Path.cwd()))
-    if processes:
-        out.append(_all_reduce(processes))
     return out
 
 
@@ -88,38 +84,3 @@ def _writable(folder: Path) -> Finding:
         return Finding("working folder", False, f"{folder} cannot be written: {error.strerror}", required=True)
     free = shutil.disk_usage(folder).free / 2**30
     return Finding("working folder", True, f"writable, {free:.1f} GiB free", required=True)
-
-
-_PROGRAM = """
-import torch
-from graphmill.training.processes import join
-ranks = join("auto", timeout_seconds=60)
-total = ranks.sum_floats([ranks.rank + 1.0])[0]
-assert total == ranks.world * (ranks.world + 1) / 2, total
-if ranks.main:
-    print(f"ALL-REDUCE OK over {ranks.world} processes")
-ranks.close()
-"""
-
-
-def _all_reduce(processes: int) -> Finding:
-    with tempfile.TemporaryDirectory() as folder:
-        program = Path(folder) / "all_reduce.py"
-        program.write_text(_PROGRAM, encoding="utf-8")
-        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        try:
-            completed = subprocess.run(
-                [*command, str(program)],
-                capture_output=True,
-                text=True,
-                timeout=120,
-                env={**os.environ, "OMP_NUM_THREADS": "1"},
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return Finding(
-                f"{processes} processes", False, "no answer within 120 s; is loopback blocked?", required=True
-            )
-    ok = completed.returncode == 0 and "ALL-REDUCE OK" in completed.stdout
-    detail = completed.stdout.strip().splitlines()[-1] if ok else completed.stderr.strip()[-400:]
-    return Finding(f"{processes} processes", ok, detail, required=True)

@@ -1,8 +1,9 @@
 """Turns scores into probabilities, by an isotonic curve for each relation, fitted on validation links.
 
 The population is all pairs (head, tail) where the head has validation links and the tail is open: not linked to the
-head in training or in the test, and not the head itself. A pair is positive if validation has the link. The sample has, for
-each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
+head in training or in the test, and not the head itself. A pair is positive if validation has the link or people judged
+it true, unless they judged it false; judged pairs that are left out are not in the population. The sample has,
+for each head, all positives, the :data:`TOP` best other tails, and :data:`DRAWN` drawn from the rest, which are
 weighted to represent the rest. So the probability is that an open tail is a held-out link. It assumes the share of
 positives in this population, the base rate. If the user sets another base rate, all negatives get the same weight.
 
@@ -92,7 +93,7 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
     """The points of one relation, as the module describes. Positives have weight 1, negatives their sampling weight."""
     open_ones = candidates.but(TRAIN, TEST)
     heads = candidates.drawn_heads(most_heads, "calibration-heads", seed, VALID)
-    positives = dict(zip(heads.tolist(), candidates.tails_of(heads, VALID), strict=True))
+    positives = dict(zip(heads.tolist(), candidates.true_tails(heads, VALID), strict=True))
     rng = generator("calibration-negatives", seed, candidates.relation.index)
     parts = []
     for block, scores in open_ones.blocks(heads):

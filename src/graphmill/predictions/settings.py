@@ -1,12 +1,13 @@
-"""Settings and columns of a table of predicted links. The Launchpad and the command line use them.
+"""Settings of a table of predicted links, with its columns, and of a ranking. The Launchpad and the commands use them.
 Importing it does not import torch."""
 
 from pathlib import Path
 from typing import Literal
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.probe import LabelSettings
 from graphmill.predictions.question import LinkSelection, read_question
-from graphmill.settings import setting
+from graphmill.settings import Settings, setting
 
 COLUMNS = {
     "head_id": "the head's id, unchanged",
@@ -26,16 +27,48 @@ COLUMNS = {
     "empty: not searched",
     "paths": "the best three such paths by name; paths over nodes of low degree come first",
 }
+JUDGED = {"judged": "yes or no, as people judged the link; empty if they did not"}
+"""Only in a table for which judgements were given."""
 EXPLAINED = {
     "because": "the three edges with the largest shares of the score; empty if the link was not explained",
 }
 """Columns that only the files have, for the links with the best scores."""
 
 
+class RankingSettings(Settings):
+    """What a ranking of links shows besides its main figures."""
+
+    truth: str = setting(
+        "",
+        "Table of judged links (head, relation, tail, judgement: yes or no) with which the ranking is compared; empty: none",
+    )
+    labels: LabelSettings = setting(LabelSettings(), "Labels of nodes by which figures are shown")
+
+
+class RankSettings(RankingSettings):
+    """Which links are ranked, if not a whole split."""
+
+    question: str = setting("", "A YAML file with relations, heads, candidates, split and metric; empty: a whole split")
+    judgements: str = setting("", "Table of judged links: head, relation, tail, judgement (yes or no); empty: none")
+    judged: Literal["mark", "leave_out"] = setting(
+        "mark",
+        "Judged links: mark: one judged yes is no wrong answer, and one judged no is not asked for; leave_out: neither is "
+        "asked for or a candidate",
+    )
+
+
 class LinkSettings(LinkSelection):
     """Which links are predicted, which columns are computed, and how many links are shown."""
 
     question: str = setting("", "A YAML file with relations, heads and candidates, instead of these settings")
+    judgements: str = setting(
+        "", "Table of judged links: head, relation, tail, judgement (yes or no); empty: nothing was judged"
+    )
+    judged: Literal["mark", "leave_out"] = setting(
+        "mark",
+        "Judged links: mark: a column shows the judgement, and probabilities are calibrated with it; leave_out: they are "
+        "neither predicted nor used for calibration",
+    )
     k: int = setting(10, "Number of tails for each head and relation", ge=1)
     known: Literal["exclude", "exclude_train", "flag"] = setting(
         "exclude",

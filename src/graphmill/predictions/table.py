@@ -10,11 +10,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from graphmill.graph.sorted_unique import in_sorted
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.judgements import Judged
 from graphmill.predictions.top_tails import BestTails
 
 CHUNK_ROWS = 65_536
+JUDGED = pa.field("judged", pa.string())
+"""What people said of the link; only in a table for which judgements were given."""
 
 
 def schema(evidence: pa.Schema) -> pa.Schema:
@@ -47,6 +51,7 @@ class LinkRows:
     probabilities: NDArray[np.float32]
     evidence_schema: pa.Schema
     evidence: Mapping[int, Mapping[str, Any]]
+    judged: Judged
 
     def __post_init__(self) -> None:
         nodes = self.graph.node_table()
@@ -78,6 +83,10 @@ class LinkRows:
         }
         rows_of_evidence = [self.evidence.get(row, {}) for row in rows.tolist()]
         columns |= {name: [each.get(name) for each in rows_of_evidence] for name in self.evidence_schema.names}
+        if JUDGED.name in columns:
+            pairs = best.heads * self.graph.node_type(self.relation.target).count + best.tails
+            words = np.where(in_sorted(pairs, self.judged.no), "no", "")
+            columns[JUDGED.name] = np.where(in_sorted(pairs, self.judged.yes), "yes", words)
         kinds = schema(self.evidence_schema)
         return pa.table({field.name: pa.array(columns[field.name], field.type) for field in kinds}, kinds)
 

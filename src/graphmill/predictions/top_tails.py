@@ -7,7 +7,7 @@ Ties are ordered by tail number, so that the result does not depend on the block
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,6 +20,7 @@ from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.judgements import Judged
 from graphmill.sampling.keyed import generator
 
 Int64 = NDArray[np.int64]
@@ -58,7 +59,8 @@ class Candidates:
     """The candidate tails of one relation, their scores, and the links of the graph.
 
     ``leave_out``: numbers of the splits whose links are not candidates (by default all). ``chosen``: ascending local numbers
-    of the tails that are candidates; None: all.
+    of the tails that are candidates; None: all. ``judged``: what people said of links; with ``leave_judged`` these are no
+    candidates.
     """
 
     graph: TypedGraph
@@ -67,6 +69,8 @@ class Candidates:
     leave_out: tuple[int, ...] = (0, 1, 2)
     poll: Callable[[], None] = lambda: None
     chosen: Int64 | None = None
+    judged: Judged = field(default_factory=Judged)
+    leave_judged: bool = False
 
     @property
     def count(self) -> int:
@@ -93,7 +97,8 @@ class Candidates:
     @cached_property
     def _left_out(self) -> Int64:
         """Links that are not candidates, as head · count + tail, ascending."""
-        return self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
+        links = self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
+        return sorted_unique(np.concatenate([links, self.judged.all])) if self.leave_judged else links
 
     def splits_of(self, heads: Int64, tails: Int64) -> NDArray[np.int8]:
         """int8 [N]: number of the split that has the link, or :data:`UNKNOWN`."""
@@ -108,11 +113,13 @@ class Candidates:
         chosen = self.keys[(self.keys & 3) == split] >> 2
         return chosen // self.count, chosen % self.count
 
-    def tails_of(self, heads: Int64, split: int) -> list[Int64]:
-        """For each of the ascending ``heads``, the tails of a split's links."""
-        of, tails = self.links_of(split)
-        bounds = np.searchsorted(of, np.stack([heads, heads + 1]))
-        return [tails[low:high] for low, high in bounds.T]
+    def true_tails(self, heads: Int64, split: int) -> list[Int64]:
+        """For each of the ascending ``heads``, the tails of a split's links, with those judged yes and without those judged
+        no."""
+        pairs = np.concatenate([np.stack(self.links_of(split)).T @ [self.count, 1], self.judged.yes])
+        pairs = sorted_unique(pairs[~in_sorted(pairs, self.judged.no)])
+        bounds = np.searchsorted(pairs, np.stack([heads, heads + 1]) * self.count)
+        return [pairs[low:high] % self.count for low, high in bounds.T]
 
     def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
         """A random sample of at most ``most`` heads with a link in ``split``, ascending."""

@@ -17,7 +17,7 @@ from graphmill.evaluation.health.check import bounds_sentence
 from graphmill.evaluation.markdown import escaped, number, table
 from graphmill.evaluation.ranking.comparison import SIMPLER, grouped
 from graphmill.reports.card_files import CardFiles, read_card_files
-from graphmill.reports.ranking_tables import answer_sentence, ranking_tables
+from graphmill.reports.ranking_tables import Table, answer_sentence, ranking_tables
 from graphmill.reports.verdict import card_verdict
 from graphmill.systems.registry import SYSTEMS
 from graphmill.training.memory import device_memory_row
@@ -26,14 +26,6 @@ CARD = "card.md"
 NOT_KNOWN = "not known"
 _SHOWN_RELATIONS = 60
 _GIB = 2**30
-
-
-@dataclass(frozen=True)
-class Table:
-    """Column titles, and rows of as many cells."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -158,10 +150,10 @@ def _parts(files: CardFiles) -> list[Section]:
     """The ranking by part, and the last question that was ranked; none of another epoch."""
     sections, epoch = [], files.export.get("epoch")
     if files.ranking and files.ranking["epoch"] == epoch:
-        sections = [Section(t.name, t.title, (), [Table(t.head, t.rows)]) for t in ranking_tables(files.ranking)]
+        sections = [Section(t.name, t.title, (), [t]) for t in ranking_tables(files.ranking)]
     if files.question and files.question["epoch"] == epoch:
-        tables = [Table(t.head, t.rows) for t in ranking_tables(files.question)]
-        sections.append(Section("question", "A question", [answer_sentence(files.question)], tables))
+        answer = [answer_sentence(files.question)]
+        sections.append(Section("question", "A question", answer, ranking_tables(files.question)))
     return sections
 
 
@@ -241,7 +233,7 @@ def _data(files: CardFiles) -> Section:
     text = [f"The graph `{where}`, content hash `{files.data.get('content_hash', NOT_KNOWN)}`."]
     graph = files.graph
     if not graph:
-        return Section("data", "Data", [*text, "Its counts are not known: the graph is no longer there."])
+        return Section("data", "Data", [*text, "Its counts are not known."])
     split = ", ".join(f"{count:,} {name}" for name, count in graph["split"].items())
     text.append(f"{graph['nodes']:,} nodes; {graph['edges']:,} edges ({split}).")
     relations = sorted(graph["relations"].items(), key=lambda item: -item[1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphmill.errors import GraphmillError, InputError
+from graphmill.errors import InputError
 from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.reports.validation import HEALTH, PROBE
@@ -93,17 +93,10 @@ class CardFiles:
         values = self.report.get("metrics") or self.version.get("metrics") or {}
         return values if isinstance(values, Mapping) else {}
 
-    @cached_property
+    @property
     def graph(self) -> Mapping[str, Any]:
-        """The result of :func:`graph_facts` at the export, or computed now; empty if the graph is gone."""
-        if counts := self.export.get("graph"):
-            return dict(counts)
-        from graphmill.graph.graph_location import open_graph_of
-
-        try:
-            return graph_facts(open_graph_of(self.folder, self.data)) if self.data else {}
-        except GraphmillError:
-            return {}
+        """The result of :func:`graph_facts` at the export; empty for an export of nodes that joined later."""
+        return self.export.get("graph") or {}
 
     @cached_property
     def differences(self) -> Differences:

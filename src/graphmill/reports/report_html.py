@@ -14,8 +14,9 @@ import numpy as np
 
 from graphmill.atomic_files import os_error_in_a_sentence, write_atomically
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.reports.card import Section, Table, card_sections, write_card
+from graphmill.reports.card import Section, card_sections, write_card
 from graphmill.reports.card_files import CardFiles, read_card_files
+from graphmill.reports.ranking_tables import Table
 from graphmill.reports.verdict import card_verdict
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.verified_files import verified_file

@@ -20,9 +20,9 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
-from graphmill.runs.fallback import left_device, on_this_device
+from graphmill.runs.fallback import KEY
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
-from graphmill.runs.tracking.mirror import send_soon
+from graphmill.runs.tracker import send_soon
 from graphmill.systems import registry
 from graphmill.systems.entry import Entry
 from graphmill.training.checkpoint import CheckpointStore, Loaded
@@ -72,14 +72,12 @@ class Restored:
     """Of the run, with the schedules up to this epoch (:func:`graphmill.training.schedule.named`)."""
     notes: list[str] = field(default_factory=list)
     """Notes on the choice of this epoch: damaged files that were skipped, and the best epoch if this is another one."""
-    left_device: str = ""
-    """Why it is on the CPU, if its device failed (:mod:`graphmill.runs.fallback`)."""
 
     @property
     def used(self) -> dict[str, Any]:
-        """The epoch for reports; if it is not the best one, also the best one and the reason. If the device failed, why."""
+        """The epoch for reports; if it is not the best one, also the best one and the reason."""
         other = {"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {}
-        return {"epoch": self.epoch} | other | ({"device_reason": self.left_device} if self.left_device else {})
+        return {"epoch": self.epoch} | other
 
     @property
     def entry(self) -> Entry:
@@ -124,7 +122,7 @@ def restore(run_dir: str | Path, checkpoint: str | int = "", verify: Verify | No
     for note in notes:
         run.log("train").warning(note)
     fingerprint = named(manifest["fingerprint"], schedules_of(loaded.snapshot.state))
-    return Restored(run, job, graph, system, model, loaded.epoch, manifest, fingerprint, notes, left_device())
+    return Restored(run, job, graph, system, model, loaded.epoch, manifest, fingerprint, notes)
 
 
 def job_of(run: RunDirectory, manifest: Mapping[str, Any], verify: Verify | None = None) -> tuple[Job, TypedGraph]:
@@ -136,10 +134,11 @@ def job_of(run: RunDirectory, manifest: Mapping[str, Any], verify: Verify | None
     acceleration = {
         "batching": resolved["batching"],
         "compile": "none",
-        "device": here(values["acceleration"]["device"]),
+        # The device on which the training failed is not taken again.
+        "device": "cpu" if KEY in resolved else here(values["acceleration"]["device"]),
     }
     taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
-    return on_this_device(resolve(merge(values, taken), str(run.path / "settings.json"))), graph
+    return resolve(merge(values, taken), str(run.path / "settings.json")), graph
 
 
 class ScoresLinks(Protocol):

@@ -1,14 +1,9 @@
-"""Falls back to the CPU, once, after a device has failed. A training resumes from its last checkpoint; other work is
-repeated."""
+"""Falls back to the CPU, once, after a device has failed in a training, which resumes from its last checkpoint."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
-from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from graphmill.errors import ResourceError
 from graphmill.runs.resolve import Job, merge
@@ -16,22 +11,7 @@ from graphmill.training.memory import is_out_of_memory
 from graphmill.training.run_directory import RunDirectory
 
 KEY = "fell_back_from"
-T = TypeVar("T")
-P = ParamSpec("P")
-
-
-@dataclass
-class _Work:
-    """State of :func:`with_cpu_fallback`, about the runs that its work has restored."""
-
-    device: str = "cpu"
-    may: bool = True
-    """Whether all these runs have ``acceleration.device: auto``."""
-    reason: str = ""
-    """Why the work fell back to the CPU; "" in the first attempt."""
-
-
-_WORK: ContextVar[_Work | None] = ContextVar("work", default=None)
+"""In a run's ``manifest.json``, section ``resolved``: the device that failed."""
 
 
 def failure_of(device: str, error: BaseException) -> str:
@@ -68,66 +48,3 @@ def require_fallback(job: Job, processes: int, why: str) -> None:
             "last checkpoint on the same device, or set acceleration.device: cpu"
             + (" and acceleration.precision: fp32 to train on the CPU" if who.endswith("tf32") else "")
         )
-
-
-def with_cpu_fallback(work: Callable[[], T], note: Callable[[str], None], state: _Work | None = None) -> T:
-    """Do ``work``. If the device of the runs that it restores fails, do it once more on the CPU.
-
-    ``work`` must write its files atomically, because it may run twice. The second attempt requires
-    ``acceleration.device: auto`` and is reported to ``note``. Running out of memory and errors on the CPU are raised
-    unchanged. ``state``: the state of earlier work with the same models, so that they stay on the CPU.
-    """
-    state = state or _Work()
-    token = _WORK.set(state)
-    try:
-        try:
-            return work()
-        except Exception as error:
-            why = failure_of(state.device, error)
-            if not why or not state.may or state.reason:
-                raise
-            state.reason = f"{state.device} failed ({why}); done again on the CPU"
-        note(state.reason)
-        return work()
-    finally:
-        _WORK.reset(token)
-
-
-def retry_on_cpu(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method of an object that keeps its restored models: :func:`with_cpu_fallback`, with a warning.
-
-    If the device fails, the kept models are dropped, and the object restores models on the CPU from then on.
-    """
-
-    @wraps(method)
-    def wrapped(*arguments: P.args, **options: P.kwargs) -> T:
-        kept = arguments[0]
-
-        def left(text: str) -> None:
-            for name in ("_restored", "_link_model"):
-                vars(kept).pop(name, None)
-            warnings.warn(text, stacklevel=4)
-
-        state = vars(kept).setdefault("_work", _Work())
-        return with_cpu_fallback(lambda: method(*arguments, **options), left, state)
-
-    return wrapped
-
-
-def on_this_device(job: Job) -> Job:
-    """The job of a run to restore: on its device, or on the CPU if the device has failed in this work."""
-    import torch
-
-    state = _WORK.get()
-    if state is None or job.device.type == "cpu":
-        return job
-    if state.reason:
-        return replace(job, device=torch.device("cpu"), device_reason=state.reason)
-    state.device, state.may = job.device.type, state.may and job.settings.acceleration.device == "auto"
-    return job
-
-
-def left_device() -> str:
-    """Why this work is done on the CPU; "" if no device has failed."""
-    state = _WORK.get()
-    return state.reason if state else ""

@@ -16,14 +16,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from graphmill.atomic_files import write_atomically
-from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError
 from graphmill.training.signals import StopRequest
 
 OUTCOME_VARIABLE = "GRAPHMILL_OUTCOME_FILE"
@@ -46,34 +45,7 @@ class WorkerFailedError(GraphmillError):
         super().__init__(text)
 
 
-@dataclass(frozen=True)
-class Nodes:
-    """The number of machines, this machine's number, and the rendezvous, ``host:port`` of the first machine."""
-
-    count: int = 1
-    rank: int = 0
-    master: str = ""
-
-    def options(self) -> list[str]:
-        """torchrun's rendezvous options.
-
-        Raises:
-            InputError: more than one machine without a rendezvous.
-        """
-        if self.count == 1:
-            return ["--standalone"]
-        host, _, port = self.master.rpartition(":")
-        if not host or not port.isdigit() or not 0 <= self.rank < self.count:
-            raise InputError(
-                f"--nodes {self.count} needs --master HOST:PORT of the first machine and --node-rank from 0 to "
-                f"{self.count - 1} on each"
-            )
-        return [f"--nnodes={self.count}", f"--node-rank={self.rank}", f"--master-addr={host}", f"--master-port={port}"]
-
-
-def supervise(
-    processes: int, arguments: Sequence[str], stop: StopRequest, nodes: Nodes = Nodes()
-) -> tuple[int, dict[str, Any]]:
+def supervise(processes: int, arguments: Sequence[str], stop: StopRequest) -> tuple[int, dict[str, Any]]:
     """Run ``processes`` workers and wait; returns the exit code and the result message ({} if there is none).
 
     A stop request is forwarded once: the workers save and exit with code 75. If this process is killed, so are they.
@@ -89,7 +61,7 @@ def supervise(
             **os.environ,
             OUTCOME_VARIABLE: str(file),
         }
-        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *nodes.options()]
+        launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
         command = [*launcher, "-m", "graphmill.worker", *arguments]
         process = subprocess.Popen(command, env=environment, start_new_session=True, preexec_fn=end_with_parent)
         try:
@@ -109,18 +81,9 @@ def supervise(
 
 
 def run_processes(
-    values: Mapping[str, Any],
-    processes: int,
-    *,
-    where: str,
-    root: str,
-    stop: StopRequest,
-    nodes: Nodes = Nodes(),
-    **more: Any,
+    values: Mapping[str, Any], processes: int, *, where: str, root: str, stop: StopRequest, **more: Any
 ) -> dict[str, Any]:
-    """Train in ``processes`` processes on each machine; returns the result message ({} on machines other than the first).
-
-    ``more``: further fields of the worker's job.
+    """Train in ``processes`` processes; returns the result message. ``more``: further fields of the worker's job.
 
     Raises:
         WorkerFailedError: has the exit code of the workers, whose own message has been printed.
@@ -129,7 +92,7 @@ def run_processes(
         job = Path(folder) / "job.json"
         content = {"settings": dict(values), "where": where, "run_root": root, **more}
         job.write_text(json.dumps(content), encoding="utf-8")
-        code, result = supervise(processes, ["--job", str(job)], stop, nodes)
+        code, result = supervise(processes, ["--job", str(job)], stop)
     if code != EXIT_OK:
         raise WorkerFailedError(code)
     return result

@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TextIO
 
 
@@ -18,35 +20,26 @@ class Spared:
     def write(self, text: str) -> int:
         """Write or discard the text; returns its number of characters."""
         if self.lost is None:
-            try:
-                return self._stream.write(text)
-            except OSError as error:
-                self._lose(error)
-            except ValueError:  # the stream has been closed
-                self._lose(OSError(errno.EBADF, "it is closed"))
+            self._try(self._stream.write, text)
         return len(text)
 
     def flush(self) -> None:
         """Flush or discard the buffer."""
-        try:
-            self._stream.flush()
-        except OSError as error:
-            self._lose(error)
-        except ValueError:
-            self._lose(OSError(errno.EBADF, "it is closed"))
+        self._try(self._stream.flush)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def _lose(self, error: OSError) -> None:
-        self.lost = self.lost or error
+    def _try(self, work: Callable[..., Any], *arguments: Any) -> None:
         try:
+            work(*arguments)
+        except (OSError, ValueError) as error:  # ValueError: the stream has been closed
+            self.lost = self.lost or (error if isinstance(error, OSError) else OSError(errno.EBADF, "it is closed"))
             # Text that is still in buffers, here and in libraries, must have a target when the process ends.
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
-        except (OSError, ValueError):
-            pass
+            with suppress(OSError, ValueError):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self._stream.fileno())
+                os.close(nowhere)
 
 
 def spare_streams() -> None:

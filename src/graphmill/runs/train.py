@@ -25,8 +25,7 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
-from graphmill.runs.tracking.mirror import mirrored
-from graphmill.runs.tracking.mlflow_tracker import require_tracker
+from graphmill.runs.tracker import mirrored, require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import heaps, return_large_blocks

@@ -15,7 +15,6 @@ from graphmill.explain.explanation import ExplainSettings
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.promotion.versions import Version
-from graphmill.runs.fallback import retry_on_cpu
 from graphmill.serving.answers import RequestError
 
 if TYPE_CHECKING:
@@ -53,9 +52,8 @@ class VersionRun:
     def __init__(self, version: Version) -> None:
         self.version = version
 
-    @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, edges: int) -> dict[str, Any]:
-        """Return the explanation of a link; on the CPU from then on, if the run's device fails."""
+        """Return the explanation of a link."""
         from graphmill.usage.explain import explain_link
 
         settings = ExplainSettings(edges=edges, paths=min(edges, 5))

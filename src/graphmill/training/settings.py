@@ -75,7 +75,7 @@ class AccelerationSettings(Settings):
     """What to do if a step does not fit in memory, in terms of the system's settings."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting(
-        "auto", "auto takes cuda, then mps, then cpu, and goes on with the CPU if the device fails", identity=False
+        "auto", "auto takes cuda, then mps, then cpu, on which a training goes on if the device fails", identity=False
     )
     batching: Literal["auto", "full"] = setting("auto", "The part of the graph that one step uses; HGT can sample it")
     batch_size: int = setting(0, "Rows of an optimizer step, over all processes; 0 = the system's", ge=0)

@@ -1,10 +1,12 @@
-"""Computes vectors for nodes added after the training, from their edges to known nodes or from their features.
+"""Nodes and edges that came after the training, untrained: vectors of new nodes, from their edges to known nodes or from
+their features, and the run's graph with the new nodes and edges, on which its model scores links.
 
-The result is an export of known and new nodes. It can be read, compared and scored like any other.
+:func:`embed_run` writes an export of known and new nodes, which can be read, compared and scored like any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,19 +22,26 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.manifests import read_manifest
 from graphmill.export.writers import parquet_embeddings
+from graphmill.graph.build import build_graph
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.id_coverage import coverage
 from graphmill.ingest.tables import IngestResult, weights_of
-from graphmill.runs.export import Restored
+from graphmill.runs.export import Restored, restore
+from graphmill.systems import registry
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.entry import Entry
-from graphmill.usage.joining_nodes import FeatureFiles, with_featured_nodes
+from graphmill.usage.joining_nodes import FeatureFiles, read_later_edges, with_featured_nodes
+from graphmill.usage.links import LinkModel
 from graphmill.verified_files import MANIFEST, describe_file
 
 FOLDER = "embeddings_later"
 """The default folder, inside the run directory."""
+GROWN = "grown_graph"
+"""Inside the run directory: the graph with the nodes and edges of the last file."""
 NEW = "new_nodes.parquet"
 """The file with the rows of only the new nodes."""
 
@@ -235,15 +244,12 @@ def _write(
     old, known = _known_vectors(restored)
     if old is not None:  # the run's vectors were rotated into the live version's space; rotate these likewise
         vectors = old.apply(vectors)
-    graph, table = restored.graph, restored.graph.node_table().select(["index", "id", "name", "type"])
-    table = table.set_column(3, "type", table["type"].cast(pa.string()))
-    new = tables.nodes.select(["index", "id", "name", "type"]).take(pa.array(np.concatenate(joined.rows)))
-    numbers = np.arange(len(new)) + int(np.max(table["index"].to_numpy(), initial=-1)) + 1
-    new = new.set_column(0, "index", pa.array(numbers)).set_column(3, "type", new["type"].cast(pa.string()))
-    parts, first = [], joined.later.first
-    for number, t in enumerate(graph.node_types):
-        mine = slice(first[number], first[number + 1])
-        parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]
+    graph = restored.graph
+    known_numbers = graph.node_table()["index"].to_numpy()
+    numbers = np.arange(len(vectors)) + int(np.max(known_numbers, initial=-1)) + 1
+    nodes, new = grown_nodes(graph, tables, joined, ["id", "name", "type"])
+    new = new.add_column(0, "index", pa.array(numbers))
+    every = by_type(graph, known_numbers, numbers, joined.later)
     about = {
         "fingerprint": restored.fingerprint,
         "system": restored.manifest["system"],
@@ -264,16 +270,14 @@ def _write(
         with parquet_embeddings(folder / NEW, vectors.shape[1], new.num_rows) as write:
             write(new, vectors)
         about["joined"]["new"] = {NEW: describe_file(folder / NEW)}
-    extra = {SCORING: scoring} if scoring else {}
-    formats = restored.job.settings.export
     return export_embeddings(
         blocks_of(by_type(graph, known, vectors, joined.later)),
-        pa.concat_tables(parts),
+        nodes.add_column(0, "index", pa.array(every)),
         vectors.shape[1],
         folder,
-        formats,
+        restored.job.settings.export,
         about,
-        extra,
+        {SCORING: scoring} if scoring else {},
     )
 
 
@@ -296,3 +300,98 @@ def _known_vectors(restored: Restored) -> tuple[Any, np.ndarray]:
         return None, vectors
     turned = np.asarray(read_embeddings(folder).vectors)
     return fit_rotation([(vectors, turned)], vectors.shape[1]), turned
+
+
+def grown_link_model(
+    run: str | Path, edges: str, format: str = "", settings: Mapping[str, Any] | None = None
+) -> LinkModel:
+    """The model of a run on its graph and the edges of the file ``edges``, new nodes included. Nothing is trained: vectors
+    of known nodes stay, and those of new ones are what ``graphmill embed`` computes.
+
+    Raises:
+        SettingsError: the system cannot score links of nodes that it was not trained with.
+        InputError: the file cannot be used, or has a type or relation that the model does not have, or a new node
+            without an edge to a known one.
+    """
+    restored = restore(run)
+    name, entry = restored.system.name, restored.entry
+    if not entry.scores_later:
+        raise SettingsError(
+            f"--edges: {name} cannot score links of nodes that it was not trained with; "
+            f"{registry.names_with('scores_later')} can"
+        )
+    return link_model_with(restored, read_later_edges(restored.graph, edges, format, settings), edges)
+
+
+def link_model_with(restored: Restored, tables: IngestResult, source: str) -> LinkModel:
+    """The model of a restored run on its graph and the nodes and edges of the file ``source``, as ``tables``."""
+    system, model = restored.system, restored.model
+    joined = join(restored.graph, tables, source, edges_alone=True)
+    graph = grown_graph(restored.graph, tables, joined, restored.run.path / GROWN)
+    if restored.entry.new_nodes:
+        new, arrays = cast(EmbedsLater, system).embed_later(model, joined.later)
+        known = np.concatenate([block.vectors for block in system.embeddings(model)])
+        vectors = by_type(restored.graph, known, new, joined.later)
+        return LinkModel(
+            restored.run.path,
+            graph,
+            registry.exported_scorer(system.name, arrays, vectors),
+            restored.used,
+            later_edges=True,
+        )
+    grown = registry.create(system.name, graph, restored.job.settings, restored.job.batching)
+    grown.to(restored.job.device)
+    return LinkModel(restored.run.path, graph, grown.scorer(model), restored.used, later_edges=True)
+
+
+def grown_graph(graph: TypedGraph, tables: IngestResult, joined: Joined, folder: Path) -> TypedGraph:
+    """Write the graph with the nodes and edges of a file into ``folder``, and open it. Splits stay; the file's edges are
+    for training, that is, messages may use them. Relations keep their numbers, and a type's new nodes come last.
+    """
+    known = [t.count for t in graph.node_types]
+    offsets = np.cumsum([0, *(n + more for n, more in zip(known, joined.later.counts, strict=True))])
+    types = {t.name: number for number, t in enumerate(graph.node_types)}
+    nodes, _ = grown_nodes(graph, tables, joined, ["id", "type", "name", "source"])
+    nodes = nodes.append_column("index", pa.array(np.arange(len(nodes))))
+    rows = [
+        _rows(
+            graph, joined.later, relation.index, *(int(offsets[types[t]]) for t in (relation.source, relation.target))
+        )
+        for relation in graph.relations
+    ]
+    names = pa.DictionaryArray.from_arrays(
+        np.repeat(np.arange(len(rows), dtype=np.int32), [len(each["head"]) for each in rows]),
+        pa.array([relation.name for relation in graph.relations]),
+    )
+    columns = {name: pa.array(np.concatenate([each[name] for each in rows])) for name in rows[0]}
+    return build_graph(nodes, pa.table({"relation": names, **columns}), GraphSettings(add_reverse="never"), folder)
+
+
+def grown_nodes(
+    graph: TypedGraph, tables: IngestResult, joined: Joined, columns: list[str]
+) -> tuple[pa.Table, pa.Table]:
+    """Text columns of all nodes, in the order of the grown graph, and of the new ones alone."""
+    texts = pa.schema([(name, pa.string()) for name in columns])
+    table = graph.node_table().select(columns).cast(texts)
+    new = tables.nodes.select(columns).take(pa.array(np.concatenate([*joined.rows, np.zeros(0, np.int64)]))).cast(texts)
+    parts = []
+    for t, first, count in zip(graph.node_types, joined.later.first, joined.later.counts, strict=False):
+        parts += [table.slice(t.offset, t.count), new.slice(int(first), count)]
+    return pa.concat_tables(parts), new
+
+
+def _rows(graph: TypedGraph, later: LaterNodes, relation: int, source: int, target: int) -> dict[str, np.ndarray]:
+    """The old and new edges of a relation, in rows of the node table, with weights if the graph has some, or else
+    confidences; what it holds already is left out."""
+    edges, (src, dst) = graph.edges(relation), later.edges[relation]
+    old = np.asarray(edges.src, np.int64), np.asarray(edges.dst, np.int64)
+    width = int(max(old[1].max(initial=0), dst.max(initial=0))) + 1
+    new = ~np.isin(src * width + dst, old[0] * width + old[1])
+    split = np.concatenate([np.asarray(edges.split), np.full(int(new.sum()), TRAIN, np.uint8)])
+    name, strength = "confidence" if edges.weight is None else "weight", edges.strength
+    strengths = {} if strength is None else {name: np.concatenate([strength, later.weights[relation][new]])}
+    return strengths | {
+        "head": (np.concatenate([old[0], src[new]]) + source).astype(np.int32),
+        "tail": (np.concatenate([old[1], dst[new]]) + target).astype(np.int32),
+        "split": split.astype(np.uint8),
+    }

@@ -1,26 +1,37 @@
-"""Explains a predicted link by edges and paths (blend, HGT, NBFNet) or by training triples (ConvE), by id or name."""
+"""Explains a predicted link by edges and paths (blend, HGT, NBFNet) or by training triples (ConvE), by id or name; and the
+influence analysis of a run: its checkpoints, its passes over the triples to explain, and its files.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from graphmill.errors import SettingsError
+from graphmill.atomic_files import replacing, write_atomically, writing
+from graphmill.errors import InputError, SettingsError
 from graphmill.explain.explanation import ExplainSettings, joined, known_of_edges
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.influence.settings import InfluenceSettings
+from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
+from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.ingest.notebook import page, pairs, rows
 from graphmill.predictions.selection import resolve_link
-from graphmill.runs.export import Restored
+from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.systems.registry import entry, names_with
-from graphmill.usage.influence import trace_influence
+from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
+from graphmill.training.gradients import Traceable, Tracer
+from graphmill.training.memory import parse_size
+from graphmill.training.run_state import load_model
 
 TRACIN = "influence of training triples (TracIn)"
 
@@ -191,3 +202,152 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     ]
     score = _score(restored, relation, h, t)
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
+
+
+@dataclass(frozen=True)
+class Names:
+    """Ids and readable names of entities by global number, and of relations by index."""
+
+    ids: Sequence[str]
+    labels: Sequence[str]
+    relations: Sequence[str]
+
+    def cells(self, triple: np.ndarray) -> list[str]:
+        """Id and name of head, relation and tail, in this order."""
+        h, r, t = (int(v) for v in triple)
+        return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
+
+    def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
+        """The triple's symbols with keys ``<prefix>_head``, ``_relation``, ``_tail``."""
+        cells = self.cells(triple)
+        return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
+
+
+def lists_of(
+    triple: np.ndarray,
+    influences: np.ndarray,
+    strongest: tuple[np.ndarray, np.ndarray],
+    train: np.ndarray,
+    names: Names,
+) -> tuple[dict[str, Any], list[list[Any]]]:
+    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
+
+    As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
+    order of signed influence: proponents first, the strongest opponent last.
+    """
+    proponents, opponents = (rows.tolist() for rows in strongest)
+    values = {row: float(influences[row]) for row in (*proponents, *opponents)}
+    record = names.symbols(triple, "test") | {
+        name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]
+        for name, rows in (("top_influences", proponents), ("top_opponents", opponents))
+    }
+    cells = names.cells(triple)
+    return record, [[*cells, *names.cells(train[row]), repr(values[row])] for row in (*proponents, *opponents[::-1])]
+
+
+def trace_influence(
+    run_dir: str | Path,
+    settings: InfluenceSettings | None = None,
+    *,
+    out: str | Path = "",
+    poll: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
+
+    Returns the content of the JSON file.
+
+    Raises:
+        InputError: not a run, no checkpoints, or no such triple.
+        SettingsError: the system cannot be traced, or a setting does not fit it.
+    """
+    settings = settings or InfluenceSettings()
+    restored = restore(run_dir)
+    if not restored.entry.traces:
+        raise SettingsError(
+            f"influence needs a system that trains on triples and offers their gradients; {restored.system.name} does "
+            "not (conve does)"
+        )
+    for text in restored.notes:
+        note(text)
+    folder = Path(out) if out else restored.run.path / "influence"
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    system, names = cast(Traceable, restored.system), names_of(restored.graph)
+    train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
+    store = CheckpointStore(restored.run.checkpoints)
+
+    def opened(info: CheckpointInfo) -> Tracer:
+        """All checkpoints share one model, whose weights this replaces, so one is used at a time."""
+        note(f"checkpoint {infos.index(info) + 1} of {len(infos)}")
+        loaded = store.load(info)
+        load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
+        return system.tracer(restored.model, settings.precision)
+
+    checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
+    explained = _explained(restored, settings)
+    at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
+    records, rows = [], []
+    for start in range(0, len(explained), at_once):
+        part = explained[start : start + at_once]
+        for triple, values in zip(
+            part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
+        ):
+            record, listed = lists_of(triple, values, top(values, settings.top_k), train, names)
+            records.append(record)
+            rows += listed
+    content = {
+        "num_test_triples": len(explained),
+        "num_training_triples": len(train),
+        "top_k": settings.top_k,
+        "learning_rate": infos[-1].learning_rate,
+        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
+        "settings": settings.model_dump(),
+        "fingerprint": restored.fingerprint,
+        "results": records,
+    }
+    report, table = (folder / f"{settings.mode}.{ending}" for ending in ("json", "csv"))
+    with writing(report):
+        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    with writing(table), replacing(table) as file, file.text() as lines:
+        csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
+    return content
+
+
+def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
+    """int64 [m, 3]: the triples that the settings ask for."""
+    if settings.mode == "single":
+        relation, head, tail = resolve_link(restored.graph, *settings.triple)
+        return np.array([[head, relation.index, tail]])
+    triples = cast(Traceable, restored.system).traced_triples(settings.split)
+    if not len(triples):
+        raise InputError(f"the graph has no triple in its {settings.split} split")
+    limit = settings.max_test_triples
+    if 0 < limit < len(triples):
+        rng = generator(settings.seed, "influence", settings.split)
+        triples = triples[np.sort(rng.choice(len(triples), limit, replace=False))]
+    return triples
+
+
+def names_of(graph: TypedGraph) -> Names:
+    """Ids, names and relation names of a graph."""
+    nodes = graph.node_table()
+    relations = [r.name for r in graph.relations]
+    if len(set(relations)) < len(relations):
+        relations = [" · ".join(r.key) for r in graph.relations]
+    return Names(nodes.column("id").to_pylist(), nodes.column("name").to_pylist(), relations)
+
+
+def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
+    """At most ``limit`` checkpoints (0: all), spread evenly over the run's falling loss.
+
+    Raises :class:`InputError` if the run has no checkpoint that was followed by a training step.
+    """
+    directory = restored.run.checkpoints
+    spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
+    for infos in (spread, CheckpointStore(directory).list()):
+        if chosen := [info for info in infos if info.learning_rate > 0]:
+            return chosen
+    raise InputError(
+        f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
+    )

@@ -18,7 +18,6 @@ from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
-from graphmill.runs.fallback import retry_on_cpu
 from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
@@ -37,8 +36,7 @@ class Run:
     """A finished run, or a folder of exported embeddings (which has only vectors, neighbours and checks).
 
     Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
-    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it. If its device fails, they
-    restore it on the CPU, with a warning (``acceleration.device: auto``).
+    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -214,18 +212,19 @@ class Run:
 
         return validate_file(self.path, graph_of(self.path))
 
-    @retry_on_cpu
-    def rank(self, split: str = "test", question: str = "") -> pd.DataFrame:
+    def rank(self, split: str = "test", **settings: Any) -> pd.DataFrame:
         """Rank held-out links or items with the model and its baselines: one row per metric, one column per scorer.
 
-        It writes ``ranking.json``. Baselines that need training are trained once and then reused. The links of
-        ``question="q.yaml"``, which says its split, are ranked alone, into ``question.json``.
+        It writes ``ranking.json``. Baselines that need training are trained once and then reused. ``settings`` are those of
+        :class:`graphmill.predictions.settings.RankSettings`: ``question="q.yaml"`` says its split, into ``question.json``.
         """
         import pandas as pd
 
+        from graphmill.predictions.settings import RankSettings
+        from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
-        ranking = rank_any(self._restored, split, question)
+        ranking = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
         figures = (
             ranking["beside"] if "beside" in ranking else {who: {"mrr": mrr} for who, mrr in ranking["mrr"].items()}
         )
@@ -254,7 +253,6 @@ class Run:
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
-    @retry_on_cpu
     def links(
         self,
         head: str | Sequence[str] = "",
@@ -306,7 +304,6 @@ class Run:
             return links_of_export(self, wanted)
         return links_frame(self._link_model, wanted, overall=heads == [""])
 
-    @retry_on_cpu
     def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
         """Explain the score of a link: ``.edges``, ``.paths``, ``.parts`` and ``.score``, with names instead of numbers.
 
@@ -331,7 +328,6 @@ class Run:
 
         return link_model(self.path)
 
-    @retry_on_cpu
     def embed(
         self,
         edges: str | Path = "",
@@ -365,7 +361,6 @@ class Run:
         embed_run(self._restored, tables, source, folder, of_files)
         return Run(folder)
 
-    @retry_on_cpu
     def recommend(
         self,
         user: str = "",
@@ -384,8 +379,7 @@ class Run:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
         from graphmill.ingest.public_readers import read_interactions
-        from graphmill.usage.fold_in import recommend_history
-        from graphmill.usage.recommendations import recommend_run
+        from graphmill.usage.recommendations import recommend_history, recommend_run
 
         if history == "":
             user = user and self._known.ids[self.row(user, "user")]

@@ -1,4 +1,4 @@
-"""Labels of nodes from a file or a stored attribute, as texts by id."""
+"""Labels of nodes from a file or a stored attribute: as texts by id, and as classes of a graph's nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.evaluation.probe import LabelSettings
+from graphmill.evaluation.probe import LEAST, LabelSettings, labels_of
+from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.aliases import read_aliases, renamed
@@ -19,6 +20,7 @@ from graphmill.ingest.id_coverage import Coverage, coverage, nearest
 from graphmill.ingest.source_files import located
 
 SEPARATOR = "|"
+QUARTERS = (0.25, 0.5, 0.75)
 
 
 def read_labels(
@@ -109,3 +111,30 @@ def labelled_type(
     return best[0], coverage(
         "the labels", pa.array(given.tolist(), pa.string()), f"the {best[0]} nodes", arrays[best[0]]
     )
+
+
+def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path()) -> NodeLabels:
+    """The classes of a graph's nodes; quarters of a number's values.
+
+    Raises :class:`InputError` if the labels cannot be used, if none is of a node of the graph, or if all classes are small.
+    """
+    column, texts = read_labels(settings, root, graph)
+    names = [each.name for each in graph.node_types]
+    ids = np.array(graph.node_table()["id"].to_pylist(), dtype=str)
+    types = np.repeat(np.arange(len(names)), [each.count for each in graph.node_types])
+    kind, matches = labelled_type(settings, list(texts), ids, types, names)
+    of = graph.node_type(kind)
+    ids_of_type = ids[of.offset : of.offset + of.count].tolist()
+    kept = [place for place, node in enumerate(ids_of_type) if node in texts]
+    labels = labels_of([texts[ids_of_type[place]] for place in kept], settings.kind)
+    classes, values = labels.classes, labels.values > 0
+    if not classes and labels.kind != "number":
+        raise InputError(f"{settings.file}: no class of {column} has {LEAST} nodes or more")
+    if not classes:  # numbers
+        bounds = np.quantile(labels.values[:, 0], QUARTERS)
+        number = np.searchsorted(bounds, labels.values[:, 0], side="right")
+        classes = (f"below {bounds[0]:g}", *(f"from {bound:g}" for bound in bounds))
+        values = number[:, None] == np.arange(len(classes))
+    member = np.zeros((len(ids), len(classes)), bool)
+    member[np.array(kept) + of.offset] = values
+    return NodeLabels(column, classes, member, matches.to_dict())

@@ -1,15 +1,18 @@
 """Predicts links with a run: the tails with the best scores for chosen heads, as a table with evidence for each link.
 
 If there is an export that can score links, it is the model. Then neither checkpoint nor message passing is needed.
-Otherwise the model is the restored checkpoint.
+Otherwise the model is the restored checkpoint. Time and memory of a table are estimated before it is made.
 """
 
 from __future__ import annotations
 
 import json
+import time
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pa_csv
+import torch
 
 from graphmill.atomic_files import PartFile, only_writer, replacing, write_atomically, writing
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.json_values import readable
 from graphmill.evaluation.ranking.ranks import Scorer
@@ -28,16 +32,22 @@ from graphmill.export.embeddings import SCORING
 from graphmill.export.manifests import read_manifest
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.memory import format_size
 from graphmill.parquet import parquet_writer
 from graphmill.predictions.calibration import calibrate
+from graphmill.predictions.judgements import Judged, read_judgements
 from graphmill.predictions.paths import Evidence, PathEvidence
 from graphmill.predictions.selection import Nodes, SelectedLinks, selected_links
 from graphmill.predictions.settings import LinkSettings
-from graphmill.predictions.table import LinkRows, schema
+from graphmill.predictions.table import JUDGED, LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails, diversity, median_ranks
-from graphmill.runs.export import restore
+from graphmill.runs.export import job_of, restore
 from graphmill.runs.messages import Outlet
+from graphmill.runs.planning import free_memory, parts_of
+from graphmill.sampling.keyed import sampled
 from graphmill.systems.registry import entry
+from graphmill.training.contract import StepSizes
+from graphmill.training.planning import LIBRARIES_BYTES
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.links_of_export import scorer_of_export
 from graphmill.verified_files import listed_files
@@ -47,6 +57,10 @@ LATER_FOLDER = "links_with_later_edges"
 """The table of a model with later edges. A version holds the other one, of the run's own graph."""
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
 """Splits (by number) whose links are excluded from the candidates, by the setting ``known``."""
+clock = time.perf_counter
+"""The clock of the estimate, in seconds."""
+SAMPLE = 16
+"""Heads of each relation that are scored, three times, to estimate the time."""
 NOT_EXPLAINED = "no link is explained by edges: explanations are of the graph of the training, without the later edges"
 
 
@@ -127,11 +141,20 @@ class Predictor:
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
-        self.selection = settings.selection(root)
-        self.selected = selected_links(Nodes(model.graph), self.selection, root)
+        nodes, self.selection = Nodes(model.graph), settings.selection(root)
+        self.selected = selected_links(nodes, self.selection, root)
+        self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, settings.path_links), *evidence)
-        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        judged = [JUDGED] if self.judgements else []
+        self.evidence_schema = pa.unify_schemas([*(each.schema for each in self.evidence), pa.schema(judged)])
         self.schema = schema(self.evidence_schema)
+
+    @property
+    def notes(self) -> dict[str, list[Any]]:
+        """``notes`` on the model and the judgements, and the ``coverage`` of the judgements' ids, if there are any."""
+        notes = [*self.model.about.get("notes", ()), *(self.judgements.notes if self.judgements else ())]
+        matches = {"coverage": [self.judgements.coverage.to_dict()]} if self.judgements else {}
+        return {**({"notes": notes} if notes else {}), **matches}
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """Predict the links of each relation in the settings. ``overall``: the k best links over all heads, not of each
@@ -141,6 +164,8 @@ class Predictor:
 
     def _of(self, selected: SelectedLinks, overall: bool) -> Predicted:
         settings, graph = self.settings, self.model.graph
+        judged = self.judgements.of(selected.relation.index) if self.judgements else Judged()
+        leave = settings.judged == "leave_out"
         candidates = Candidates(
             graph,
             selected.relation,
@@ -148,6 +173,8 @@ class Predictor:
             LEFT_OUT[settings.known],
             self.poll,
             selected.candidates,
+            judged,
+            leave,
         )
         best = best_tails(candidates, selected.heads, settings.k)
         if overall:
@@ -165,12 +192,14 @@ class Predictor:
             calibration.probabilities(best.scores),
             self.evidence_schema,
             evidence,
+            judged,
         )
         about = {
             "relation": _name(selected),
             "rows": len(best),
             "heads": len(selected.heads),
             "candidates": candidates.options,
+            "judged": len(judged.all),
             "known_rows": int((best.known >= 0).sum()),
             "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
@@ -231,8 +260,9 @@ def write_links(
                 about = _write_tables(predictor, parts, outlets)
                 (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
                 (folder / CSV).unlink(missing_ok=True)
+            about |= predictor.notes
             if model.later_edges and settings.explained_links:
-                about["notes"] = [*model.about.get("notes", ()), NOT_EXPLAINED]
+                about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report
@@ -308,3 +338,47 @@ def _in_turn(parts: Sequence[Sequence[dict[str, Any]]], most: int) -> list[dict[
             pairs.add(ends)
             chosen.append(row)
     return chosen[:most]
+
+
+def scoring_bytes(run: str | Path) -> int:
+    """The memory of a process that scores links with a run, by the system's table of parts, or with an export, which is
+    read whole.
+
+    Raises:
+        ResourceError: that is more than is free.
+    """
+    path, device = Path(run), torch.device("cpu")
+    if (path / "checkpoints").is_dir():
+        directory = RunDirectory(path)
+        job, graph = job_of(directory, directory.read_json("manifest.json"))
+        parts, device = parts_of(job, graph, job.batching), job.device
+        in_use = sum(part.bytes(StepSizes()) for part in parts if part.when in ("weights", "always", "evaluation"))
+    else:
+        in_use = sum(file.stat().st_size for file in path.glob("*") if file.is_file())
+    needed, free = LIBRARIES_BYTES + int(in_use), free_memory(device)
+    if needed > free:
+        raise ResourceError(
+            f"{path}: scoring its links takes {format_size(needed)} of memory, and {format_size(free)} are free; free "
+            "memory, or take a machine with more"
+        )
+    return needed
+
+
+def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> dict[str, Any]:
+    """Score a sample of the heads of each relation, and extrapolate the time to all of them. The search for paths and
+    edges, of a fixed number of links, is not in it.
+
+    Returns ``relations`` (each with its ``heads`` to predict tails for, ``others`` scored for median ranks and
+    probabilities, at most, and ``seconds``), the ``seconds`` of all, and ``peak_bytes``, the memory of the whole process.
+    """
+    relations = []
+    for selected in selected_links(Nodes(model.graph), settings.selection(root), root):
+        heads = sampled(selected.heads, SAMPLE, "links-estimate", settings.seed, selected.relation.index)
+        # The shortest of three: the first one compiles, and others may wait for other programs.
+        score = partial(model.scorer.score_targets, selected.relation.index, heads)
+        seconds = min(timeit.repeat(score, timer=clock, number=1, repeat=3)) / len(heads)
+        others = settings.median_heads + settings.probability_heads
+        every = len(selected.heads) + min(others, 2 * model.graph.node_type(selected.relation.source).count)
+        name, counts = " | ".join(selected.relation.key), {"heads": len(selected.heads), "others": others}
+        relations.append({"relation": name, **counts, "seconds": seconds * every})
+    return {"relations": relations, "peak_bytes": peak_bytes, "seconds": sum(each["seconds"] for each in relations)}

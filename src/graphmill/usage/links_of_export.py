@@ -67,7 +67,7 @@ def is_for_an_export(run: Path, manifest: Mapping[str, Any], settings: LinkSetti
     """Whether one head's tails in one relation are asked for of the export of ``run``, which can score links,
     and its training graph, which anything else needs, is not on this machine."""
     alone = len(settings.heads) == len(settings.relations) == 1
-    graph_needed = bool(settings.candidates or settings.candidates_file)
+    graph_needed = bool(settings.judgements or settings.candidates or settings.candidates_file)
     if not alone or graph_needed or SCORING not in manifest["files"]:
         return False
     try:

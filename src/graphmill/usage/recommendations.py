@@ -1,25 +1,31 @@
-"""Writes the recommendations of a finished run: for every user the best items, as a Parquet file.
-
-This works for systems with a method ``recommend``.
+"""Writes the best items of users as a Parquet file: of all users of a run, or of those of a file of histories, who may
+have joined after the training, as may items. Nothing is trained.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol, cast, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from torch import nn
 
 from graphmill.atomic_files import replacing, writing
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
+from graphmill.graph.histories import Histories
+from graphmill.graph.interactions import CsrPattern, disliked_pairs, interaction_relation, to_rows
+from graphmill.graph.typed_graph import RelationEdges
+from graphmill.ingest.interactions import DISLIKED
+from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.parquet import write_parquet
 from graphmill.runs.export import Restored
 
-FILE = "recommendations.parquet"
+FILE, OF_HISTORY = "recommendations.parquet", "recommendations_of_history.parquet"
 _TEXT = pa.string()
 SCHEMA = pa.schema(
     [
@@ -30,6 +36,11 @@ SCHEMA = pa.schema(
 """The columns of :data:`FILE`."""
 
 
+Texts = tuple[list[str], list[str]]
+Met = tuple[Histories, Texts, Texts]
+"""A history file in the model's item numbers, with the ids and names of the users [U], and of the new items."""
+
+
 class Recommends(Protocol):
     """A system that can recommend."""
 
@@ -38,6 +49,16 @@ class Recommends(Protocol):
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
         """Return global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores [U,
         k]."""
+
+
+class FoldsIn(Protocol):
+    """A system that can recommend to users that it was not trained with."""
+
+    def fold_in(
+        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """Return items int64 [U, k], best first (local numbers; new items follow the known ones; −1: none), scores [U,
+        k], and a report."""
 
 
 def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> dict[str, Any]:
@@ -106,3 +127,152 @@ def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
     with writing(path), replacing(path) as part:
         write_parquet(table, part.file)
     return {"file": str(path), "rows": table.num_rows}
+
+
+def recommend_history(
+    restored: Restored,
+    history: IngestResult | Sequence[str],
+    source: str,
+    k: int = 20,
+    exclude_seen: str = "auto",
+    output: Path | None = None,
+) -> dict[str, Any]:
+    """Write the ``k`` best items of every user in ``history``; returns a report.
+
+    ``history``: interactions as a reader gives them, or the item ids of one user, oldest first. The training
+    interactions of known users are used too. Factor models also recommend new items of which ``history`` has
+    interactions with known users; sequence models leave new items out. Columns are those of
+    ``recommendations.parquet``.
+
+    Raises:
+        SettingsError: the system does not recommend.
+        InputError: no user in it has an interaction with an item that the model knows (or can fold in).
+    """
+    require_counts(restored, k, exclude_seen)
+    read = _of_tables if isinstance(history, IngestResult) else _one_user
+    histories, people, new_items = read(restored, history)  # type: ignore[arg-type]
+    usable = _usable(restored, histories, source)
+    items, scores, about = cast(FoldsIn, restored.system).fold_in(
+        restored.model, usable, k, cast(ExcludeSeen, exclude_seen)
+    )
+    graph = restored.graph
+    kind = graph.node_type(interaction_relation(graph).target)
+    nodes = graph.node_table().slice(kind.offset, kind.count)
+    ids, names = (
+        np.array([*nodes[name].to_pylist(), *new], dtype=object)
+        for name, new in zip(("id", "name"), new_items, strict=True)
+    )
+    users = tuple(np.array(each, dtype=object) for each in people)
+    table = as_table((users[0], users[1]), (ids, names), items, scores)
+    written = write_table(output or restored.run.path / OF_HISTORY, table)
+    known = int((usable.known >= 0).sum())
+    left_out = len(histories.items) - len(usable.items)
+    counts = {"users": len(usable.known), "known_users": known, "interactions_left_out": left_out}
+    without = counts["users_without_list"] = int((items < 0).all(axis=1).sum())
+    said = {}
+    if without:
+        said["note"] = (
+            f"{without} of {len(items)} users get no list: they have met nothing that the training "
+            "knows, or nothing new is left"
+        )
+    return {**written, "k": k, **counts, **about, **said}
+
+
+def _usable(restored: Restored, h: Histories, source: str) -> Histories:
+    """The histories without items that are unknown to the model and, for factor models, have no interaction with a
+    known user."""
+    graph = restored.graph
+    items = graph.node_type(interaction_relation(graph).target).count
+    reached = np.zeros(items + h.new_items, bool)
+    reached[:items] = True
+    if restored.system.folds_in_items:  # a new item gets its vector from its known users
+        reached[h.items[h.known[h.users] >= 0]] = True
+    result = h.take(reached[h.items])
+    if not len(result.items):
+        raise InputError(
+            f"{source}: none of its {len(h.items):,} interactions is with an item that the model knows; items go by the ids "
+            "that they had in the training"
+        )
+    return result
+
+
+def _one_user(restored: Restored, items: Sequence[str]) -> Met:
+    """The history of one unknown user."""
+    graph = restored.graph
+    kind = graph.node_type(interaction_relation(graph).target)
+    place = {node: n for n, node in enumerate(graph.node_table()["id"].slice(kind.offset, kind.count).to_pylist())}
+    if isinstance(items, str) or not len(items):
+        raise InputError("history: give a file of interactions, or a list of item ids, at least one")
+    if lost := [item for item in items if item not in place]:
+        raise InputError(f"history: the model has no item '{lost[0]}' ({len(lost)} of {len(items)} are unknown to it)")
+    numbers = np.array([place[item] for item in items], np.int64)
+    result = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
+    return result, ([""], [""]), ([], [])
+
+
+def _of_tables(restored: Restored, tables: IngestResult) -> Met:
+    """The users in order of appearance. Each history begins with the user's training interactions."""
+    graph = restored.graph
+    relation = interaction_relation(graph)
+    user_type, item_type = graph.node_type(relation.source), graph.node_type(relation.target)
+    ids, names = tables.nodes["id"].to_pylist(), tables.nodes["name"].to_pylist()
+    of_file = pc.equal(tables.edges["relation"].cast(pa.string()), DISLIKED)
+    edges, dislikes = tables.edges.filter(pc.invert(of_file)), tables.edges.filter(of_file)
+    head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
+    table = graph.node_table()
+    users = _numbers(table["id"].slice(user_type.offset, user_type.count), ids, np.unique(head))
+    items = _numbers(table["id"].slice(item_type.offset, item_type.count), ids, np.unique(tail))
+    new = np.flatnonzero(items == -1)
+    items[new] = item_type.count + np.arange(len(new))
+    requested, user = np.unique(head, return_inverse=True)
+    times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
+    place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
+    known = users[requested]
+    trained = graph.edges(relation)
+    before, mine = _before(trained, known)
+    when = None if times is None or trained.timestamp is None else np.asarray(trained.timestamp)[mine]
+    times = None if when is None else times
+    user, item = np.concatenate([before, user]), np.concatenate([np.asarray(trained.dst)[mine], items[tail]])
+    place = np.concatenate([np.arange(len(before)) - len(before), place])
+    order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
+    all_times = None if times is None else np.concatenate([when, times])[order]
+    of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
+    disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], item_type.count + len(new))
+    weights = trained.relative_weights()
+    if weights is not None:
+        weights = np.concatenate([weights[mine], np.asarray(trained.relative_weights(weights_of(edges)))])[order]
+    histories = Histories(indptr, item[order], known, len(new), all_times, disliked, weights)
+    users_of_file, new_items = (([ids[row] for row in rows], [names[row] for row in rows]) for rows in (requested, new))
+    return histories, users_of_file, new_items
+
+
+def _disliked(restored: Restored, known: np.ndarray, user: np.ndarray, item: np.ndarray, items: int) -> CsrPattern:
+    """What the users do not like: pairs ``user``, ``item`` of the file, and what the graph has of users it knows."""
+    before = disliked_pairs(restored.graph, interaction_relation(restored.graph))
+    place = np.full(max(len(before.counts), int(known.max(initial=-1)) + 1), -1, np.int64)
+    place[known[known >= 0]] = np.flatnonzero(known >= 0)
+    mine = place[before.row] >= 0
+    users = np.concatenate((place[before.row[mine]], user))
+    return to_rows(users, np.concatenate((before.columns[mine], item)), len(known), items)
+
+
+def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.ndarray:
+    """int64 [nodes of the file]: the model's number for each of ``rows``, −1 for a new node, −2 for all other nodes."""
+    place = {node: number for number, node in enumerate(known.to_pylist())}
+    out = np.full(len(ids), -2, np.int64)
+    out[rows] = [place.get(ids[row], -1) for row in rows]
+    return out
+
+
+def _before(edges: RelationEdges, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The interactions that known users had before, int64: the user's index in ``known``, and the number of the edge; in
+    the order of a sequence or of the times, if there is one."""
+    existing = np.flatnonzero(known >= 0)
+    place = np.full(max(int(np.max(edges.src, initial=-1)), int(known.max(initial=-1))) + 1, -1, np.int64)
+    place[known[existing]] = existing
+    mine = np.flatnonzero(place[np.asarray(edges.src)] >= 0)
+    within = edges.position if edges.position is not None else edges.timestamp
+    if within is not None:
+        mine = mine[np.argsort(np.asarray(within)[mine], kind="stable")]
+    return place[np.asarray(edges.src)[mine]], mine

@@ -6,6 +6,7 @@ Each imports what it needs itself, since a training must not wait for what only 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,18 +64,21 @@ def _recommend(job: Job, control: Control) -> Result:
 
 
 def _rank(job: Job, control: Control) -> Result:
-    """``run_dir``, ``split``."""
+    """``run_dir``, ``split``, ``rank``."""
+    from graphmill.predictions.settings import RankSettings
+    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
     restored, split = _restored(job, control), job.get("split", "test")
-    return rank_any(restored, split, outlets=control.outlets, poll=control.poll, stop=control.stop)
+    settings = parse(RankSettings, dict(job.get("rank", {})), _origin(job))
+    return rank_any(restored, split, settings, outlets=control.outlets, poll=control.poll, stop=control.stop)
 
 
 def _influence(job: Job, control: Control) -> Result:
     """``run_dir``, ``influence``."""
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.settings import parse
-    from graphmill.usage.influence import trace_influence
+    from graphmill.usage.explain import trace_influence
 
     settings = parse(InfluenceSettings, dict(job.get("influence", {})), _origin(job))
     report = trace_influence(job["run_dir"], settings, poll=control.poll, note=control.note)
@@ -156,8 +160,7 @@ MODES: dict[str, Callable[[Job, Control], Result]] = {
 
 
 def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
-    """Do the job, and return its result for the process that started this one. Work on a finished run is repeated on the
-    CPU, once, if its device fails.
+    """Do the job, and return its result for the process that started this one.
 
     Raises:
         InputError: there is no such mode; or what the mode itself raises.
@@ -166,17 +169,12 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     control = Control(outlets, stop)
     if name not in MODES:
         raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
-    if name == "train":  # it falls back to the CPU by itself
-        return _train(job, control)
     from graphmill.runs.compiling import say_compiling
-    from graphmill.runs.fallback import left_device, with_cpu_fallback
 
-    def work() -> Result:
-        with say_compiling(control.note):
-            result = MODES[name](job, control)
-        return {**result, "device_reason": left_device()} if left_device() else result
-
-    return {"kind": "result", **with_cpu_fallback(work, control.note)}
+    # A training says it by its listener.
+    with nullcontext() if name == "train" else say_compiling(control.note):
+        result = MODES[name](job, control)
+    return {"kind": "result", **result} if result else {}
 
 
 def _restored(job: Job, control: Control) -> Any:

@@ -40,7 +40,7 @@ def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
 
     def watched(figure):  # type: ignore[no-untyped-def]
-        seen.append(figure.axes[0].get_title())
+        seen.append(figure.get_suptitle() or figure.axes[0].get_title())
         return canvas.png(figure)
 
     for module in (pictures, training):
@@ -93,16 +93,17 @@ def test_a_loss_that_broke_is_said_so(titles: list[str]) -> None:
     assert "No loss" in none
 
 
-def test_weighted_terms_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weighted_terms_add_up_and_raw_norms_have_a_panel(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(training, "png", lambda figure: seen.append(figure) or b"")
     losses = {"a/link": 2.0, "a/total": 2.0, "b/softmax": 1.0, "b/n3": 30.0, "b/total": 1.3}
     weights = {"a/link": 1.0, "b/softmax": 1.0, "b/n3": 0.01}
     training.loss_curve([{"epoch": e, "losses": losses, "coefficients": weights} for e in range(1, 4)])
     (figure,) = seen
-    lines = {line.get_label(): line.get_ydata()[0] for line in figure.axes[0].lines}
+    lines, raw = ({line.get_label(): line.get_ydata()[0] for line in axes.lines} for axes in figure.axes)
     assert lines == pytest.approx({"total": 3.3, "a link": 2.0, "b softmax": 1.0, "b n3": 0.3})
-    assert "3.3 at epoch 3" in figure.axes[0].get_title()
+    assert raw == {"b n3": 30.0}
+    assert "3.3 at epoch 3" in figure.get_suptitle()
 
 
 def test_pyplot_is_never_imported() -> None:

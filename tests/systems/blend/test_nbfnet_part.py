@@ -28,8 +28,8 @@ from graphmill.systems import registry
 from graphmill.systems.blend import trained as nbfnet_part
 from graphmill.systems.blend.trained import NBFNET, chosen_parts, nbfnet_arrays, nbfnet_scorer
 from graphmill.systems.nbfnet.settings import NbfnetSettings
+from graphmill.usage.embed import grown_link_model
 from graphmill.usage.explain import explain_link
-from graphmill.usage.grown_graph import grown_link_model
 from tests.systems.nbfnet.test_later_edges import COLUMNS, written
 from tests.training.cases import CASES, typed_graph
 

@@ -30,7 +30,7 @@ from graphmill.systems.blend import trained as complex_part
 from graphmill.systems.blend.exported import scorer_of
 from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures, choices_of, mix_for_few_links
 from graphmill.systems.blend.part import BlendScorer, FeatureSimilarity
-from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
 from tests.training.cases import CASES, featured_graph, typed_graph
 from tests.training.runs import Kept, assert_same, outcome
@@ -127,7 +127,7 @@ def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pyt
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("graphmill.usage.link_baselines.train", never)
+    monkeypatch.setattr("graphmill.usage.baselines.train", never)
     monkeypatch.setattr("graphmill.systems.neighbours.system.choose", never)
     found = rank_any(blend)
     assert set(found["mrr"]) == {"model", "degree", *BASELINES}

@@ -12,9 +12,8 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import export_run, restore
-from graphmill.usage.grown_graph import grown_link_model
-from graphmill.usage.links import Predictor, link_model
-from graphmill.usage.links_estimate import estimate_links, scoring_bytes
+from graphmill.usage.embed import grown_link_model
+from graphmill.usage.links import Predictor, estimate_links, link_model, scoring_bytes
 from tests.training.cases import CASES, typed_graph
 from tests.training.runs import run, settings_of
 

@@ -13,7 +13,7 @@ from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
-from graphmill.usage.link_baselines import LinkBaselines
+from graphmill.usage.baselines import LinkBaselines
 from graphmill.usage.links import link_model, write_links
 from graphmill.usage.ranking import rank_any
 from tests.ingest.kg_text import COLUMNS

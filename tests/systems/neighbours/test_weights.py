@@ -14,9 +14,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
 from graphmill.systems import registry
-from graphmill.usage.embed import embed_run, join
+from graphmill.usage.embed import embed_run, grown_graph, join
 from graphmill.usage.exported import Run
-from graphmill.usage.grown_graph import grown_graph
 from tests.systems.recommenders.test_weights import NICHE, built, renamed
 
 MODELS: dict[str, dict[str, Any]] = {

@@ -18,7 +18,7 @@ from graphmill.reports.verdict import run_verdict
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.system import RecommenderSystem
-from graphmill.usage import recommender_baseline as recommender_baseline
+from graphmill.usage import baselines as recommender_baseline
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.recommendations import recommend_run
 from tests.graph.test_interactions import built

@@ -97,15 +97,13 @@ class NeighbourScorer:
     """Scores by similarities of ``rows`` with a ``setting``, from the training links ``edges`` of a graph (in both
     directions) or of an export. Memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores.
 
-    ``poll`` is called before each block, and may raise to end the work. ``progress`` is called after it with the
-    block's number of heads.
+    ``poll`` is called before each block, and may raise to end the work.
     """
 
     edges: TrainEdges | TrainingLinks
     rows: ScoredRows
     setting: NeighbourSetting
     poll: Callable[[], None] = lambda: None
-    progress: Callable[[int], None] = lambda heads: None
     _sums: tuple[int, Float32] | None = field(default=None, init=False)
 
     def score_targets(self, relation: int, heads: Int64) -> torch.Tensor:
@@ -154,7 +152,6 @@ class NeighbourScorer:
             parts["source"] = mine[heads] @ self._sums[1].T
         if isinstance(self.rows, np.ndarray) and side in ("both", "target"):
             parts["target"] = (links[heads] @ theirs) @ theirs.T
-        self.progress(len(heads))
         return parts
 
 
@@ -165,17 +162,16 @@ def choose(
     *,
     macro: bool = True,
     poll: Callable[[], None] = lambda: None,
-    progress: Callable[[int], None] = lambda heads: None,
 ) -> tuple[NeighbourSetting, float]:
     """The setting with the best MRR on ``queries`` (validation links), and that MRR.
 
     ``macro``: mean over relations, else over queries.
-    ``poll``, ``progress``: as in :class:`NeighbourScorer`. Every head is scored once per shrinkage.
+    ``poll``: as in :class:`NeighbourScorer`. Every head is scored once per shrinkage.
     """
     best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0
     for shrinkage, make in rows_of.items():
         poll()
-        scorer = NeighbourScorer(edges, make(), best, poll, progress)
+        scorer = NeighbourScorer(edges, make(), best, poll)
         settings = [NeighbourSetting(s, k, shrinkage, d) for s, k, d in product(SIDES, STRENGTHS, DAMPINGS)]
         means, counts = [], []
         for relation in queries.relations:

@@ -14,16 +14,18 @@ GREY = "#888888"
 DPI = 110
 
 
-def blank(width: float = 7.0, height: float = 4.5) -> tuple["Figure", "Axes"]:
-    """A figure with one plot; sizes in inches. It does not use pyplot, so it is thread-safe."""
+def blank(width: float = 7.0, height: float = 4.5, columns: int = 1) -> tuple["Figure", Any]:
+    """A figure with one plot, or an array of so many side by side; sizes in inches. It does not use pyplot, so it is
+    thread-safe."""
     # matplotlib takes half a second to import, and most runs draw nothing.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    axes.spines[["top", "right"]].set_visible(False)
+    axes = figure.subplots(1, columns)
+    for each in figure.axes:
+        each.spines[["top", "right"]].set_visible(False)
     return figure, axes
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from graphmill.evaluation.health.loss_curve import weighted_losses
+from graphmill.evaluation.health.loss_curve import is_total, weighted_losses
 from graphmill.evaluation.pictures.canvas import GREY, blank, labelled, png, style_of
 
 FEWEST_DRAWN = 3
@@ -12,22 +12,36 @@ FEWEST_DRAWN = 3
 
 
 def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch") -> bytes:
-    """The total loss over ``x`` and its weighted terms, which add up to it.
+    """The total loss over ``x`` and its weighted terms, which add up to it; in a second panel the terms whose weight is
+    not 1, such as norms, before weighting.
 
     A record has the number ``x``, and the mappings "losses" and "coefficients" of names to values, as metrics.jsonl.
     Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
     """
     weighted: dict[str, list[tuple[float, float]]] = {}
+    raw: dict[str, list[tuple[float, float]]] = {}
     for record in records:
-        for name, value in weighted_losses(record).items():
-            weighted.setdefault(name, []).append((record[x], value if math.isfinite(value) else math.nan))
+        weights = record.get("coefficients") or {}
+        norms = {n: v for n, v in record["losses"].items() if not is_total(n) and weights.get(n, 1.0) != 1.0}
+        for rows, values in ((weighted, weighted_losses(record)), (raw, norms)):
+            for name, value in values.items():
+                finite = float(value) if math.isfinite(float(value)) else math.nan
+                rows.setdefault(name, []).append((record[x], finite))
     if len(weighted) == 2:  # the only term is the total
         weighted.pop(next(name for name in weighted if name != "total"))
-    figure, ax = blank()
-    for place, (name, rows) in enumerate(weighted.items()):
-        _curve(ax, place, name.replace("/", " "), rows)
+    figure, ax = blank(columns=1 + bool(raw))
+    panels = list(ax) if raw else [ax]
+    places = {name: place for place, name in enumerate(weighted)}
+    for panel, rows in zip(panels, (weighted, raw), strict=False):
+        for name, each in rows.items():
+            _curve(panel, places.get(name, len(places)), name.replace("/", " "), each)
+    if raw:
+        labelled(figure, panels[1], "Before weighting", x)
     title = _loss_title(weighted.get("total", []), weighted, x)
-    return png(labelled(figure, ax, title, x, "loss", "best" if weighted else ""))
+    labelled(figure, panels[0], "Total and weighted terms" if raw else title, x, "loss", "best" if weighted else "")
+    if raw:
+        figure.suptitle(title)
+    return png(figure)
 
 
 def _curve(ax: Any, place: int, name: str, rows: Sequence[tuple[float, float]]) -> None:

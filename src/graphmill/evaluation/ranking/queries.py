@@ -142,12 +142,25 @@ def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0) ->
     return LinkQueries(split, (*tails.relations, *heads))
 
 
-def narrowed(queries: RelationQueries, heads: Int64, candidates: Int64 | None = None) -> RelationQueries:
-    """The queries of some ``heads`` (sorted local numbers) among ``candidates`` (sorted; None: all nodes of the type)."""
+def narrowed(
+    queries: RelationQueries,
+    heads: Int64,
+    candidates: Int64 | None = None,
+    known: Int64 | None = None,
+    without: Int64 | None = None,
+) -> RelationQueries:
+    """The queries of some ``heads`` (sorted local numbers) among ``candidates`` (sorted; None: all nodes of the type).
+
+    ``known``: further pairs that are no candidates, ``without``: pairs that are no queries, both sorted as head · number of
+    nodes of the target type + tail.
+    """
     count = queries.candidates
     linked = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr)) * count
-    held_out = (queries.heads * count + queries.tails)[in_sorted(queries.heads, heads)]
-    every = linked + queries.known_tails
+    keys = queries.heads * count + queries.tails
+    held_out = keys[in_sorted(queries.heads, heads)]
+    nothing = np.zeros(0, np.int64)
+    held_out = held_out[~in_sorted(held_out, nothing if without is None else without)]
+    every = sorted_unique(np.concatenate([linked + queries.known_tails, nothing if known is None else known]))
     if candidates is None:
         chosen, degree = None, queries.train_degree
     else:

@@ -76,17 +76,16 @@ class NeighboursSystem(ClosedFormSystem):
         queries: LinkQueries | None = None,
         *,
         macro: bool = True,
-        progress: Callable[[int], None] = lambda heads: None,
     ) -> Mapping[str, np.ndarray]:
-        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``macro``,
-        ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``macro``: as in
+        :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
         queries = queries or self.ranking_queries("valid", TUNING_QUERIES)
         best: dict[str, np.ndarray] = {}
         highest = 0.0
         for weighted in (False,) if self.entries.strengths is None else (False, True):
             poll()
             arrays, rows_of = self.rows_to_choose(self.entries.by(weighted))
-            setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
+            setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll)
             if not best or mrr > highest:
                 best, highest = {**arrays, "setting": setting_row(replace(setting, weighted=weighted))}, mrr
         return best

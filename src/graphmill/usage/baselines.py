@@ -1,8 +1,8 @@
-"""The baselines of a link ranking: nearest neighbours and spectral vectors with their best settings on validation, and
-ComplEx.
+"""The baselines of a ranking. Of links: nearest neighbours and spectral vectors with their best settings on validation, and
+ComplEx. Of a recommender: matrix factorisation by its defaults.
 
-Their rankings are cached in a folder by graph and settings. ComplEx's training is an ordinary run: that of a blend's part,
-where there is one.
+Rankings of links are cached in a folder by graph and settings. The trainings are ordinary runs, which are reused:
+ComplEx's is that of a blend's part, where there is one.
 """
 
 from __future__ import annotations
@@ -10,29 +10,32 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from graphmill.atomic_files import write_atomically
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.neighbours import SHRINKAGES, TUNING_QUERIES, NeighbourScorer
+from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.comparison import Average, mrr_of, title
 from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs.export import restore
-from graphmill.runs.messages import Outlet, Throttle
+from graphmill.runs.export import Restored, restore
+from graphmill.runs.messages import Outlet
 from graphmill.runs.parts import finished_run, roots_beside
 from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
 from graphmill.systems import registry
 from graphmill.systems.blend.trained import complex_values
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator
+from graphmill.systems.registry import settings_model
 from graphmill.training.contract import StepSizes
 from graphmill.training.settings import LINK_BASELINES
 from graphmill.training.signals import StopRequest
@@ -40,8 +43,14 @@ from graphmill.verified_files import read_sealed, sealed
 
 VERSION = 6
 """This number is raised when a baseline's computation changes. Older cached rankings are then computed again."""
-NOTE_SECONDS = 10.0
-"""Seconds between two progress notes."""
+NAME = "mf"
+"""The system that is trained as the baseline of a recommender."""
+LARGEST_WORK = 25_000_000
+"""Largest number of training pairs, over all epochs. It bounds the time in the same way on every machine."""
+LEAST_EPOCHS = 10
+"""Lower bound of the epochs, whatever :data:`LARGEST_WORK` gives."""
+EVERY = 5
+"""Epochs between its evaluations and checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,6 @@ class LinkBaselines:
             began, clock = time.process_time(), time.monotonic()
             scorer, about = self.scorer(name)
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
-            if isinstance(scorer, NeighbourScorer):
-                scorer.progress = self._progress(f"{title(name)}: ranking", _heads(self.queries))
             ranking = rank_links(scorer, self.queries, ks=self.ks)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             if not self.selected:
@@ -107,13 +114,9 @@ class LinkBaselines:
         values = {"system": name, "preset": "none", "model": width, "training": {"seed": self.seed}}
         settings = parse_settings(values, f"the baseline {name}")
         system: Any = registry.create(name, self.graph, settings, "full")
-        times = 1 if system.entries.strengths is None else 2  # with weights of edges and without
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
-        shrinkages = times * len(SHRINKAGES) * _heads(self._valid)
-        chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
-        macro = self.average == "macro"
         model = system.build(StepSizes())
-        model.put(system.fitted(self.poll, self._valid, macro=macro, progress=chosen))
+        model.put(system.fitted(self.poll, self._valid, macro=self.average == "macro"))
         scorer = system.scorer(model)
         scorer.poll = self.poll
         about = {"width": self.width} if name == "spectral" else {}
@@ -162,20 +165,6 @@ class LinkBaselines:
                 f"the ranking could not be kept in {self.folder} ({error.strerror}): it is computed anew next time"
             )
 
-    def _progress(self, stage: str, total: int) -> Callable[[int], None]:
-        """A function that is called with the newly finished part of a stage. It notes the progress at most every
-        :data:`NOTE_SECONDS`."""
-        every, completed = Throttle(NOTE_SECONDS), 0
-        every.due()
-
-        def more(count: int) -> None:
-            nonlocal completed
-            completed += count
-            if every.due():
-                self._note(f"{stage}, {min(100 * completed / max(total, 1), 100):.0f} % done")
-
-        return more
-
     def _note(self, text: str) -> None:
         for outlet in self.outlets:
             outlet.send({"kind": "note", "text": f"baseline {text}"})
@@ -192,6 +181,53 @@ def _read(path: Path) -> tuple[LinkRanking, dict[str, Any]] | None:
         return None
 
 
-def _heads(queries: LinkQueries) -> int:
-    """Number of heads to score: each head of each relation counts once."""
-    return sum(len(np.unique(relation.heads)) for relation in queries.relations)
+def rival_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[str, Any]:
+    """The result of a training of ``mf`` on the data of a recommender's run. It is {} for ``mf`` itself, for systems of
+    sequences, and if ``evaluation.baselines`` does not name it.
+
+    The training has the run's seed, device and metrics; validation chooses its epoch. It is in its own folder beside the
+    run directories, and is reused like any run.
+    """
+    system, settings = restored.system, restored.job.settings
+    evaluator = system.evaluator
+    if (
+        not isinstance(evaluator, RecommenderEvaluator)
+        or system.name == NAME
+        or NAME not in settings.evaluation.baselines
+    ):
+        return {}
+    return train_mf(settings, len(evaluator.view.train), restored.run.path.parent / NAME, outlets=outlets)
+
+
+def train_mf(settings: Any, pairs: int, folder: Path, *, outlets: Sequence[Outlet] = ()) -> dict[str, Any]:
+    """The result of the training for the ``settings`` of a recommender. ``pairs``: training pairs per epoch of its data;
+    ``folder``: the folder of the trainings."""
+    same = settings.evaluation.model_dump(include={"metrics", "top_k", "selection_metric"})
+    evaluation = {"eval_every": EVERY, "baselines": [], **same}
+    most = settings_model(NAME)(system=NAME).training.epochs
+    epochs = max(min(LARGEST_WORK // max(pairs, 1), most), LEAST_EPOCHS)
+    # Evaluation and number of epochs are not part of a run's identity. So the folder's name contains them: a training
+    # that was chosen by another metric or with another bound must not be reused.
+    name = hashlib.sha256(json.dumps([evaluation, epochs], sort_keys=True).encode()).hexdigest()[:8]
+    values = {
+        "system": NAME,
+        "data": settings.data,
+        "preset": "none",
+        "training": {"epochs": epochs, "seed": settings.training.seed},
+        "acceleration": {"device": settings.acceleration.device, "checkpoint_every_epochs": EVERY},
+        "evaluation": evaluation,
+        "export": {"csv": False},
+    }
+    return dict(train(values, "the baseline mf", root=str(folder / name), outlets=outlets))
+
+
+def mf_figures(
+    rival: Mapping[str, Any], split: str, metric: str
+) -> tuple[dict[str, float], dict[str, NDArray[np.float64]]]:
+    """Of :func:`rival_mf` on ``split``: all metrics, and ``metric`` of each user, by the names that a ranking gives them."""
+    if not rival:
+        return {}, {}
+    other = restore(rival["run_dir"])
+    figures = other.system.evaluate(other.model, split, final=True, poll=lambda: None)
+    named = {f"{NAME}_{n}": v for n, v in figures.items() if not n.startswith(("coverage", "popularity_bias"))}
+    return named, {NAME: other.system.evaluator.by_query(split, metric)["model"]}
