@@ -4,15 +4,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Argument, Option
 
-from graphmill.cli.entry import JUDGE, USE, Json, app
-from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run
+from graphmill.cli.entry import JUDGE, USE, Checkpoint, Json, app
+from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show
 from graphmill.cli.promotion import PROMOTED, Folder
 
-What = Annotated[
-    str, typer.Argument(help="Run directory, DATASET/MODEL for the live version, or DATASET/MODEL/VERSION")
-]
+What = Annotated[str, Argument(help="Run directory, or DATASET/MODEL[/VERSION]")]
 
 
 @app.command(rich_help_panel=JUDGE)
@@ -37,7 +35,7 @@ def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
 @app.command(rich_help_panel=JUDGE)
 def report(
     what: What,
-    out: Annotated[Path | None, typer.Option(help="The file to write; default report.html in the folder")] = None,
+    out: Annotated[Path | None, Option(help="The file to write; default report.html in the folder")] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -46,17 +44,16 @@ def report(
     from graphmill.reports.report_html import write_report
 
     written = write_report(folder_of(what, folder), out or "")
-    if as_json:
-        print_json({"report": str(written)})
-    else:
-        print(written)
+    show({"report": str(written)}, written, as_json=as_json)
 
 
 @app.command("open", rich_help_panel=JUDGE)
 def open_(
     what: What,
     folder: Folder = PROMOTED,
-    show: Annotated[bool, typer.Option(help="Open it in the browser, besides printing the address")] = True,
+    show_: Annotated[
+        bool, Option("--show/--no-show", help="Open it in the browser, besides printing the address")
+    ] = True,
 ) -> None:
     """Open the page of a run or version: in the explorer if it is served, else as the file that `report` writes."""
     import webbrowser
@@ -68,24 +65,22 @@ def open_(
     path = folder_of(what, folder)
     address = served_page(path) or write_report(path).resolve().as_uri()
     print(address)
-    if show:
+    if show_:
         webbrowser.open(address)
 
 
 @app.command(rich_help_panel=USE)
 def explain(
-    run: Annotated[Path, typer.Argument(help="Run directory of blend, hgt, nbfnet or conve")],
-    relation: Annotated[str, typer.Option(help="Its name, or source|name|target")],
-    head: Annotated[str, typer.Option(help="Id or name of the node that the link leaves")],
-    tail: Annotated[str, typer.Option(help="Id or name of the node that it leads to")],
-    k: Annotated[int, typer.Option("--k", "-k", help="Edges to list", min=1)] = 10,
-    paths: Annotated[int, typer.Option(help="Paths to list", min=0)] = 5,
-    neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
-    max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Score it again without the listed edges (blend, hgt, nbfnet)")
-    ] = False,
-    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    run: Annotated[Path, Argument(help="Run directory of blend, hgt, nbfnet or conve")],
+    relation: Annotated[str, Option(help="Its name, or source|name|target")],
+    head: Annotated[str, Option(help="Id or name of the node that the link leaves")],
+    tail: Annotated[str, Option(help="Id or name of the node that it leads to")],
+    k: Annotated[int, Option("--k", "-k", help="Edges to list", min=1)] = 10,
+    paths: Annotated[int, Option(help="Paths to list", min=0)] = 5,
+    neighbors: Annotated[int, Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
+    max_edges: Annotated[int, Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
+    verify: Annotated[bool, Option("--verify", help="Score it without the listed edges, too")] = False,
+    checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
     """Explain a predicted link by the edges and paths that led to its score; for conve by training triples (TracIn)."""

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Argument, Option
 
 from graphmill.cli.data import RepairIds
-from graphmill.cli.entry import JUDGE, Json, app
+from graphmill.cli.entry import JUDGE, Checkpoint, Json, Judgements, Question, app
 from graphmill.cli.output import (
     number,
     on_its_device,
@@ -16,6 +17,7 @@ from graphmill.cli.output import (
     print_table,
     ranking_json,
     restored_run,
+    show,
     show_coverage,
     show_ranking,
 )
@@ -24,20 +26,17 @@ from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
 if TYPE_CHECKING:
     from graphmill.evaluation.health.report import HealthReport
 
-Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
-Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
-
 
 @app.command(rich_help_panel=JUDGE)
 def rank(
-    run: Annotated[Path, typer.Argument(help="Run directory")],
-    split: Annotated[str, typer.Option(help="valid or test; a question says it itself")] = "",
-    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    run: Annotated[Path, Argument(help="Run directory")],
+    split: Annotated[str, Option(help="valid or test; a question says it itself")] = "",
+    checkpoint: Checkpoint = "",
     question: Question = "",
     judgements: Judgements = "",
-    judged: Annotated[str, typer.Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
-    truth: Annotated[str, typer.Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
-    labels: Annotated[str, typer.Option(help="Table of node ids and labels, by which figures are shown")] = "",
+    judged: Annotated[str, Option(help="mark: judged links are true or no queries; leave_out: neither")] = "mark",
+    truth: Annotated[str, Option(help="A table like --judgements: how well the ranking agrees with it")] = "",
+    labels: Annotated[str, Option(help="Table of node ids and labels, by which figures are shown")] = "",
     as_json: Json = False,
 ) -> None:
     """Compare a run's ranking with all its baselines, in whole and by part; ComplEx and MF are trained for it."""
@@ -51,14 +50,8 @@ def rank(
         raise InputError(f"--split {split}: valid or test")
     if split and question:
         raise InputError(f"--split {split}: {question} says which split it is about")
-    values = {
-        "question": question,
-        "judgements": judgements,
-        "judged": judged,
-        "truth": truth,
-        "labels": {"file": labels},
-    }
-    settings = parse(RankSettings, values, "rank")
+    values = {"question": question, "judgements": judgements, "judged": judged, "truth": truth}
+    settings = parse(RankSettings, {**values, "labels": {"file": labels}}, "rank")
     with closing(Terminal()) as terminal:
         ranking = on_its_device(
             lambda: rank_any(restored_run(run, checkpoint), split or "test", settings, outlets=[terminal])
@@ -73,8 +66,8 @@ def rank(
 
 @app.command(rich_help_panel=JUDGE)
 def validate(
-    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
-    graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
+    embeddings: Annotated[Path, Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
+    graph: Annotated[str, Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:
     """Check the health of an embedding: figures, verdicts, and the failure's name. Exit code 1 if it fails.
@@ -87,19 +80,20 @@ def validate(
     report = validate_file(embeddings, TypedGraph.open(graph) if graph else None)
     if (embeddings / "report.json").is_file():
         _keep_health(embeddings, report)
-    if as_json:
-        print_json(report.to_dict())
-    else:
-        rows = [
-            [v.name, number(v.value), number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
-            for v in report.verdicts
-        ]
-        print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
-        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
-        outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
-        print(f"out of bounds: {', '.join(outside) or 'nothing'}")
+    show(report.to_dict(), lambda: _show_health(f"Health of {embeddings}", report), as_json=as_json)
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _show_health(title: str, report: "HealthReport") -> None:
+    rows = [
+        [v.name, number(v.value), number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
+        for v in report.verdicts
+    ]
+    print_table(title, ["figure", "value", "bound", "verdict", "meaning"], rows)
+    print(f"failure: {report.failure}: {report.detail}" if report.failure else "no named failure")
+    outside = [v.name.replace("_", " ") for v in report.verdicts if v.status != "pass"]
+    print(f"out of bounds: {', '.join(outside) or 'nothing'}")
 
 
 def _keep_health(run: Path, report: "HealthReport") -> None:
@@ -121,18 +115,14 @@ def _keep_health(run: Path, report: "HealthReport") -> None:
 
 @app.command(rich_help_panel=JUDGE)
 def probe(
-    run: Annotated[Path, typer.Argument(help="Run directory, or a folder of exported embeddings")],
-    labels: Annotated[str, typer.Option(help="Table with an id and a label on each row")],
-    node_type: Annotated[str, typer.Option("--type", help="Node type; default: the type that has the ids")] = "",
-    column: Annotated[str, typer.Option(help="Column with the label; default: the only one besides the id")] = "",
-    aliases: Annotated[
-        str, typer.Option(help="Table with the columns old_id and id: ids of the labels to replace")
-    ] = "",
+    run: Annotated[Path, Argument(help="Run directory, or a folder of exported embeddings")],
+    labels: Annotated[str, Option(help="Table with an id and a label on each row")],
+    node_type: Annotated[str, Option("--type", help="Node type; default: the type that has the ids")] = "",
+    column: Annotated[str, Option(help="Column with the label; default: the only one besides the id")] = "",
+    aliases: Annotated[str, Option(help="Table with old_id and id: ids of the labels to replace")] = "",
     repair_ids: RepairIds = None,
-    id_: Annotated[str, typer.Option("--id", help="Column with the id; default: id, node_id or the first")] = "",
-    kind: Annotated[
-        str, typer.Option(help="class, classes (several, between |), number; auto: by the values")
-    ] = "auto",
+    id_: Annotated[str, Option("--id", help="Column with the id; default: id, node_id or the first")] = "",
+    kind: Annotated[str, Option(help="class, classes (several, between |), number, auto")] = "auto",
     as_json: Json = False,
 ) -> None:
     """Predict labels of nodes from the vectors by a linear model, beside degree, spectral vectors and features.
@@ -167,8 +157,8 @@ def probe(
 
 @app.command(rich_help_panel=JUDGE)
 def compare(
-    run_a: Annotated[Path, typer.Argument(help="Run directory A")],
-    run_b: Annotated[Path, typer.Argument(help="Run directory B")],
+    run_a: Annotated[Path, Argument(help="Run directory A")],
+    run_b: Annotated[Path, Argument(help="Run directory B")],
     as_json: Json = False,
 ) -> None:
     """Compare two runs: settings that differ, metrics, time and memory."""
