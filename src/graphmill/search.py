@@ -35,8 +35,7 @@ from graphmill.training.signals import StopRequest
 NOT_SEARCHED = ("system", "data", "preset", "training.seed", "training.init_from", "evaluation.selection_split")
 """Settings whose trials cannot be compared."""
 STARTUP_TRIALS = 5
-"""Number of finished trials before any trial is ended early, and number of failures in a row after which the search
-fails."""
+"""Finished trials before any trial is ended early, and failures in a row after which the search ends."""
 
 
 class SearchSettings(BaseModel):
@@ -53,7 +52,7 @@ class SearchSettings(BaseModel):
 
 @dataclass(frozen=True)
 class Search:
-    """A search: its settings, those of the trainings, Optuna's distribution of each path, and the study's folder."""
+    """A search: its settings, those of trainings, Optuna's distribution of each path, metric, and folder of the study."""
 
     settings: SearchSettings
     values: dict[str, Any]
@@ -129,11 +128,7 @@ def _distribution(path: str, written: Any, values: Mapping[str, Any], where: str
 
 
 def run_search(search: Search, tell: Callable[[str], None], stop: StopRequest) -> dict[str, Any]:
-    """Run the missing trials, write the best settings to ``best.yaml``, and return the result.
-
-    Returns:
-        metric, folder, seconds, numbers of pruned and failed trials, and ``entries`` from best to worst: trial, value
-        (the mean over seeds), settings by path, seconds, runs.
+    """Run the missing trials, write the best settings to ``best.yaml``, and return the trials from best to worst.
 
     Raises:
         RunLockedError: another process runs this search. StoppedError: ``stop`` was requested; the same call resumes.

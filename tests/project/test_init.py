@@ -300,7 +300,7 @@ def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:
         init(theirs / "mine")
 
 
-def test_a_project_without_components_is_told_how(tmp_path: Path) -> None:
+def test_a_project_without_components_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "pyproject.toml", '[tool.dagster]\nmodule_name = "old.definitions"\n')
     with pytest.raises(InputError, match=r"root_module in \[tool.dg.project\]"):
         init(tmp_path)

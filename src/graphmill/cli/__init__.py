@@ -16,14 +16,4 @@ from graphmill.cli import data
 from graphmill.cli import project
 # isort: on
 
-__all__ = [
-    "app",
-    "data",
-    "describing",
-    "main",
-    "project",
-    "promotion",
-    "quality",
-    "results",
-    "training",
-]
+__all__ = ["app", "data", "describing", "main", "project", "promotion", "quality", "results", "training"]

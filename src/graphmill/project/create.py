@@ -18,7 +18,7 @@ from graphmill.version import __version__
 SAMPLES = tuple(PLACES)
 _SUFFIX = ".tmpl"
 # With their real names, tools would use the templates as their own settings.
-_DOTTED = {"gitignore": ".gitignore", "github": ".github"}
+_DOTTED = {"gitignore": ".gitignore"}
 KIT = "deploy"
 """Where the production kit is, below the project's root."""
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
@@ -126,14 +126,10 @@ def _require_empty(root: Path) -> None:
     """The folder must be empty, except for a repository or an environment (``.git``, ``.venv``)."""
     if root.is_dir() and all(entry.name.startswith(".") for entry in root.iterdir()):
         return
-    if (root / "pyproject.toml").is_file() and "[tool.dagster]" in (root / "pyproject.toml").read_text(
-        encoding="utf-8"
-    ):
-        raise InputError(
-            f"the Dagster project {root} loads no components: name its package as root_module in [tool.dg.project] of its "
-            "pyproject.toml, merge dagster.load_from_defs_folder(path_within_project=…) into its definitions, then try again"
-        )
-    raise InputError(f"{root} exists and is not a Dagster project; choose a new folder")
+    raise InputError(
+        f"{root} exists and is not a Dagster project that loads components (root_module in [tool.dg.project] of its "
+        "pyproject.toml); choose a new folder"
+    )
 
 
 def _sample(root: Path, made: Created, sample: str) -> Dataset | None:

@@ -95,17 +95,13 @@ def copy_files(copies: Mapping[Path, Path]) -> None:
     for source, target in copies.items():
         try:
             if source.is_dir():
-                shutil.copytree(source, target, copy_function=_copy)
+                shutil.copytree(source, target, copy_function=lambda each, to: copy_atomically(Path(each), Path(to)))
             else:
                 copy_atomically(source, target)
         except OSError as error:
             if source.is_dir():
                 shutil.rmtree(target, ignore_errors=True)
             raise InputError(f"{source} cannot be copied to {target}: {error.strerror or error}") from None
-
-
-def _copy(source: str, target: str) -> None:
-    copy_atomically(Path(source), Path(target))
 
 
 def _companions(source: Path, format: str) -> list[Path]:
@@ -150,7 +146,8 @@ def dataset_of(
             if not (reports and described) or reports[0][1].format in ("node_features", "attributes"):
                 raise
             try:
-                _described(_source(*reports[0]), {path: ""}, lambda file, _: file)
+                source = {**reports[0][1].documents[0]["attributes"]["sources"][0], "path": reports[0][0]}
+                _described(source, {path: ""}, lambda file, _: file)
             except InputError as why:
                 raise InputError(f"{error}. It has no attributes of nodes, either: {why}") from None
             about[path] = ""
@@ -202,11 +199,6 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
     ids = {entry["file"]: entry.get("id_column", "id") for entry in nodes if "type_column" not in entry}
     names = {entry["file"]: {entry.get("name_column"), ids.get(entry["file"])} for entry in nodes}
     return {path: column for path, column in ids.items() if set(Candidate(path).columns) - names[path]}
-
-
-def _source(path: str, report: IngestReport) -> dict[str, Any]:
-    """The source that a report proposes for its file."""
-    return {**report.documents[0]["attributes"]["sources"][0], "path": path}
 
 
 def _described(
