@@ -11,9 +11,8 @@ from graphmill.cli import training
 from graphmill.cli import quality
 from graphmill.cli import results
 from graphmill.cli import promotion
-from graphmill.cli import describing
 from graphmill.cli import data
 from graphmill.cli import project
 # isort: on
 
-__all__ = ["app", "data", "describing", "main", "project", "promotion", "quality", "results", "training"]
+__all__ = ["app", "data", "main", "project", "promotion", "quality", "results", "training"]
