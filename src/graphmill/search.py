@@ -1,7 +1,7 @@
-"""The search for settings: a space of values, trials by Optuna, chosen on validation. A trial is a training.
+"""The search for settings: a space of values, trials by Optuna, chosen on validation.
 
-A study is a folder with Optuna's ``study.db`` (SQLite) and the runs of its trials. The same command resumes a killed
-search: an unfinished trial is requested again, and its training resumes.
+A trial is a training. A study is a folder with Optuna's ``study.db`` (SQLite) and the runs of its trials. The same
+command resumes a killed search: an unfinished trial is requested again, and its training resumes.
 """
 
 from __future__ import annotations
