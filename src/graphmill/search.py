@@ -15,22 +15,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import optuna
 import yaml
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import FrozenTrial, TrialState
 from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.atomic_files import write_atomically
-from graphmill.errors import GraphmillError, SettingsError, StoppedError, TrainingError
+from graphmill.errors import GraphmillError, SettingsError, StoppedError, TrainingError, require
 from graphmill.graph.storage import read_manifest
 from graphmill.locks import locked
 from graphmill.runs.resolve import parse_settings, run_root
 from graphmill.settings import abbreviated, identity_of, is_identity, parse, put
 from graphmill.systems import registry
 from graphmill.training.signals import StopRequest
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.trial import FrozenTrial
 
 NOT_SEARCHED = ("system", "data", "preset", "training.seed", "training.init_from", "evaluation.selection_split")
 """Settings whose trials cannot be compared."""
@@ -72,8 +73,9 @@ def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search
     """The search that a settings mapping with a section ``search`` describes.
 
     Raises:
-        SettingsError: the space or the settings are wrong. InputError: there is no graph.
+        SettingsError: Optuna is not installed, or the space or the settings are wrong. InputError: there is no graph.
     """
+    require("optuna", "Optuna", "search")
     rest = {name: value for name, value in values.items() if name != "search"}
     if not isinstance(written := values.get("search"), Mapping) or not written.get("space"):
         raise SettingsError(f"{where}: search.space is empty; write such as training.learning_rate: [0.1, 0.01]")
@@ -93,6 +95,8 @@ def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search
 
 def _distribution(path: str, written: Any, values: Mapping[str, Any], where: str) -> Any:
     """Optuna's distribution of a setting. Raises :class:`SettingsError` if it cannot be searched, or refuses a value."""
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
     where, names = f"{where}.{path}", path.split(".")
     annotation: Any = registry.settings_model(str(values.get("system", registry.DEFAULT)))
     is_list, searched = isinstance(written, list), path not in NOT_SEARCHED
@@ -134,6 +138,9 @@ def run_search(search: Search, tell: Callable[[str], None], stop: StopRequest) -
         RunLockedError: another process runs this search. StoppedError: ``stop`` was requested; the same call resumes.
         TrainingError: the first trials all failed; the message has the reason of the last.
     """
+    import optuna
+    from optuna.trial import TrialState
+
     search.folder.mkdir(parents=True, exist_ok=True)
     with locked(search.folder, str(search.folder)):
         study, outcome, failed = open_study(search.folder), "", 0
@@ -180,6 +187,8 @@ def run_search(search: Search, tell: Callable[[str], None], stop: StopRequest) -
 
 def open_study(folder: Path) -> optuna.Study:
     """Optuna's study in ``folder``, which is created if it does not exist."""
+    import optuna
+
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sampler = optuna.samplers.TPESampler(n_startup_trials=2 * STARTUP_TRIALS)
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
@@ -193,6 +202,8 @@ def _train(search: Search, trial: optuna.Trial, stop: StopRequest, runs: list[st
     Raises:
         TrialPruned: the pruner ends the trial. StoppedError: ``stop`` was requested. TrainingError: any other failure.
     """
+    import optuna
+
     from graphmill.runs.train import train
 
     def watch(record: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from graphmill.cli.entry import JUDGE, TRAIN, Checkpoint, Json, app, overrides
 from graphmill.cli.output import number, on_its_device, print_json, print_table, restored_run, show_result
 from graphmill.cli.waiting import progress
-from graphmill.errors import EXIT_CHECK_FAILED, InputError, SettingsError, require
+from graphmill.errors import EXIT_CHECK_FAILED, InputError, SettingsError
 from graphmill.systems.auto import AUTO, AutoSettings
 
 if TYPE_CHECKING:
@@ -87,10 +87,8 @@ def search(
 ) -> None:
     """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill."""
     from graphmill.runs.resolve import merge, read_settings
-    from graphmill.training.signals import StopRequest
-
-    require("optuna", "Optuna", "search")
     from graphmill.search import open_search, run_search
+    from graphmill.training.signals import StopRequest
 
     wanted = open_search(merge(read_settings(settings), overrides(set_ or [])), str(settings), output)
     with StopRequest() as stop:
