@@ -1,7 +1,8 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
 ``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``choose`` finds the system for a
-graph; ``load`` opens an existing run. Importing graphmill imports neither torch nor dagster.
+graph; ``load`` opens an existing run; ``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in
+one call. Importing graphmill imports neither torch nor dagster.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
         Tables,
         build_graph,
         choose,
+        generate_hgt_embeddings_batched,
         load,
         read_attributes,
         read_edges,
@@ -28,6 +30,7 @@ __all__ = [
     "__version__",
     "build_graph",
     "choose",
+    "generate_hgt_embeddings_batched",
     "load",
     "read_attributes",
     "read_edges",

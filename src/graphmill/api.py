@@ -11,17 +11,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from graphmill.atomic_files import copy_atomically, writing
 from graphmill.errors import InputError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.systems.registry import DEFAULT
+from graphmill.training.run_files import read_run_file
 from graphmill.usage.exported import Run
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.usage.choice import Choice
 
-__all__ = ["Run", "Tables", "build_graph", "choose", "load", "read_attributes",
+__all__ = ["Run", "Tables", "build_graph", "choose", "generate_hgt_embeddings_batched", "load", "read_attributes",
            "read_edges", "read_features", "read_interactions", "train"]  # fmt: skip
 
 GRAPH = "data/06_models/notebook/graph"
@@ -248,3 +250,47 @@ def _suited(tables: IngestResult) -> dict[str, Any]:
     format = getattr(tables, "format", "")
     suited = dict(FORMATS[format].graph) if format else {}
     return suited | (dict(FORMATS[format].suited(tables)) if format == "interactions_csv" else {})
+
+
+def generate_hgt_embeddings_batched(
+    edges_csv: str | Path,
+    output_csv: str | Path,
+    *,
+    embedding_dim: int = 512,
+    num_epochs: int = 0,
+    device: str = "",
+    include_node_types: Sequence[str] = ("drug", "disease", "gene/protein", "pathway", "biological_process"),
+    limit_nodes: int = 0,
+    seed: int = 0,
+    work_dir: str | Path = "",
+    **sections: Mapping[str, Any],
+) -> dict[str, Any]:
+    """Train HGT on an edge CSV in PrimeKG's format and write an embedding CSV, in one call.
+
+    Args:
+        edges_csv: the edges.
+        output_csv: the file to write, with a row for each node.
+        embedding_dim: width of the vectors.
+        num_epochs: 0: the default.
+        device: as for :func:`train`.
+        include_node_types: node types to keep.
+        limit_nodes: keep only so many nodes; 0: all.
+        seed: as for :func:`train`.
+        work_dir: folder for graph and run (default: one beside ``output_csv``, named after it). The same call reuses or
+            continues its earlier work.
+        sections: further settings by section, as for :func:`train`.
+
+    Returns:
+        total_nodes, output_file, embedding_dim, run_dir, metrics, seconds.
+    """
+    output = Path(output_csv)
+    folder = Path(work_dir) if work_dir else output.with_suffix(".graphmill")
+    tables = read_edges(edges_csv, "kg_csv", limit_nodes=limit_nodes)
+    graph = build_graph(tables, folder / "graph", include_node_types=list(include_node_types))
+    given: dict[str, Any] = {**sections, "model": {"embedding_dim": embedding_dim, **sections.get("model", {})}}
+    run = train(graph, "hgt", epochs=num_epochs, device=device, seed=seed, progress=False, **given)
+    with writing(output):
+        copy_atomically(run.path / "embeddings" / "embeddings.csv", output)
+    about = {"total_nodes": len(run), "output_file": str(output), "embedding_dim": run.manifest["dim"]}
+    report = read_run_file(run.path, "report.json")
+    return about | {"run_dir": str(run.path), "metrics": report["metrics"], "seconds": report["seconds"]}

@@ -1,4 +1,4 @@
-"""From an edge CSV to an embedding CSV by the three steps of the Python interface."""
+"""The function that does it all: one call from an edge CSV to an embedding CSV."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import graphmill
+from graphmill.api import generate_hgt_embeddings_batched
 from graphmill.errors import SettingsError
 from graphmill.export.writers import COLUMNS
 from graphmill.systems.hgt.settings import HgtSettings
@@ -18,10 +19,9 @@ from graphmill.training.run_directory import RunDirectory
 from tests.samples.biomed import HEADER
 
 TYPES = {"drug": 12, "disease": 12, "gene/protein": 18, "anatomy": 6}
-KINDS = ["drug", "disease", "gene/protein"]
 SMALL: dict[str, Any] = {
-    "epochs": 2, "device": "cpu", "seed": 0, "model": {"embedding_dim": 12, "hidden_dim": 8, "num_layers": 1},
-    "sampling": {"edge_sample_size": 40},
+    "embedding_dim": 12, "num_epochs": 2, "device": "cpu", "model": {"hidden_dim": 8, "num_layers": 1},
+    "include_node_types": ["drug", "disease", "gene/protein"], "sampling": {"edge_sample_size": 40},
 }  # fmt: skip
 
 
@@ -58,58 +58,76 @@ def ids(folder: Path) -> list[str]:
     return write_kg(folder / "edges.csv")
 
 
-def trained(folder: Path, name: str, kinds: list[str] = KINDS, **arguments: Any) -> graphmill.Run:
-    tables = graphmill.read_edges(folder / "edges.csv", "kg_csv")
-    graph = graphmill.build_graph(tables, folder / name / "graph", include_node_types=kinds)
-    return graphmill.train(graph, "hgt", progress=False, **arguments)
-
-
 @pytest.fixture(scope="module")
-def run(folder: Path, ids: list[str]) -> graphmill.Run:
-    return trained(folder, "small", **SMALL)
+def stats(folder: Path, ids: list[str]) -> dict[str, Any]:
+    return generate_hgt_embeddings_batched(str(folder / "edges.csv"), str(folder / "out" / "vectors.csv"), **SMALL)
 
 
-def test_the_csv_has_its_columns_and_a_row_a_node(run: graphmill.Run, ids: list[str]) -> None:
-    file = run.path / "embeddings" / "embeddings.csv"
-    with file.open(newline="") as lines:
-        rows = list(csv.DictReader(lines))
-    assert len(run) == 12 + 12 + 18, "anatomy is not among include_node_types"
+def test_the_figures_that_it_returns(stats: dict[str, Any], folder: Path) -> None:
+    assert set(stats) == {"total_nodes", "output_file", "embedding_dim", "run_dir", "metrics", "seconds"}
+    assert stats["total_nodes"] == 12 + 12 + 18, "anatomy is not among include_node_types"
+    assert stats["output_file"] == str(folder / "out" / "vectors.csv")
+    assert {"valid_mrr", "test_mrr"} <= set(stats["metrics"])
+    assert stats["seconds"] > 0
+
+
+def test_the_csv_has_its_columns_and_a_row_a_node(stats: dict[str, Any], ids: list[str]) -> None:
+    with Path(stats["output_file"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
-    assert {row["node_id"] for row in rows} == set(ids[: len(run)])
-    assert {row["node_type"] for row in rows} == set(KINDS)
+    assert {row["node_id"] for row in rows} == set(ids[: stats["total_nodes"]])
+    assert {row["node_type"] for row in rows} == set(SMALL["include_node_types"])
+    run = graphmill.load(stats["run_dir"])
     for row in rows:
         assert json.loads(row["embedding"]) == pytest.approx(run[row["node_id"]].tolist(), rel=1e-5)
-    assert list(pd.read_csv(file)["node_name"]) == [row["node_name"] for row in rows]
+    assert list(pd.read_csv(stats["output_file"])["node_name"]) == [row["node_name"] for row in rows]
 
 
 def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> None:
-    sections = {"model": {"embedding_dim": 12, "hidden_dim": 8}, "training": {"learning_rate": 0.02}}
-    found = trained(folder, "elsewhere", **{**SMALL, **sections, "seed": 9})
-    settings = RunDirectory(found.path).read_json("settings.json")
+    sections = {"model": {"hidden_dim": 8}, "training": {"learning_rate": 0.02}}
+    found = generate_hgt_embeddings_batched(
+        str(folder / "edges.csv"), str(folder / "other.csv"), **{**SMALL, **sections, "seed": 9},
+        work_dir=str(folder / "elsewhere"),
+    )  # fmt: skip
+    assert Path(found["run_dir"]).is_relative_to(folder / "elsewhere")
+    settings = RunDirectory(found["run_dir"]).read_json("settings.json")
     training = settings["training"]
-    assert found.path.is_relative_to(folder / "elsewhere")
     assert (settings["model"]["embedding_dim"], settings["model"]["hidden_dim"]) == (12, 8)
     assert (training["epochs"], training["learning_rate"], training["seed"]) == (2, 0.02, 9)
     assert settings["acceleration"]["device"] == "cpu"
 
 
 def test_what_is_not_given_is_the_default_that_was_measured(folder: Path, ids: list[str]) -> None:
-    written = RunDirectory(trained(folder, "plain", list(TYPES), device="cpu").path).read_json("settings.json")
+    types = list(TYPES)
+    found = generate_hgt_embeddings_batched(
+        str(folder / "edges.csv"), str(folder / "plain.csv"), include_node_types=types, device="cpu"
+    )
+    written = RunDirectory(found["run_dir"]).read_json("settings.json")
     ours = HgtSettings.model_validate({"preset": "none"}).model_dump()
     for section in ("model", "objective", "training"):
         assert written[section] == ours[section], section
 
 
-def test_the_same_call_reuses_and_more_epochs_go_on(run: graphmill.Run, folder: Path) -> None:
-    directory = RunDirectory(run.path)
-    steps = len(directory.metrics.read("step"))
-    assert trained(folder, "small", **SMALL).path == run.path
-    assert len(directory.metrics.read("step")) == steps, "nothing was trained again"
-    assert trained(folder, "small", **{**SMALL, "epochs": 3}).path == run.path
-    assert [record["epoch"] for record in directory.metrics.read("epoch")] == [1, 2, 3]
+def test_the_same_call_reuses_and_more_epochs_go_on(
+    stats: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, before = RunDirectory(stats["run_dir"]), Path(stats["output_file"]).read_bytes()
+    steps = len(run.metrics.read("step"))
+    Path(stats["output_file"]).unlink()
+    call = (str(folder / "edges.csv"), stats["output_file"])
+    again = generate_hgt_embeddings_batched(*call, **SMALL)
+    assert again == stats
+    assert Path(again["output_file"]).read_bytes() == before
+    assert len(run.metrics.read("step")) == steps, "nothing was trained again"
+    longer = generate_hgt_embeddings_batched(*call, **{**SMALL, "num_epochs": 3})
+    assert longer["run_dir"] == stats["run_dir"]
+    assert [record["epoch"] for record in run.metrics.read("epoch")] == [1, 2, 3]
 
 
 def test_a_mistake_is_one_sentence(folder: Path, ids: list[str]) -> None:
     with pytest.raises(SettingsError, match="learning_rate") as refused:
-        trained(folder, "wrong", **{**SMALL, "training": {"learning_rate": -1.0}})
+        generate_hgt_embeddings_batched(
+            str(folder / "edges.csv"), str(folder / "no.csv"), **{**SMALL, "training": {"learning_rate": -1.0}}
+        )
     assert "\n" not in str(refused.value)
+    assert not (folder / "no.csv").exists()
