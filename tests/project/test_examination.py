@@ -1,8 +1,12 @@
 """``graphmill doctor PROJECT``: each thing that is wrong is named with its place, and nothing else is."""
 
+import fcntl
 import json
 import os
+import signal
+import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from typer.testing import CliRunner
 
 from graphmill.cli import app
 from graphmill.errors import InputError
+from graphmill.project import examination
 from graphmill.project.examination import examine_project
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.promote import promote_run, versions_folder
@@ -50,7 +55,13 @@ def test_a_whole_project_has_no_problem_and_the_command_says_so(project: Path) -
     assert problems(project) == []
     done = CliRunner().invoke(app, ["doctor", str(project), "--json"])
     assert done.exit_code == 0
-    assert [each["what"] for each in json.loads(done.stdout)] == ["files", "versions"]
+    assert [each["what"] for each in json.loads(done.stdout)] == [
+        "processes",
+        "locks",
+        "files",
+        "versions",
+        "free space",
+    ]
     assert isinstance(CliRunner().invoke(app, ["doctor", str(project / "nowhere")]).exception, InputError)
 
 
@@ -76,14 +87,126 @@ def test_a_flipped_bit_is_found_and_the_file_named(project: Path, pattern: str, 
     assert CliRunner().invoke(app, ["doctor", str(project)]).exit_code == 1
 
 
-def test_a_damaged_checkpoint_and_a_link_to_no_version(project: Path) -> None:
+def test_checkpoints_leftovers_links_and_space(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = sorted(project.glob("data/06_models/toy/hgt/*/checkpoints/*.safetensors"))[-1]
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
+    (checkpoint.parent / ".checkpoint.1234.part").write_text("half")
     current = one(project, "07_promoted/toy/hgt/current")
     current.unlink()
     current.symlink_to("0009-12345678")
+    monkeypatch.setattr(examination, "LEAST_FREE", 1 << 60)
     found = problems(project)
-    assert [what for what, _ in found] == ["files", "versions"]
+    assert [what for what, _ in found] == ["files", "files", "versions", "free space"]
     texts = [text for _, text in found]
-    assert f"{checkpoint} is damaged" in texts[0]
-    assert "graphmill rollback toy/hgt VERSION" in texts[1]
+    assert ".checkpoint.1234.part" in texts[0]
+    assert f"{checkpoint} is damaged" in texts[1]
+    assert "graphmill rollback toy/hgt VERSION" in texts[2]
+
+
+HOLDER = """
+import fcntl, json, os, socket, subprocess, sys, time
+lock = open(sys.argv[1], "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+json.dump({"pid": os.getpid(), "host": socket.gethostname(), "since": ""}, lock)
+lock.flush()
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=[lock.fileno()])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def killed(process: "subprocess.Popen[str]") -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def test_a_lock_of_a_killed_process_and_one_that_its_child_still_holds(project: Path) -> None:
+    lock = one(project, "06_models/toy/hgt/*/.lock")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, lock], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    child = int(holder.stdout.readline())
+    assert problems(project) == [], "it is held by a process that runs"
+    killed(holder)
+    [(what, text)] = problems(project)
+    assert what == "locks"
+    assert "has ended, but process" in text
+    os.kill(child, signal.SIGKILL)
+    while lock.exists():
+        with lock.open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                continue
+    [(what, text)] = problems(project)
+    assert f"process {json.loads(lock.read_text())['pid']} was killed; the lock is free" in text
+    assert json.loads(lock.read_text())["host"] == socket.gethostname()
+
+
+def test_a_worker_whose_parent_has_ended_is_named(project: Path) -> None:
+    script = (
+        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', "
+        "'graphmill.worker'], cwd=sys.argv[1], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); print(p.pid)"
+    )
+    done = subprocess.run([sys.executable, "-c", script, project], capture_output=True, text=True, check=True)
+    pid = int(done.stdout)
+    try:
+        [(what, text)] = problems(project)
+        assert what == "processes"
+        assert f"`kill {pid}`" in text
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+RUN = """
+import os, pathlib, signal, sys, time
+import dagster as dg
+
+@dg.op
+def hang():
+    print("started", flush=True)
+    time.sleep(600)
+
+@dg.job(executor_def=dg.in_process_executor)
+def waiting():
+    hang()
+
+os.makedirs(sys.argv[1])
+(pathlib.Path(sys.argv[1]) / "dagster.yaml").write_text("telemetry: {enabled: false}")
+with dg.DagsterInstance.from_config(sys.argv[1]) as instance:
+    waiting.execute_in_process(instance=instance)
+"""
+
+
+@pytest.mark.slow
+def test_a_dagster_run_whose_process_was_killed_is_named(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    home = project / ".dagster_home"
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUN, home], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, bufsize=1
+    )
+    assert process.stdout is not None
+    try:
+        assert any(line.strip() == "started" for line in process.stdout)
+        assert problems(project) == [], "its process is there"
+    finally:
+        killed(process)
+    [(what, text)] = problems(project)
+    assert what == "runs"
+    assert "(waiting) is STARTED, but its process is gone" in text
+    command = text.split("`")[1].split()
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    subprocess.run([Path(sys.executable).with_name(command[0]), *command[1:]], check=True, capture_output=True)
+    assert problems(project) == [], "what the advice does"
+
+
+def test_a_history_that_cannot_be_read_is_said(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    history = project / ".dagster_home" / "history"
+    history.mkdir(parents=True)
+    (history / "runs.db").write_bytes(b"no database" * 1000)
+    [(what, text)] = problems(project)
+    assert what == "runs"
+    assert "cannot be read" in text
