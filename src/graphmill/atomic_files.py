@@ -1,7 +1,7 @@
 """The one way to write a file: readers, a kill, a power cut and a full disk leave the old file or the new one.
 
-The content is written to ``.NAME.RANDOM.part`` beside the file, synced, and renamed over it. If the size is known and
-there is less space, this is reported before the work. The writer holds a lock on this part, which the
+The content is written to ``.NAME.RANDOM.part`` beside the file, synced, and renamed over it. If the size is known, space
+is reserved first, so that a full disk is reported before the work. The writer holds a lock on this part, which the
 system releases however the process ends. Whoever writes to the folder next removes the parts that nobody holds.
 """
 
@@ -23,6 +23,7 @@ from graphmill.errors import ResourceError
 PART = ".part"
 """End of the names of files that are being written."""
 _NAME_LETTERS = 40
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class PartFile:
@@ -33,17 +34,21 @@ class PartFile:
     """
 
     def __init__(self, target: Path, size: int = 0) -> None:
-        """Make the folder of ``target``, which must have ``size`` bytes left (0: not known).
+        """Make the folder of ``target``, and reserve ``size`` bytes there (0: not known).
 
         Raises:
             OSError: the folder cannot be written, or has too little space.
         """
-        self.target = target
+        self.target, self._reserved = target, size > 0
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_parts(target.parent)
-        if shutil.disk_usage(target.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         self.path, self.file = _locked(target)
+        try:
+            if self._reserved:
+                _reserve(self.file, self.path, size)
+        except BaseException:
+            self.abort()
+            raise
 
     @contextlib.contextmanager
     def text(self) -> Iterator[IO[str]]:
@@ -67,6 +72,8 @@ class PartFile:
         target = target or self.target
         try:
             self.file.flush()
+            if self._reserved:
+                self.file.truncate()  # the size may have been an estimate
             sync(self.path)
             os.replace(self.path, target)
         finally:
@@ -180,6 +187,16 @@ def _locked(target: Path) -> tuple[Path, IO[bytes]]:
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
                 return path, file  # a file system without locks
         file.close()  # remove_parts() of another process was faster than the lock
+
+
+def _reserve(file: IO[bytes], path: Path, size: int) -> None:
+    try:
+        os.posix_fallocate(file.fileno(), 0, size)
+    except (AttributeError, OSError) as error:  # AttributeError: macOS
+        if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
+            raise
+        if shutil.disk_usage(path.parent).free < size:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
 
 
 def sync(path: Path) -> None:

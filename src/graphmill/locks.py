@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 
@@ -18,8 +19,29 @@ from graphmill.atomic_files import os_error_in_a_sentence
 from graphmill.errors import ResourceError, RunLockedError
 
 LOCK = ".lock"
-"""The name of the lock's file, which says who holds it: process, machine, and since when (UTC)."""
+"""The name of the lock's file, which says who holds it."""
 _RETRY_SECONDS = 0.02
+
+
+class Holder(NamedTuple):
+    """The process that holds a lock, its machine, and since when (UTC)."""
+
+    pid: int
+    host: str
+    since: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the process was of this machine and runs no more; a child of it may still hold the lock."""
+        return self.host == socket.gethostname() and not psutil.pid_exists(self.pid)
+
+
+def holder_of(content: bytes) -> Holder | None:
+    """Who holds a lock, by the content of its file; None if it does not say."""
+    try:
+        return Holder(**json.loads(content))
+    except (ValueError, TypeError):
+        return None
 
 
 @contextlib.contextmanager
@@ -36,10 +58,10 @@ def locked(folder: Path, what: str, wait_seconds: float = 0.0) -> Iterator[None]
         descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         _acquire(descriptor, what, wait_seconds)
-        holder = [os.getpid(), socket.gethostname(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())]
+        holder = Holder(os.getpid(), socket.gethostname(), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
         with contextlib.suppress(OSError):  # on a full disk the lock holds, but its holder is not named
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+            os.pwrite(descriptor, json.dumps(holder._asdict()).encode(), 0)
         try:
             yield
         finally:
@@ -61,19 +83,15 @@ def _acquire(descriptor: int, what: str, wait_seconds: float) -> None:
                     f"{what} cannot be locked ({error.strerror}); it belongs on a local disk, exports can go anywhere"
                 ) from None
         if time.monotonic() >= until:
-            raise RunLockedError(_sentence(what, os.pread(descriptor, 4096, 0)))
+            raise RunLockedError(_sentence(what, holder_of(os.pread(descriptor, 4096, 0))))
         time.sleep(_RETRY_SECONDS)
 
 
-def _sentence(what: str, content: bytes) -> str:
-    """The message about a lock that is held; ``content``: that of its file, which may not say by whom."""
-    try:
-        pid, host, since = json.loads(content)
-        ended = host == socket.gethostname() and not psutil.pid_exists(pid)
-    except (ValueError, TypeError, OverflowError):
+def _sentence(what: str, holder: Holder | None) -> str:
+    if holder is None:
         return f"{what} is being written by another process; wait for it, or choose another directory"
-    whose = "has ended, but a process it started still holds the lock" if ended else "is writing it"
+    whose = "has ended, but a process it started still holds the lock" if holder.has_ended else "is writing it"
     return (
-        f"{what} is locked: process {pid} on {host} (since {since}) {whose}; wait for it, stop it, or choose another "
-        "directory"
+        f"{what} is locked: process {holder.pid} on {holder.host} (since {holder.since}) {whose}; wait for it, stop it, "
+        "or choose another directory"
     )

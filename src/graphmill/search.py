@@ -108,8 +108,8 @@ def _distribution(path: str, written: Any, values: Mapping[str, Any], where: str
             searched, annotation = searched and is_identity(annotation, name), fields[name].annotation
         if not searched:
             raise ValueError("this cannot be searched: its trials have the same result, or cannot be compared")
-        if not is_list and (annotation not in (int, float) or not {"low", "high"} <= written.keys()):
-            raise ValueError("write a list of choices, or for a number a range such as {low: 0.001, high: 0.1}")
+        if not is_list and (annotation not in (int, float) or {"low", "high"} != written.keys() - {"log", "step"}):
+            raise ValueError("write a list of choices, or for a number a range such as {low: 0.1, high: 1, step: 0.1}")
         taken: list[Any] = []
         for each in written if is_list else (written["low"], written["high"]):
             parsed: Any = parse_settings(put(values, path, each), where)
@@ -127,7 +127,9 @@ def _distribution(path: str, written: Any, values: Mapping[str, Any], where: str
         with warnings.catch_warnings(action="error"):  # of a step that does not divide the range
             kind = IntDistribution if annotation is int else FloatDistribution
             return kind(**{**written, "low": taken[0], "high": taken[1]})
-    except (ValueError, TypeError, UserWarning) as error:
+    except UserWarning:
+        raise SettingsError(f"{where}: step does not divide the range from low to high; choose another one") from None
+    except (ValueError, TypeError) as error:
         raise SettingsError(f"{where}: {error}") from None
 
 
@@ -186,14 +188,18 @@ def run_search(search: Search, tell: Callable[[str], None], stop: StopRequest) -
 
 
 def open_study(folder: Path) -> optuna.Study:
-    """Optuna's study in ``folder``, which is created if it does not exist."""
+    """Optuna's study in ``folder``, which is created if it does not exist.
+
+    The sampler's seed is the number of trials: a search can be repeated, and one that resumes draws other values.
+    """
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    sampler = optuna.samplers.TPESampler(n_startup_trials=2 * STARTUP_TRIALS)
     pruner = optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
     at: dict[str, Any] = {"storage": f"sqlite:///{folder / 'study.db'}", "study_name": "settings"}
-    return optuna.create_study(**at, direction="maximize", sampler=sampler, pruner=pruner, load_if_exists=True)
+    study = optuna.create_study(**at, direction="maximize", pruner=pruner, load_if_exists=True)
+    study.sampler = optuna.samplers.TPESampler(seed=len(study.get_trials()), n_startup_trials=2 * STARTUP_TRIALS)
+    return study
 
 
 def _train(search: Search, trial: optuna.Trial, stop: StopRequest, runs: list[str]) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -124,13 +125,20 @@ def test_mostly_refused_rows_need_force(tmp_path: Path) -> None:
     assert TypedGraph.open(tmp_path / "g").num_nodes == 6
 
 
-def test_unclear_columns_are_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("k1,k2,k3,k4\n" + "".join(f"a{n},b{n % 3},c{n % 4},d{n}\n" for n in range(9)))
-    with pytest.raises(InputError, match=r"no two columns could be told.*--columns"):
-        recognised(str(tmp_path / "x.csv"))
-    found = recognised(str(tmp_path / "x.csv"), columns={"user": "k1", "item": "k3"})
+    questions: list[tuple[str, list[str]]] = []
+
+    def answer(question: str, answers: Sequence[str]) -> str:
+        questions.append((question, list(answers)))
+        return next((text for text in answers if text.startswith(("users", "k1", "k3 "))), answers[-1])
+
+    found = recognised(str(tmp_path / "x.csv"), ask=answer)
     assert found.format == "interactions_csv"
     assert found.node_types == {"user": 9, "item": 4}
+    assert any("k1 (a0, a1, a2)" in answers for _, answers in questions)
+    with pytest.raises(InputError, match="no two columns could be told"):
+        recognised(str(tmp_path / "x.csv"))
 
 
 def test_triples_are_not_said_to_be_split_by_user(tmp_path: Path) -> None:

@@ -34,3 +34,9 @@ def test_a_command_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch, told
     assert done.stdout == "biomed is in kg.csv\n"
     assert done.stderr.startswith("graphmill sample: 0 s")
     assert done.stderr.count("\n") == 1
+
+
+def test_nothing_is_said_while_a_person_answers(told: threading.Event, capsys: pytest.CaptureFixture[str]) -> None:
+    with waiting.question(), waiting.progress("graphmill init"):
+        pass
+    assert capsys.readouterr().err == ""

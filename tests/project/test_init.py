@@ -171,10 +171,10 @@ def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> Non
     folder = tmp_path / "Clinic"
     folder.mkdir()
     files = [write(folder / f"{n}.csv", t) for n, t in (("treats", TREATS), ("binds", BINDS), ("kinds", KINDS))]
-    made = init(tmp_path / "mine", data=files)
+    made = init(tmp_path / "mine", data=[*files, features(tmp_path / "shapes.npy", 2)], ask=lambda _, kinds: kinds[0])
     dataset, model = documents(made.root, "clinic")
-    (edges,) = parse_sources(dataset["attributes"]["sources"], made.root)
-    assert (edges.format, edges.path) == ("kg_files", "data/01_raw")
+    edges, shapes = parse_sources(dataset["attributes"]["sources"], made.root)
+    assert (edges.format, edges.path, shapes.format) == ("kg_files", "data/01_raw", "node_features")
     assert sorted(Path(file).name for file in edges.files().values()) == ["binds.csv", "kinds.csv", "treats.csv"]
     assert all(Path(file).is_relative_to(made.root) for file in edges.files().values())
     assert dataset["attributes"]["graph"]["include_node_types"] == ["Drug", "Disease", "Gene"]
@@ -247,12 +247,20 @@ def test_two_sources_of_interactions_are_two_datasets(tmp_path: Path) -> None:
     assert documents(tmp_path / "mine", "b")
 
 
-def test_features_of_an_unknown_type_are_refused(tmp_path: Path) -> None:
+def test_only_what_cannot_be_known_is_asked(tmp_path: Path) -> None:
     write_kg(tmp_path / "kg.csv")
-    data = [str(tmp_path / "kg.csv"), features(tmp_path / "shapes.npy", 120)]
+    data, asked = [str(tmp_path / "kg.csv"), features(tmp_path / "shapes.npy", 120)], []
     with pytest.raises(InputError, match="only you know"):
         init(tmp_path / "mine", data=data)
     assert not (tmp_path / "mine").exists()
+
+    def answer(question: str, answers: object) -> str:
+        asked.append(question)
+        return "disease"
+
+    made = init(tmp_path / "mine", data=data, ask=answer)
+    assert len(asked) == 1
+    assert documents(made.root, "kg")[0]["attributes"]["sources"][1]["node_type"] == "disease"
 
 
 # -- a project that is there -----------------------------------------------------------------------------------------
@@ -300,7 +308,7 @@ def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:
         init(theirs / "mine")
 
 
-def test_a_project_without_components_is_refused(tmp_path: Path) -> None:
+def test_a_project_without_components_is_told_how(tmp_path: Path) -> None:
     write(tmp_path / "pyproject.toml", '[tool.dagster]\nmodule_name = "old.definitions"\n')
     with pytest.raises(InputError, match=r"root_module in \[tool.dg.project\]"):
         init(tmp_path)

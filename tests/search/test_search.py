@@ -70,7 +70,7 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
             "`step` is not supported when `log` is true",
         ),
         ({"training.learning_rate": {"low": 0.1, "high": 1, "log": "yes"}}, "log must be true or false"),
-        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": 2}}, "not divisible by `step`"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": 2}}, "step does not divide the range"),
         ({"training.learning_rate": {"low": 0.1, "high": 1, "step": -0.1}}, "`step > 0` must hold"),
         ({"training.learning_rate": {"low": "small", "high": 1}}, "learning_rate = 'small'"),
         ({"training.learning_rate": {"low": True, "high": 2}}, "learning_rate = True: write a number"),
@@ -188,6 +188,14 @@ def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path,
     run_search(more)
     rates = {each["training"]["learning_rate"] for each in trained}
     assert len(rates) == 5
+
+
+def test_a_search_can_be_repeated(graph: str, tmp_path: Path) -> None:
+    values = settings_of(graph, {"training.learning_rate": {"low": 1e-7, "high": 0.1, "log": True}}, trials=3)
+    first, second = (run_search(open_search(values, "settings.yaml", str(tmp_path / name))) for name in ("a", "b"))
+    assert [(e["settings"], e["value"]) for e in first["entries"]] == [
+        (e["settings"], e["value"]) for e in second["entries"]
+    ]
 
 
 def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trained: list[dict[str, Any]]) -> None:

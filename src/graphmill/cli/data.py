@@ -2,12 +2,15 @@
 
 import csv
 import shlex
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
+from graphmill.cli import waiting
 from graphmill.cli.entry import DATA, Json, app, overrides
 from graphmill.cli.output import print_json, show, show_coverage
 from graphmill.errors import EXIT_USER_ERROR, SettingsError
@@ -29,6 +32,21 @@ def named_columns(given: list[str] | None) -> dict[str, str]:
     return {role.strip(): column.strip() for role, _, column in (part.partition("=") for part in parts)}
 
 
+def asking() -> Callable[[str, Sequence[str]], str] | None:
+    """The function that asks a person to choose; None where nobody sits at a terminal."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def _ask(question: str, answers: Sequence[str]) -> str:
+    """Ask for one of the answers by its number."""
+    import click
+
+    with waiting.question():
+        for number, answer in enumerate(answers, 1):
+            typer.echo(f"  {number}  {answer}", err=True)
+        return answers[int(typer.prompt(question, type=click.IntRange(1, len(answers)), err=True)) - 1]
+
+
 @app.command("ingest-report", rich_help_panel=DATA)
 def ingest_report(
     path: Annotated[str, Argument(help="The file, local or a URL; or a folder")],
@@ -41,8 +59,13 @@ def ingest_report(
 ) -> None:
     """Show a file's columns, guessed mapping, first bad rows and counts, and print a ready defs.yaml."""
     from graphmill.ingest.report import ingest_report as report
+    from graphmill.project.data import ask_columns
 
-    described = report(path, format_, named_columns(columns), force=force)
+    named = named_columns(columns)
+    described = report(path, format_, named, force=force)
+    ask = None if as_json or named or format_ != "auto" else asking()
+    if described.problem and not described.counts and ask is not None and (named := ask_columns(path, ask)):
+        described = report(path, format_, named, force=force)
     show(described.to_dict(), described.text(), as_json=as_json)
     if described.problem:
         raise typer.Exit(EXIT_USER_ERROR)
@@ -78,7 +101,8 @@ def build(
     if format_ and settings and len(files) == 1:
         guess = Dataset("", "", attributes={"sources": [{"format": format_, "path": files[0]}]})
     else:
-        guess = dataset_of(files, lambda path, _: path, format=format_, columns=named_columns(columns), force=force)
+        named, ask = named_columns(columns), None if as_json else asking()
+        guess = dataset_of(files, lambda path, _: path, format=format_, columns=named, ask=ask, force=force)
     main, *others = guess.attributes["sources"]
     main = merge(main, settings)
     tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")

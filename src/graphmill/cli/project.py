@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from graphmill.cli.data import Columns, Force, named_columns
+from graphmill.cli.data import Columns, Force, asking, named_columns
 from graphmill.cli.entry import PROJECT, Json, app
 from graphmill.cli.output import print_json, print_table
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
@@ -31,7 +31,7 @@ def init(
 
     made = make(
         folder, sample=sample, data=data or (), format=format_, columns=named_columns(columns), name=name,
-        in_place=in_place, kit=kit, force=force,
+        in_place=in_place, kit=kit, ask=None if as_json else asking(), force=force,
     )  # fmt: skip
     if as_json:
         print_json({**vars(made), "root": str(made.root)})
@@ -68,11 +68,11 @@ def prune(
 
 @app.command(rich_help_panel=PROJECT)
 def doctor(
-    project: Annotated[Path | None, Argument(help="A project, whose files are read instead")] = None,
+    project: Annotated[Path | None, Argument(help="A project: look at its processes, locks and files instead")] = None,
     processes: Annotated[int, Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
     as_json: Json = False,
 ) -> None:
-    """Show which devices, kernels and extras this machine can use, or what is damaged in a project, and what to do."""
+    """Show which devices, kernels and extras this machine can use, or what is wrong in a project, and what to do."""
     from graphmill.diagnostics.doctor import examine
     from graphmill.project.examination import examine_project
 

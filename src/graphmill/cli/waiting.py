@@ -11,6 +11,17 @@ from itertools import chain, count
 
 _REPORTED_AT = (2, 5, 10, 20, 40)
 """Seconds after which it is said; later, every minute."""
+_asking = threading.Event()
+
+
+@contextmanager
+def question() -> Iterator[None]:
+    """Say nothing while a person answers."""
+    _asking.set()
+    try:
+        yield
+    finally:
+        _asking.clear()
 
 
 @contextmanager
@@ -22,7 +33,8 @@ def progress(doing: str) -> Iterator[None]:
         for at in chain(_REPORTED_AT, count(60, 60)):
             if ended.wait(max(begun + at - time.monotonic(), 0)):
                 return
-            print(f"{doing}: {at} s so far", file=sys.stderr, flush=True)
+            if not _asking.is_set():
+                print(f"{doing}: {at} s so far", file=sys.stderr, flush=True)
 
     teller = threading.Thread(target=tell, name="progress", daemon=True)
     teller.start()

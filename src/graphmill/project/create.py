@@ -11,7 +11,7 @@ from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.samples import PLACES, write_sample
-from graphmill.project.data import RAW, Dataset, copy_files, dataset_of, place_in
+from graphmill.project.data import RAW, Ask, Dataset, copy_files, dataset_of, place_in
 from graphmill.project.existing import DgProject, enclosing_project
 from graphmill.version import __version__
 
@@ -47,6 +47,7 @@ def init(
     name: str = "",
     in_place: bool = False,
     kit: bool = False,
+    ask: Ask | None = None,
     force: bool = False,
 ) -> Created:
     """Makes a project in ``folder``, or adds a dataset to the existing project.
@@ -78,7 +79,7 @@ def init(
         copies: dict[Path, Path] = {}
         place = partial(place_in, root, copies=copies, in_place=in_place)
         dataset: Dataset | None = dataset_of(
-            list(data), place, format=format, name=name, columns=columns, force=force, described=True
+            list(data), place, format=format, name=name, columns=columns, ask=ask, force=force, described=True
         )
         copy_files(copies)
         made.written += [target.relative_to(root).as_posix() for target in copies.values()]

@@ -31,6 +31,9 @@ RAW = "data/01_raw"
 SCHEDULE = {"cron": "0 3 * * 1", "timezone": "UTC"}
 FRESHNESS = {"warn_hours": 170, "fail_hours": 192}
 
+Ask = Callable[[str, Sequence[str]], str]
+"""Asks a person to choose one of several answers; returns the answer."""
+
 
 @dataclass
 class Dataset:
@@ -47,6 +50,7 @@ def recognised(
     path: str,
     format: str = "",
     columns: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
     *,
     force: bool = False,
 ) -> IngestReport:
@@ -58,12 +62,34 @@ def recognised(
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{on_one_line(path)} does not exist")
     report = ingest_report(path, format or "auto", columns, force=force)
+    if report.problem and ask is not None and not format and not columns and (named := ask_columns(path, ask)):
+        return recognised(path, "", named, force=force)
     if report.problem:
         raise InputError(
             f"{on_one_line(path)} cannot be read (as {report.format}: {report.problem}). Say how with --format or "
             f"--columns, or look at it with: graphmill ingest-report {shlex.quote(path)}"
         )
     return report
+
+
+_ROLES = {"users and items": ("user", "item", "timestamp"), "edges between nodes": ("head_id", "tail_id", "relation")}
+_NO = "none of them"
+
+
+def ask_columns(path: str, ask: Ask) -> dict[str, str]:
+    """Role → column of a table, by asking a person; empty for a file without columns."""
+    probe = Candidate(path).probe
+    if probe is None:
+        return {}
+    examples = [", ".join(list(dict.fromkeys(probe.values(place)))[:3]) for place in range(len(probe.names))]
+    left = {f"{name} ({text[:60]})": name for name, text in zip(probe.names, examples, strict=True)}
+    columns: dict[str, str] = {}
+    for role in _ROLES[ask(f"{on_one_line(path)}: what are its rows?", list(_ROLES))]:
+        optional = [_NO] if role in ("timestamp", "relation") else []
+        answer = ask(f"{on_one_line(path)}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
+        if answer != _NO:
+            columns[role] = left.pop(answer)
+    return columns
 
 
 def place_in(root: Path, path: str, format: str, copies: dict[Path, Path], *, in_place: bool) -> str:
@@ -122,6 +148,7 @@ def dataset_of(
     format: str = "",
     name: str = "",
     columns: Mapping[str, str] | None = None,
+    ask: Ask | None = None,
     force: bool = False,
     described: bool = False,
 ) -> Dataset:
@@ -141,7 +168,7 @@ def dataset_of(
     for path in (path for path in paths if path not in joined.values()):
         alone, named = format if len(paths) == 1 else "", columns if path == paths[0] else None
         try:
-            reports.append((path, recognised(path, alone, named, force=force)))
+            reports.append((path, recognised(path, alone, named, ask, force=force)))
         except InputError as error:
             if not (reports and described) or reports[0][1].format in ("node_features", "attributes"):
                 raise
@@ -164,7 +191,7 @@ def dataset_of(
             f"({listed}): make a dataset of each with a separate call, or give their folder"
         )
     (main_path, report), features = main[0], [each for each in reports if each[1].format == "node_features"]
-    kinds = [_node_type(path, report) for path, _ in features]
+    kinds = [_node_type(path, report, ask) for path, _ in features]
     dataset, *models = deepcopy(report.documents)
     attributes = dataset["attributes"]
     attributes["name"] = name or attributes["name"]
@@ -249,10 +276,12 @@ def _folder(paths: Sequence[str]) -> str:
     return os.path.commonpath([os.path.dirname(path) for path in paths if "://" not in path] or [""]) or "."
 
 
-def _node_type(path: str, main: IngestReport) -> str:
+def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
     kinds = list(main.node_types)
     if "item" in kinds or len(kinds) == 1:
         return "item" if "item" in kinds else kinds[0]
+    if ask is not None:
+        return ask(f"{on_one_line(path)}: of which type are the nodes that have these features?", kinds)
     raise InputError(
         f"{on_one_line(path)} has features of nodes, and the graph has several types ({', '.join(kinds)}): which they "
         "are of, only you know. Start without this file and add it to the defs.yaml as a source with its node_type"
