@@ -30,7 +30,7 @@ BY_NAME = {
     "pytest-xdist": ("Makefile", "pytest -n"),
     "pandas-stubs": ("src/graphmill/components/embeddings_asset.py", "import pandas"),
     "types-psutil": ("src/graphmill/memory.py", "import psutil"),
-    "types-pyyaml": ("src/graphmill/search/leaderboard.py", "import yaml"),
+    "types-pyyaml": ("src/graphmill/search.py", "import yaml"),
 }
 """Declared and never imported: a file that asks for it, and the words there (of a package of types: what it describes)."""
 ELSEWHERE = {"pykeen", "recbole"}

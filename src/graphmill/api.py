@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.atomic_files import copy_atomically, writing
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError
 from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.systems.registry import DEFAULT
@@ -162,26 +162,15 @@ def train(
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.messages import Terminal
     from graphmill.runs.train import train as run_training
-    from graphmill.settings import Settings
+    from graphmill.settings import put
     from graphmill.systems import registry
     from graphmill.training.signals import StopRequest
 
-    system = registry.called(system)
-    known = [
-        name
-        for name, field in registry.settings_model(system).model_fields.items()
-        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
-    ]
-    if unknown := sorted(set(sections) - set(known)):
-        raise SettingsError(f"train() has no argument '{unknown[0]}' (sections of settings: {', '.join(known)})")
-    values: dict[str, Any] = {name: dict(section) for name, section in sections.items()}
-    for section, name, value in (
-        *(("training", "epochs", epochs or None), ("training", "seed", seed)),
-        *(("acceleration", "device", device or None),),
-    ):
+    values: dict[str, Any] = {**sections, "system": registry.called(system), "data": str(getattr(graph, "path", graph))}
+    shortcuts = {"training.epochs": epochs or None, "training.seed": seed, "acceleration.device": device or None}
+    for path, value in {**shortcuts, "preset": preset or None}.items():
         if value is not None:
-            values.setdefault(section, {})[name] = value
-    values |= {"system": system, "data": str(getattr(graph, "path", graph))} | ({"preset": preset} if preset else {})
+            values = put(values, path, value)
     outlet = Terminal() if progress else None
     try:
         with StopRequest() as stop:

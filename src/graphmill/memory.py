@@ -32,7 +32,7 @@ def available_memory(root: Path = Path("/")) -> int:
     ``root`` is the folder of ``proc`` and ``sys`` (tests use a small tree).
     """
     process = psutil.Process()
-    amounts = [int(psutil.virtual_memory().available), *_cgroup_rooms(root)]
+    amounts = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _cgroups(root))]
     if resource is not None:
         soft, _ = resource.getrlimit(resource.RLIMIT_AS)
         if soft != resource.RLIM_INFINITY:
@@ -44,11 +44,6 @@ def memory_limit(root: Path = Path("/")) -> int:
     """Bytes that this process could allocate if nothing else ran: the machine's memory, or the smallest of its cgroups'
     limits."""
     return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _cgroups(root))])
-
-
-def _cgroup_rooms(root: Path) -> Iterator[int]:
-    for limit, used in _cgroups(root):
-        yield limit - used
 
 
 def _cgroups(root: Path) -> Iterator[tuple[int, int]]:

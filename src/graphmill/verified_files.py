@@ -197,31 +197,25 @@ class _Book:
     """The records of one directory's files, by this process and earlier ones: name → time, hash, size, times, inode."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.path = note_of(directory)
-        self.new = False
+        self.directory, self.path, self.new = directory.absolute(), note_of(directory), False
         self.marks: dict[str, list[Any]] = {}
         with suppress(OSError, ValueError, RecursionError):
             content = json.loads(self.path.read_text(encoding="utf-8"))
             self.marks = content if isinstance(content, dict) else {}
 
     def has(self, name: str, digest: str, mark: list[int]) -> bool:
-        records = self.marks.get(name), _of_this_process.get(self._key(name))
+        records = self.marks.get(name), _of_this_process.get(str(self.directory / name))
         return any(_holds(record, [digest, *mark]) for record in records)
 
     def add(self, name: str, digest: str, mark: list[int]) -> None:
         self.new = True
-        self.marks[name] = _of_this_process[self._key(name)] = [time.time(), digest, *mark]
+        self.marks[name] = _of_this_process[str(self.directory / name)] = [time.time(), digest, *mark]
 
     def write(self) -> None:
         """Replace the file. A process that writes at the same time has found the same."""
-        if not self.new:
-            return
         with suppress(OSError):
-            write_atomically(self.path, json.dumps(self.marks).encode())
-
-    def _key(self, name: str) -> str:
-        return str(self.directory.absolute() / name)
+            if self.new:
+                write_atomically(self.path, json.dumps(self.marks).encode())
 
 
 def _holds(record: Any, wanted: list[Any]) -> bool:

@@ -31,7 +31,8 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.launchers import k8s, ray, remote, start
+from graphmill.launchers import contract as remote
+from graphmill.launchers import k8s, ray, start
 from graphmill.launchers.contract import UNSEEN, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration import pipes

@@ -93,10 +93,7 @@ def test_names_are_filled_in_and_secrets_stay_out_of_git_and_image(kit: Path) ->
     files = [path for path in (kit / "deploy").rglob("*") if path.is_file()]
     assert not [path for path in files if "{{" in path.read_text()]
     assert ".env" in (kit / "deploy/.gitignore").read_text().split()
-    assert "k8s/secret.yaml" in (kit / "deploy/.gitignore").read_text().split()
-    assert {"deploy/.env", "deploy/k8s/secret.yaml"} <= set(
-        (kit / "deploy/Dockerfile.dockerignore").read_text().split()
-    )
+    assert "deploy/.env" in (kit / "deploy/Dockerfile.dockerignore").read_text().split()
     with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
         compose(kit, {})
 
@@ -109,26 +106,30 @@ def test_each_part_has_a_health_check_and_what_the_instance_reads(kit: Path) -> 
     read |= set(re.findall(r"env: (\w+)", (kit / "deploy/workspace.yaml").read_text()))
     assert read <= set(services["code"]["environment"])
     manifests = manifests_of(kit)
-    given = set(manifests[0]["data"]) | set(
-        yaml.safe_load((kit / "deploy/k8s/secret.example.yaml").read_text())["stringData"]
-    )
-    assert read <= given
+    secrets = set(re.findall(r"^(\w+)=", (kit / "deploy/env.example").read_text(), re.M))
+    assert read <= secrets | set(manifests[1]["data"])
     commands = {s: services[s]["command"] for s in ("code", "webserver", "daemon", "serve")}
-    pods = {m["metadata"]["name"]: m["spec"]["template"]["spec"] for m in manifests if m["kind"] == "Deployment"}
-    assert {name: pod["containers"][0]["command"] for name, pod in pods.items()} == commands, "the same parts"
-    assert set(re.findall(r"^(\w+)=", (kit / "deploy/env.example").read_text(), re.M)) >= {*SECRETS, "TORCH_INDEX"}
+    pods = [m["spec"]["template"]["spec"] for m in manifests if m["kind"] == "Deployment"]
+    assert {each["name"]: each["command"] for pod in pods for each in pod["containers"]} == commands, "the same parts"
+    assert secrets >= {*SECRETS, "TORCH_INDEX"}
+    assert kustomization_of(kit)["secretGenerator"] == [{"name": "graphmill", "envs": [".env"]}]
+    assert kustomization_of(kit)["resources"] == ["kubernetes.yaml"]
 
 
 def manifests_of(kit: Path) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all((kit / "deploy/k8s/graphmill.yaml").read_text()))
+    return list(yaml.safe_load_all((kit / "deploy/kubernetes.yaml").read_text()))
+
+
+def kustomization_of(kit: Path) -> dict[str, Any]:
+    return yaml.safe_load((kit / "deploy/kustomization.yaml").read_text())
 
 
 def test_the_pod_that_runs_the_steps_may_do_what_the_launcher_k8s_asks_for(kit: Path) -> None:
     named = {(each["kind"], each["metadata"]["name"]): each for each in manifests_of(kit)}
-    account = named["Deployment", "code"]["spec"]["template"]["spec"]["serviceAccountName"]
+    account = named["Deployment", "dagster"]["spec"]["template"]["spec"]["serviceAccountName"]
     assert ("ServiceAccount", account) in named
     binding = named["RoleBinding", account]
-    namespace = yaml.safe_load((kit / "deploy/k8s/kustomization.yaml").read_text())["namespace"]
+    namespace = kustomization_of(kit)["namespace"]
     assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": namespace}]
     rules = named["Role", binding["roleRef"]["name"]]["rules"]
     allowed = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
@@ -154,14 +155,8 @@ def test_the_image_installs_the_extras_that_it_is_built_with(kit: Path, reposito
 
 def test_the_manifests_are_valid(kit: Path) -> None:
     validate = pytest.importorskip("kubernetes_validate")
-    found = [
-        manifest
-        for path in sorted((kit / "deploy/k8s").glob("*.yaml"))
-        if path.name != "kustomization.yaml"
-        for manifest in yaml.safe_load_all(path.read_text())
-    ]
-    assert found
-    for manifest in found:
+    assert len(manifests_of(kit)) > 10
+    for manifest in manifests_of(kit):
         validate.validate(manifest, validate.latest_version(), strict=True)
 
 

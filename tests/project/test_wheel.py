@@ -147,11 +147,10 @@ def test_from_a_file_to_a_scheduled_chain(environment: Environment, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_sample_loads_and_its_own_test_passes(environment: Environment, tmp_path: Path) -> None:
+def test_a_sample_loads(environment: Environment, tmp_path: Path) -> None:
     environment.run("graphmill", "init", "other", "--sample", "watch", cwd=tmp_path)
     root = tmp_path / "other"
     assert "All definitions loaded" in environment.run("dg", "check", "defs", "--use-active-venv", cwd=root)
-    assert "1 passed" in environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=root)
 
 
 @pytest.mark.slow

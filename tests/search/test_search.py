@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from graphmill.promotion.promote import promote_run
 from graphmill.promotion.versions import Versions
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.train import train
-from graphmill.search.leaderboard import leaderboard
-from graphmill.search.study import open_search, run_search
+from graphmill.search import Search, open_search, open_study
+from graphmill.search import run_search as run
 from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.signals import StopRequest
 from tests.training.cases import CASES, recommender_graph
@@ -33,6 +33,10 @@ CASE = CASES["mf"]
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(recommender_graph(tmp_path_factory.mktemp("search") / "graph").path)
+
+
+def run_search(search: Search, tell: Callable[[str], None] = print, stop: StopRequest | None = None) -> dict[str, Any]:
+    return run(search, tell, stop or StopRequest())
 
 
 def settings_of(graph: str, space: Mapping[str, Any], **search: Any) -> dict[str, Any]:
@@ -49,34 +53,37 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
     ("space", "said"),
     [
         ({}, "search.space is empty"),
-        ({"training.rate": [1, 2]}, "training.rate is not a setting of this system (known: epochs, "),
-        ({"training": [1, 2]}, "training is a section"),
-        ({"training.epochs": [1, 2]}, "training.epochs cannot be searched"),
-        ({"training.seed": [1, 2]}, "search.seeds"),
-        ({"system": ["mf", "lightgcn"]}, "system cannot be searched"),
-        ({"data": ["a", "b"]}, "data cannot be searched"),
-        ({"preset": ["paper", "none"]}, "preset cannot be searched"),
-        ({"training.init_from": ["", "run"]}, "training.init_from cannot be searched"),
+        ({"training.rate": [1, 2]}, "training.rate: this is not a setting of this system (known: epochs, "),
+        ({"training": [1, 2]}, "it is a section"),
+        ({"training.epochs": [1, 2]}, "training.epochs: this cannot be searched"),
+        ({"training.seed": [1, 2]}, "training.seed: this cannot be searched"),
+        ({"system": ["mf", "lightgcn"]}, "system: this cannot be searched"),
+        ({"data": ["a", "b"]}, "data: this cannot be searched"),
+        ({"preset": ["paper", "none"]}, "preset: this cannot be searched"),
+        ({"training.init_from": ["", "run"]}, "training.init_from: this cannot be searched"),
         ({"training.learning_rate": [0.1]}, "leaves no choice"),
-        ({"training.learning_rate": {"low": 1}}, "write a list of choices, or a range"),
-        ({"training.learning_rate": {"low": 1, "high": 0.5}}, "low must be below high"),
-        ({"training.learning_rate": {"low": 0, "high": 0.5, "log": True}}, "low must be above 0 on a log scale"),
-        ({"training.learning_rate": {"low": 0.1, "high": 1, "log": True, "step": 0.1}}, "a log scale has no step"),
-        ({"training.learning_rate": {"low": 0.1, "high": 1, "log": "yes"}}, "log must be true or false, not 'yes'"),
-        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": 2}}, "step is wider than the range"),
-        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": -0.1}}, "step must be above 0"),
-        ({"training.learning_rate": {"low": "0.1", "high": 1}}, "low must be a number, not '0.1'"),
-        ({"training.learning_rate": {"low": True, "high": 2}}, "low must be a number, not True"),
-        ({"training.learning_rate": {"low": 0.1, "high": float("inf")}}, "high must be a number, not inf"),
-        ({"training.learning_rate": {"low": float("nan"), "high": 1}}, "low must be a number, not nan"),
-        ({"training.learning_rate": {"low": 1, "high": 10**400}}, "high must be a number, not 1000"),
+        ({"training.learning_rate": {"low": 1}}, "write a list of choices, or for a number a range"),
+        ({"training.learning_rate": {"low": 1, "high": 0.5}}, "`low <= high` must hold"),
+        ({"training.learning_rate": {"low": 0, "high": 0.5, "log": True}}, "learning_rate = 0"),
+        (
+            {"training.learning_rate": {"low": 0.1, "high": 1, "log": True, "step": 0.1}},
+            "`step` is not supported when `log` is true",
+        ),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "log": "yes"}}, "log must be true or false"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": 2}}, "step does not divide the range"),
+        ({"training.learning_rate": {"low": 0.1, "high": 1, "step": -0.1}}, "`step > 0` must hold"),
+        ({"training.learning_rate": {"low": "small", "high": 1}}, "learning_rate = 'small'"),
+        ({"training.learning_rate": {"low": True, "high": 2}}, "learning_rate = True: write a number"),
+        ({"training.learning_rate": {"low": 0.1, "high": float("inf")}}, "learning_rate = inf"),
+        ({"training.learning_rate": {"low": float("nan"), "high": 1}}, "learning_rate = nan"),
+        ({"training.learning_rate": {"low": 1, "high": 10**400}}, "write a number of at most"),
         ({"training.learning_rate": [0.1, 0.1]}, "training.learning_rate: 0.1 is there twice"),
         ({"training.learning_rate": [0.1, "0.1"]}, "training.learning_rate: '0.1' is there twice"),
-        ({"model.embedding_dim": {"low": 4.2, "high": 8}}, "low must be a whole number"),
-        ({"model.embedding_dim": {"low": 4, "high": 8, "step": 0.5}}, "step must be a whole number"),
-        ({"evaluation.selection_split": ["valid", "test"]}, "a search chooses on validation, but"),
+        ({"model.embedding_dim": {"low": 4.2, "high": 8}}, "embedding_dim = 4.2"),
+        ({"model.embedding_dim": {"low": 4, "high": 8, "step": 0.5}}, "step a number of the setting's kind"),
+        ({"evaluation.selection_split": ["valid", "test"]}, "selection_split: this cannot be searched"),
         ({"training.learning_rate": {"low": -1.0, "high": 0.5}}, "training.learning_rate = -1.0"),
-        ({"training.lr_decay": {"low": 0, "high": 1}}, "only numbers have a range"),
+        ({"training.lr_decay": {"low": 0, "high": 1}}, "or for a number a range"),
         ({"training.lr_decay": ["none", "best"]}, "training.lr_decay = 'best'"),
     ],
 )
@@ -95,8 +102,10 @@ def test_a_space_that_cannot_be_searched_is_refused_before_the_first_trial(
     ids=str,
 )
 def test_what_is_a_range_of_whole_numbers_draws_them(graph: str, written: Any) -> None:
-    (dimension,) = open_search(settings_of(graph, {"model.embedding_dim": written}), "settings.yaml").dimensions
-    drawn = dimension.suggest(optuna.trial.FixedTrial({dimension.path: 1 if dimension.choices else 8}))
+    search = open_search(settings_of(graph, {"model.embedding_dim": written}), "settings.yaml")
+    study = optuna.create_study()
+    study.enqueue_trial({"model.embedding_dim": 8})
+    drawn = study.ask(search.space).params["model.embedding_dim"]
     assert (drawn, type(drawn)) == (8, int)
 
 
@@ -106,16 +115,16 @@ def test_what_is_a_range_of_whole_numbers_draws_them(graph: str, written: Any) -
         (
             "mf",
             "nosuch",
-            "nosuch cannot be maximised; it is one of recall@5, ",
+            "nosuch cannot be maximised; choose from recall@5, ",
         ),
-        ("mf", "recall@7", "recall@7 cannot be maximised; it is one of recall@5, "),
-        ("mf", "recall", "recall cannot be maximised; it is one of recall@5, "),
+        ("mf", "recall@7", "recall@7 cannot be maximised; choose from recall@5, "),
+        ("mf", "recall", "recall cannot be maximised; choose from recall@5, "),
         (
             "complex",
             "mr",
-            "mr cannot be maximised (a lower mr is better); it is one of mrr, amri, hits@1, hits@3, hits@10 (",
+            "mr cannot be maximised; choose from mrr, amri, hits@1, hits@3, hits@10",
         ),
-        ("sasrec", "mr", "mr cannot be maximised; it is one of mrr, ndcg@5, "),
+        ("sasrec", "mr", "mr cannot be maximised; choose from mrr, ndcg@5, "),
     ],
 )
 def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
@@ -133,7 +142,7 @@ def test_other_mistakes_of_the_section(graph: str) -> None:
     rate = {"training.learning_rate": [0.1, 0.01]}
     assert "trials = 0" in refused(graph, rate, trials=0)
     assert "unknown setting 'trails'" in refused(graph, rate, trails=3)
-    with pytest.raises(SettingsError, match="has no section 'search'"):
+    with pytest.raises(SettingsError, match=r"search\.space is empty"):
         open_search({"system": "mf", "data": graph}, "settings.yaml")
 
 
@@ -154,19 +163,22 @@ def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path,
     space = {"training.learning_rate": {"low": 1e-7, "high": 0.1, "log": True}, "model.embedding_dim": [4, 8]}
     values = settings_of(graph, space, trials=4, seeds=2)
     wanted = open_search(values, "settings.yaml", str(tmp_path))
-    found = leaderboard(wanted, run_search(wanted))
-    assert [e.value for e in found.entries] == sorted((e.value for e in found.entries), reverse=True)
-    assert len(found.entries) == 4
-    assert all(len(e.runs) == len(set(e.runs)) == 2 and e.low <= e.value <= e.high for e in found.entries)
+    found = run_search(wanted)
+    entries = found["entries"]
+    assert [e["value"] for e in entries] == sorted((e["value"] for e in entries), reverse=True)
+    assert len(entries) == 4
+    assert all(len(e["runs"]) == len(set(e["runs"])) == 2 for e in entries)
+    for entry in entries:
+        reports = [json.loads((Path(run) / "report.json").read_text())["metrics"] for run in entry["runs"]]
+        assert entry["value"] == pytest.approx(sum(each[f"valid_{wanted.metric}"] for each in reports) / 2)
     best = yaml.safe_load((wanted.folder / "best.yaml").read_text())
-    assert best["training"]["learning_rate"] == found.best.chosen["training.learning_rate"]
+    assert best["training"]["learning_rate"] == entries[0]["settings"]["training.learning_rate"]
     assert "search" not in best
-    assert not [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]
-    assert all(e.seconds > 0 for e in found.entries)
-    assert found.seconds == pytest.approx(sum(e.seconds for e in found.entries))
-    assert len(json.loads((wanted.folder / "leaderboard.json").read_text())["entries"]) == len(found.entries)
+    assert not [run for e in entries for run in e["runs"] if '"test_' in (Path(run) / "report.json").read_text()]
+    assert all(e["seconds"] > 0 for e in entries)
+    assert found["seconds"] == pytest.approx(sum(e["seconds"] for e in entries))
     # A trial is a run directory of this model, and is exported when it goes live.
-    promoted = promote_run(found.best.runs[0], Versions(tmp_path / "live"), by="me", person=True, force=True)
+    promoted = promote_run(entries[0]["runs"][0], Versions(tmp_path / "live"), by="me", person=True, force=True)
     assert promoted["outcome"] == "promoted"
     assert (tmp_path / "live/current/embeddings.parquet").is_file()
     # The same call makes no further trial; with more it goes on and draws others.
@@ -178,17 +190,26 @@ def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path,
     assert len(rates) == 5
 
 
+def test_a_search_can_be_repeated(graph: str, tmp_path: Path) -> None:
+    values = settings_of(graph, {"training.learning_rate": {"low": 1e-7, "high": 0.1, "log": True}}, trials=3)
+    first, second = (run_search(open_search(values, "settings.yaml", str(tmp_path / name))) for name in ("a", "b"))
+    assert [(e["settings"], e["value"]) for e in first["entries"]] == [
+        (e["settings"], e["value"]) for e in second["entries"]
+    ]
+
+
 def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trained: list[dict[str, Any]]) -> None:
     """Five good trials and a bad sixth, in the order of the queue."""
     space = {"training.learning_rate": [0.1, 0.09, 0.08, 0.07, 0.06, 1e-9]}
     values = settings_of(graph, space, trials=6, seeds=1)
     values["training"] = {**values["training"], "epochs": 6, "steps_per_epoch": 10, "patience_epochs": 0}
     wanted = open_search(values, "settings.yaml", str(tmp_path))
-    for place in range(6):
-        wanted.study().enqueue_trial({"training.learning_rate": place})
+    wanted.folder.mkdir(parents=True)
+    for value in space["training.learning_rate"]:
+        open_study(wanted.folder).enqueue_trial({"training.learning_rate": value})
     said: list[str] = []
-    study = run_search(wanted, said.append)
-    assert [trial.state.name for trial in study.get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
+    found = run_search(wanted, said.append)
+    assert [trial.state.name for trial in open_study(wanted.folder).get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
     assert re.match("trial 5: ended early.* 1e-09", said[-1])
     epochs = {
         json.loads((run / "settings.json").read_text())["training"]["learning_rate"]: len(
@@ -200,16 +221,15 @@ def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trai
     # It counts as a trial and as time, and has no place among the finished ones.
     run_search(wanted)
     assert len(trained) == 6
-    found = leaderboard(wanted, study)
-    assert (len(found.entries), found.pruned, found.failed) == (5, 1, 0)
-    assert found.seconds > sum(e.seconds for e in found.entries)
+    assert (len(found["entries"]), found["pruned"], found["failed"]) == (5, 1, 0)
+    assert found["seconds"] > sum(e["seconds"] for e in found["entries"])
 
 
 def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path) -> None:
     wanted = open_search(
         settings_of(graph, {"training.learning_rate": [1e30, 1e32]}, seeds=1), "settings.yaml", str(tmp_path)
     )
-    with pytest.raises(TrainingError, match=r"trials in a row failed; .*not finite"):
+    with pytest.raises(TrainingError, match=r"all 5 trials failed; .*not finite"):
         run_search(wanted)
 
 
@@ -230,9 +250,9 @@ def test_a_stop_ends_the_trial_with_a_checkpoint_and_the_search_goes_on(
         with pytest.raises(StoppedError, match="stopped"):
             run_search(wanted, stop=stop)
     assert list(wanted.folder.glob("runs/*/checkpoints/*.safetensors"))
-    monkeypatch.setattr("graphmill.search.study._is_alive", lambda process: False)  # as after the end of the command
     said: list[str] = []
-    assert [trial.state.name for trial in run_search(wanted, said.append).get_trials()] == ["FAIL", "COMPLETE"]
+    run_search(wanted, said.append)
+    assert [trial.state.name for trial in open_study(wanted.folder).get_trials()] == ["FAIL", "COMPLETE"]
     assert "was under way when its search ended" in said[0]
     assert len(list((wanted.folder / "runs").iterdir())) == 1
 

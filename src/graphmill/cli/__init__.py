@@ -8,30 +8,11 @@ from graphmill.cli.entry import app, main
 # In the order in which ``--help`` shows them.
 # isort: off
 from graphmill.cli import training
-from graphmill.cli import search
 from graphmill.cli import quality
 from graphmill.cli import results
 from graphmill.cli import promotion
-from graphmill.cli import describing
-from graphmill.cli import serving
-from graphmill.cli import tracking
 from graphmill.cli import data
 from graphmill.cli import project
-from graphmill.cli import machine
 # isort: on
 
-__all__ = [
-    "app",
-    "data",
-    "describing",
-    "machine",
-    "main",
-    "project",
-    "promotion",
-    "quality",
-    "results",
-    "search",
-    "serving",
-    "tracking",
-    "training",
-]
+__all__ = ["app", "data", "main", "project", "promotion", "quality", "results", "training"]

@@ -8,21 +8,20 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from graphmill.cli import waiting
 from graphmill.cli.entry import DATA, Json, app, overrides
-from graphmill.cli.output import print_json, show_coverage
+from graphmill.cli.output import print_json, show, show_coverage
 from graphmill.errors import EXIT_USER_ERROR, SettingsError
 
 Columns = Annotated[
-    list[str] | None,
-    typer.Option(help="Columns by their roles, such as head_id=src,tail_id=dst or user=who,item=what,timestamp=day"),
+    list[str] | None, Option(help="Columns by their roles, such as head_id=src,tail_id=dst or user=who,item=what")
 ]
 RepairIds = Annotated[
-    list[str] | None,
-    typer.Option(help='Repair of all ids, after aliases: case, unicode, invisible, "prefix MONDO:". May be repeated'),
+    list[str] | None, Option(help='Repair of all ids: case, unicode, invisible, "prefix MONDO:"; again for more')
 ]
-Force = Annotated[bool, typer.Option("--force", help="Use the file although more than a tenth of its rows is refused")]
+Force = Annotated[bool, Option("--force", help="Use the file although more than a tenth of its rows is refused")]
 
 
 def named_columns(given: list[str] | None) -> dict[str, str]:
@@ -50,10 +49,9 @@ def _ask(question: str, answers: Sequence[str]) -> str:
 
 @app.command("ingest-report", rich_help_panel=DATA)
 def ingest_report(
-    path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
+    path: Annotated[str, Argument(help="The file, local or a URL; or a folder")],
     format_: Annotated[
-        str,
-        typer.Option("--format", help="kg_csv, kg_files, triples, interactions_csv, mmrec, …; auto: by the content"),
+        str, Option("--format", help="kg_csv, triples, interactions_csv, mmrec, …; auto: by the content")
     ] = "auto",
     columns: Columns = None,
     force: Force = False,
@@ -68,32 +66,26 @@ def ingest_report(
     ask = None if as_json or named or format_ != "auto" else asking()
     if described.problem and not described.counts and ask is not None and (named := ask_columns(path, ask)):
         described = report(path, format_, named, force=force)
-    if as_json:
-        print_json(described.to_dict())
-    else:
-        print(described.text())
+    show(described.to_dict(), described.text(), as_json=as_json)
     if described.problem:
         raise typer.Exit(EXIT_USER_ERROR)
 
 
 @app.command(rich_help_panel=DATA)
 def build(
-    files: Annotated[
-        list[str], typer.Argument(help="Edges (several files, with nodes) or interactions, and features of nodes")
-    ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the graph")],
-    format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
+    files: Annotated[list[str], Argument(help="Edges (with nodes) or interactions, and features of nodes")],
+    output: Annotated[Path, Option("--output", "-o", help="Folder of the graph")],
+    format_: Annotated[str, Option("--format", help="Format of the edges; default: by the content")] = "",
     columns: Columns = None,
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
-    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as min_weight=3")] = None,
-    aliases: Annotated[str, typer.Option(help="Table with the columns old_id and id: ids to replace")] = "",
+    set_: Annotated[list[str] | None, Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
+    read: Annotated[list[str] | None, Option(help="Setting of the format, such as min_weight=3")] = None,
+    aliases: Annotated[str, Option(help="Table with the columns old_id and id: ids to replace")] = "",
     repair_ids: RepairIds = None,
     attributes: Annotated[
-        list[str] | None, typer.Option(help="Table that describes nodes; or TYPE=FILE. Once for each node type")
+        list[str] | None, Option(help="Table that describes nodes, or TYPE=FILE; once a type")
     ] = None,
     kinds: Annotated[
-        list[str] | None,
-        typer.Option("--kind", help="COLUMN=KIND (text, category, number, date, list); default: all, by their values"),
+        list[str] | None, Option("--kind", help="COLUMN=KIND (text, category, number, date, list); default: all")
     ] = None,
     force: Force = False,
     as_json: Json = False,
@@ -102,12 +94,17 @@ def build(
     from graphmill.api import build_graph, read_attributes, read_features
     from graphmill.ingest.aliases import read_aliases, with_aliases
     from graphmill.ingest.public_readers import read_tables
-    from graphmill.project.data import SPLIT, guessed
+    from graphmill.project.data import SPLIT, Dataset, dataset_of
     from graphmill.runs.resolve import merge
 
-    ask = None if as_json else asking()
-    guess = guessed(files, format_, overrides(read or []), named_columns(columns), ask, force=force)
-    main, *others = guess.sources
+    settings = overrides(read or [])
+    if format_ and settings and len(files) == 1:
+        guess = Dataset("", "", attributes={"sources": [{"format": format_, "path": files[0]}]})
+    else:
+        named, ask = named_columns(columns), None if as_json else asking()
+        guess = dataset_of(files, lambda path, _: path, format=format_, columns=named, ask=ask, force=force)
+    main, *others = guess.attributes["sources"]
+    main = merge(main, settings)
     tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")
     mended: Any = {"aliases": aliases, "repair_ids": repair_ids or []}
     tables = with_aliases(tables, read_aliases(aliases, repair_ids or []))
@@ -119,7 +116,7 @@ def build(
     if not as_json:
         show_coverage(matches)
     chosen = overrides(set_ or [])
-    graph = build_graph(tables, output, force=force, **merge(guess.graph, chosen))
+    graph = build_graph(tables, output, force=force, **merge(guess.attributes.get("graph", {}), chosen))
     if as_json:
         print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
                     "counts": tables.counts, "notes": tables.notes, "coverage": matches, **graph.describe()})  # fmt: skip
@@ -150,8 +147,8 @@ def _settings(source: dict[str, Any]) -> dict[str, Any]:
 
 @app.command(rich_help_panel=DATA)
 def sample(
-    chain: Annotated[str, typer.Argument(help="biomed, kg_bench, music or watch")],
-    out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
+    chain: Annotated[str, Argument(help="biomed, kg_bench, music or watch")],
+    out: Annotated[Path, Argument(help="File (or folder) to write")],
 ) -> None:
     """Write the synthetic data of a sample chain."""
     from graphmill.ingest.samples import write_sample

@@ -8,6 +8,7 @@ import sys
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from graphmill.errors import EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
@@ -24,7 +25,10 @@ RELEASE, PROJECT = "Release", "Projects and this machine"
 """The tasks by which ``--help`` groups the commands."""
 WITHOUT_PROGRESS = ("train", "serve")
 """Commands that print the figures of a training, or run until they are stopped."""
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+Json = Annotated[bool, Option("--json", help="Print JSON for a program instead of a table.")]
+Checkpoint = Annotated[str, Option(help="best, last, final, or an epoch number")]
+Question = Annotated[str, Option(help="YAML file: relations, heads, candidates, split, metric")]
+Judgements = Annotated[str, Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
 
 
 def _show_version(wanted: bool) -> None:
@@ -39,7 +43,7 @@ def _show_version(wanted: bool) -> None:
 def _options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+        bool, Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
 ) -> None:
     """Turn knowledge graphs and interactions into validated, versioned embeddings."""

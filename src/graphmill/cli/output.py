@@ -35,6 +35,9 @@ def say_when_compiling() -> None:
 def show_result(result: dict[str, Any]) -> None:
     """Prints a training's result as a table."""
     on_test = result.get("selected_on") == "test"
+    from graphmill.training.memory import device_memory_row
+
+    memory = device_memory_row(result)
     rows = [
         ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
         ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
@@ -42,19 +45,11 @@ def show_result(result: dict[str, Any]) -> None:
         *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch(result) else []),
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
-        *_of_the_device(result),
+        *([memory] if memory else []),
         *[[name, number(value)] for name, value in result["metrics"].items()],
         ["exported", ", ".join(result.get("exported", []))],
     ]
     print_table("Training", ["what", "value"], rows)
-
-
-def _of_the_device(result: dict[str, Any]) -> list[list[str]]:
-    """The table's row with the used and the planned memory of a device."""
-    from graphmill.training.memory import device_memory_row
-
-    row = device_memory_row(result)
-    return [row] if row else []
 
 
 def other_epoch(result: dict[str, Any]) -> bool:
@@ -183,6 +178,16 @@ def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
 def number(value: Any) -> str:
     """A cell: four decimals, or empty for None."""
     return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def show(value: Any, text: object, *, as_json: bool) -> None:
+    """Prints ``value`` as JSON for programs, or ``text`` for people: a function that prints, or a line."""
+    if as_json:
+        print_json(value)
+    elif callable(text):
+        text()
+    else:
+        print(text)
 
 
 def print_json(value: Any) -> None:

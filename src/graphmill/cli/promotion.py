@@ -1,43 +1,40 @@
-"""``graphmill promote``, ``rollback``, ``versions`` and ``drift``: change and list live versions, and measure drift."""
+"""Commands for live versions: ``promote``, ``rollback``, ``versions``, ``export``, ``drift`` and ``serve``."""
 
+import contextlib
 import json
+import logging
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from graphmill.cli.entry import JUDGE, RELEASE, USE, Json, app
-from graphmill.cli.output import number, print_json, print_table
+from graphmill.cli.output import number, print_json, print_table, show
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 if TYPE_CHECKING:
     from graphmill.promotion.versions import Versions
 
-Model = Annotated[str, typer.Argument(help="DATASET/MODEL, such as biomed/hgt")]
-Folder = Annotated[Path, typer.Option(help="Where the versions of all models are")]
-Why = Annotated[str, typer.Option(help="The reason, for those who look at the versions later")]
+Model = Annotated[str, Argument(help="DATASET/MODEL, such as biomed/hgt")]
+Folder = Annotated[Path, Option(help="Where the versions of all models are")]
+Why = Annotated[str, Option(help="The reason, for those who look at the versions later")]
 PROMOTED = Path("data/07_promoted")
 
 
 @app.command(rich_help_panel=RELEASE)
 def promote(
-    run: Annotated[Path, typer.Argument(help="Run directory")],
-    policy: Annotated[
-        str, typer.Option("--if", help="Only if the policy says so: better, or checks_pass (its health)")
-    ] = "",
-    metric: Annotated[str, typer.Option(help="What is compared; empty: what chose the best epoch")] = "",
-    min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
-    keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
-    to: Annotated[
-        str,
-        typer.Option(
-            help="Where the versions of all models are; default: beside the run's 06_models, else data/07_promoted"
-        ),
-    ] = "",
+    run: Annotated[Path, Argument(help="Run directory")],
+    policy: Annotated[str, Option("--if", help="Only if better, or checks_pass (its health)")] = "",
+    metric: Annotated[str, Option(help="What is compared; empty: what chose the best epoch")] = "",
+    question: Annotated[str, Option(help="YAML file: the links and the metric to compare")] = "",
+    min_gain: Annotated[float, Option(help="--if better: the gain's lower end must be above this")] = 0.0,
+    keep: Annotated[int, Option(help="Versions to keep", min=1)] = 5,
+    to: Annotated[str, Option(help="Folder of all versions; default: beside the run's 06_models")] = "",
     why: Why = "",
-    force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
+    force: Annotated[bool, Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
 ) -> None:
     """Make a run's export the live version of its model, and compare it with the version before.
@@ -50,7 +47,7 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    values = {"when": policy or "manual", "metric": metric, "question": question, "min_gain": min_gain, "keep": keep}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 
@@ -61,18 +58,15 @@ def promote(
         run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
     )
     _record(store, outcome)
-    if as_json:
-        print_json(outcome)
-    else:
-        _show_promotion(store, outcome)
+    show(outcome, lambda: _show_promotion(store, outcome), as_json=as_json)
     if outcome["outcome"] != "promoted" and policy:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
 @app.command(rich_help_panel=USE)
 def export(
-    what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    target: Annotated[str, typer.Argument(help="A file ending in .parquet or .csv")],
+    what: Annotated[str, Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    target: Annotated[str, Argument(help="A file ending in .parquet or .csv")],
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -84,16 +78,13 @@ def export(
     check_target(target)
     path = folder_of(what, folder)
     written = write_to(target, read_embeddings(path))
-    if as_json:
-        print_json(written)
-    else:
-        print(f"{written['rows']:,} vectors of {path} are in {target}")
+    show(written, f"{written['rows']:,} vectors of {path} are in {target}", as_json=as_json)
 
 
 @app.command(rich_help_panel=RELEASE)
 def rollback(
     model: Model,
-    version: Annotated[str, typer.Argument(help="Name or number; empty: the one before")] = "",
+    version: Annotated[str, Argument(help="Name or number; empty: the one before")] = "",
     folder: Folder = PROMOTED,
     why: Why = "",
     as_json: Json = False,
@@ -104,15 +95,13 @@ def rollback(
     store = _versions(model, folder)
     outcome = roll_back(store, version, by=somebody(), why=why)
     _record(store, {**outcome, "outcome": "rolled back", "champion": outcome["before"]})
-    if as_json:
-        print_json(outcome)
-    else:
-        print(f"{store.label}: {outcome['version']} is live, {outcome['before']} was ({outcome['path']})")
+    text = f"{store.label}: {outcome['version']} is live, {outcome['before']} was ({outcome['path']})"
+    show(outcome, text, as_json=as_json)
 
 
 @app.command(rich_help_panel=RELEASE)
 def versions(
-    model: Annotated[str, typer.Argument(help="DATASET/MODEL, such as biomed/hgt; default: all models")] = "",
+    model: Annotated[str, Argument(help="DATASET/MODEL, such as biomed/hgt; default: all models")] = "",
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -156,9 +145,9 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
 
 @app.command(rich_help_panel=JUDGE)
 def drift(
-    before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
-    after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
-    out: Annotated[Path | None, typer.Option(help="Folder for drift.json; RUN/drift: its card has it")] = None,
+    before: Annotated[str, Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    after: Annotated[str, Argument(help="The same: what is compared with it")],
+    out: Annotated[Path | None, Option(help="Folder for drift.json; RUN/drift: its card has it")] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -170,12 +159,29 @@ def drift(
     values = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
         write_report(values, out)
-    if as_json:
-        print_json(values)
-    else:
-        _show_drift(values)
+    show(values, lambda: _show_drift(values), as_json=as_json)
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command(rich_help_panel=RELEASE)
+def serve(
+    folder: Folder = PROMOTED,
+    port: Annotated[int, Option(help="Port; 0: any that is free", min=0, max=65535)] = 3030,
+    host: Annotated[str, Option(help="Address; any but this machine's own needs GRAPHMILL_TOKEN")] = "127.0.0.1",
+) -> None:
+    """Serve promoted versions over HTTP, read-only, with an explorer page at /. Ctrl-C stops it."""
+    from graphmill.serving.server import serve as run
+
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+
+    def say(address: str) -> None:
+        if not any(folder.glob("*/*/current")):
+            print(f"note: nothing is promoted in {folder} yet; `graphmill promote RUN` does it", file=sys.stderr)
+        print(f"graphmill serves {folder} at {address}; Ctrl-C stops it", flush=True)
+
+    with contextlib.suppress(KeyboardInterrupt):  # the way to stop it
+        run(folder, host, port, say)
 
 
 def _versions(model: str, folder: Path) -> "Versions":

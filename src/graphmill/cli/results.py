@@ -4,15 +4,16 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from graphmill.cli.entry import USE, Json, app, overrides
+from graphmill.cli.entry import USE, Checkpoint, Json, Judgements, Question, app, overrides
 from graphmill.cli.output import (
     number,
     print_json,
     print_table,
     restored_run,
     say_when_compiling,
+    show,
     show_coverage,
     show_link_report,
     show_links,
@@ -20,28 +21,16 @@ from graphmill.cli.output import (
 from graphmill.errors import InputError
 from graphmill.memory import format_size
 
-Question = Annotated[str, typer.Option(help="YAML file: relations, heads, candidates, split, metric")]
-Judgements = Annotated[str, typer.Option(help="Table of judged links: head, relation, tail, judgement (yes or no)")]
-
 
 @app.command(rich_help_panel=USE)
 def embed(
-    run: Annotated[Path, typer.Argument(help="Run directory (blend, HGT, spectral, KGAT, MMGCN, DRAGON)")],
-    edges: Annotated[
-        str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")
-    ] = "",
-    features: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="File of new nodes' features, or NAME=FILE where the graph has several sets; once for each set"
-        ),
-    ] = None,
-    attributes: Annotated[
-        list[str] | None, typer.Option(help="Table that describes new nodes, as at the build; or TYPE=FILE")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
-    format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
-    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    run: Annotated[Path, Argument(help="Run directory (blend, HGT, spectral, KGAT, MMGCN, DRAGON)")],
+    edges: Annotated[str, Option(help="File of edges between new nodes and known ones")] = "",
+    features: Annotated[list[str] | None, Option(help="Features of new nodes, or NAME=FILE; once a set")] = None,
+    attributes: Annotated[list[str] | None, Option(help="Table of new nodes, or TYPE=FILE")] = None,
+    output: Annotated[Path | None, Option("--output", "-o", help="Folder; default inside the run")] = None,
+    format_: Annotated[str, Option("--format", help="Format of the edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, Option(help="Setting of the format, such as columns.head_id=from")] = None,
     as_json: Json = False,
 ) -> None:
     """Compute vectors for nodes that joined after training, and write an export with them.
@@ -65,18 +54,12 @@ def embed(
         print(f"note: {note}", file=sys.stderr)
     exported = embed_run(restored, tables, source, output, joining)
     folder = output or run / "embeddings_later"
-    about = {
-        "folder": str(folder),
-        "new_nodes": exported["joined"]["nodes"],
-        "nodes": exported["rows"],
-        "dim": exported["dim"],
-    }
-    if as_json:
-        print_json(about)
-        return
+    kinds = exported["joined"]["nodes"]
+    about = {"folder": str(folder), "new_nodes": kinds, "nodes": exported["rows"], "dim": exported["dim"]}
     rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{exported['rows']:,}"]]
-    rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
-    print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
+    rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in kinds.items()]
+    title = f"Nodes of {source} in the space of {run}"
+    show(about, lambda: print_table(title, ["what", "value"], rows), as_json=as_json)
 
 
 def _by_name(option: str, given: list[str], of: str, name: str) -> dict[str, str]:
@@ -90,16 +73,14 @@ def _by_name(option: str, given: list[str], of: str, name: str) -> dict[str, str
 
 @app.command(rich_help_panel=USE)
 def recommend(
-    run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
-    k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
-    exclude_seen: Annotated[
-        str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
-    ] = "auto",
-    history: Annotated[str, typer.Option(help="File of interactions: for the people in it, new ones too")] = "",
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --history: the file to write")] = None,
-    format_: Annotated[str, typer.Option("--format", help="Format of the history; default: by the content")] = "",
-    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.user=customer")] = None,
-    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    run: Annotated[Path, Argument(help="Run directory of a recommender or a sequence model")],
+    k: Annotated[int, Option("--k", help="Items for each user", min=1)] = 20,
+    exclude_seen: Annotated[str, Option(help="Leave out what a user has met: always, never, auto")] = "auto",
+    history: Annotated[str, Option(help="File of interactions: for the people in it, new ones too")] = "",
+    output: Annotated[Path | None, Option("--output", "-o", help="With --history: the file to write")] = None,
+    format_: Annotated[str, Option("--format", help="Format of the history; default: by the content")] = "",
+    read: Annotated[list[str] | None, Option(help="Setting of the format, such as columns.user=customer")] = None,
+    checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
     """Write the best items of every user, with names and scores, to recommendations.parquet in the run directory.
@@ -123,39 +104,28 @@ def recommend(
         else recommend_history(restored, met, history, k, exclude_seen, output)
     )
     recommendations = {**restored.used, **written}
-    if as_json:
-        print_json(recommendations)
-    else:
-        print_table(
-            f"Recommendations of {run}",
-            ["what", "value"],
-            [[name, str(value)] for name, value in recommendations.items()],
-        )
+    rows = [[name, str(value)] for name, value in recommendations.items()]
+    title = f"Recommendations of {run}"
+    show(recommendations, lambda: print_table(title, ["what", "value"], rows), as_json=as_json)
 
 
 @app.command(rich_help_panel=USE)
 def links(
-    run: Annotated[Path, typer.Argument(help="Run directory of a system of links, or an export that can score")],
-    relation: Annotated[
-        list[str] | None, typer.Option(help="Relation by name, or source|name|target; repeatable; default all")
-    ] = None,
-    head: Annotated[list[str] | None, typer.Option(help="Head by id or name; repeatable; default all")] = None,
-    heads_file: Annotated[str, typer.Option(help="A text file with a head a line")] = "",
-    head_type: Annotated[str, typer.Option("--type", help="Node type of the heads, where types share ids")] = "",
-    k: Annotated[int, typer.Option("--k", "-k", help="Tails for each head and relation")] = 10,
-    known: Annotated[
-        str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
-    ] = "exclude",
+    run: Annotated[Path, Argument(help="Run directory of a system of links, or an export that can score")],
+    relation: Annotated[list[str] | None, Option(help="Relation; again for more; default all")] = None,
+    head: Annotated[list[str] | None, Option(help="Head by id or name; again for more; default all")] = None,
+    heads_file: Annotated[str, Option(help="A text file with a head a line")] = "",
+    head_type: Annotated[str, Option("--type", help="Node type of the heads, where types share ids")] = "",
+    k: Annotated[int, Option("--k", "-k", help="Tails for each head and relation")] = 10,
+    known: Annotated[str, Option(help="Links of the graph: exclude, exclude_train, flag")] = "exclude",
     question: Question = "",
     judgements: Judgements = "",
-    judged: Annotated[str, typer.Option(help="mark judged links in a column, or leave_out")] = "mark",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
-    edges: Annotated[
-        str, typer.Option(help="File of later edges, new nodes too; links are scored with them, untrained")
-    ] = "",
-    format_: Annotated[str, typer.Option("--format", help="Format of --edges; default: by the content")] = "",
-    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
-    estimate: Annotated[bool, typer.Option("--estimate", help="Only tell time and memory; predict nothing")] = False,
+    judged: Annotated[str, Option(help="mark judged links in a column, or leave_out")] = "mark",
+    set_: Annotated[list[str] | None, Option("--set", help="Another setting, such as base_rate=0.01")] = None,
+    edges: Annotated[str, Option(help="File of later edges, to score with them, untrained")] = "",
+    format_: Annotated[str, Option("--format", help="Format of --edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    estimate: Annotated[bool, Option("--estimate", help="Only tell time and memory; predict nothing")] = False,
     as_json: Json = False,
 ) -> None:
     """Predict the best tails of heads, with probabilities and supporting paths. Without --head, of all heads, in
@@ -210,10 +180,10 @@ def links(
 
 @app.command(rich_help_panel=USE)
 def neighbors(
-    run: Annotated[Path, typer.Argument(help="Run directory")],
-    node: Annotated[str, typer.Argument(help="Node id")],
-    k: Annotated[int, typer.Option("--k", "-k", help="How many", min=1)] = 10,
-    node_type: Annotated[str, typer.Option("--type", help="Node type, where ids of several types collide")] = "",
+    run: Annotated[Path, Argument(help="Run directory")],
+    node: Annotated[str, Argument(help="Node id")],
+    k: Annotated[int, Option("--k", "-k", help="How many", min=1)] = 10,
+    node_type: Annotated[str, Option("--type", help="Node type, where ids of several types collide")] = "",
     as_json: Json = False,
 ) -> None:
     """Show the nearest nodes by cosine."""
@@ -229,10 +199,10 @@ def neighbors(
 
 @app.command(rich_help_panel=USE)
 def tracin(
-    run: Annotated[Path, typer.Argument(help="Run directory of a system on triples (conve)")],
-    settings: Annotated[str, typer.Option(help="YAML file with influence settings, such as top_k: 20")] = "",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as top_k=20")] = None,
-    output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
+    run: Annotated[Path, Argument(help="Run directory of a system on triples (conve)")],
+    settings: Annotated[str, Option(help="YAML file with influence settings, such as top_k: 20")] = "",
+    set_: Annotated[list[str] | None, Option("--set", help="One of them, such as top_k=20")] = None,
+    output: Annotated[str, Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:
     """Find the training triples for and against a prediction by TracIn."""
@@ -245,7 +215,4 @@ def tracin(
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
     influences = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
-    if as_json:
-        print_json(influences)
-    else:
-        print(Path(output or run / "influence") / f"{chosen.mode}.csv")
+    show(influences, Path(output or run / "influence") / f"{chosen.mode}.csv", as_json=as_json)

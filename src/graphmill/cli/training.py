@@ -1,4 +1,4 @@
-"""Commands for trainings: ``train``, ``estimate`` (memory and time), ``evaluate``."""
+"""Commands for trainings: ``train``, ``estimate`` (memory and time), ``search``, ``track``, ``evaluate``."""
 
 import shlex
 import sys
@@ -7,23 +7,21 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
-from graphmill.cli.entry import JUDGE, TRAIN, Json, app, overrides
+from graphmill.cli.entry import JUDGE, TRAIN, Checkpoint, Json, app, overrides
 from graphmill.cli.output import number, print_json, print_table, restored_run, show_result
 from graphmill.cli.waiting import progress
-from graphmill.errors import EXIT_CHECK_FAILED, SettingsError
+from graphmill.errors import EXIT_CHECK_FAILED, InputError, SettingsError
 from graphmill.systems.auto import AUTO, AutoSettings
 
 
 @app.command(rich_help_panel=TRAIN)
 def train(
-    settings: Annotated[
-        Path,
-        typer.Argument(help="settings.yaml, a system such as hgt, or auto: try all that suit the data, choose one"),
-    ],
-    output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
-    force: Annotated[bool, typer.Option(help="Start over even if this training is finished")] = False,
+    settings: Annotated[Path, Argument(help="settings.yaml, a system, or auto: try all that suit the data")],
+    output: Annotated[str, Option(help="Folder of this model's runs; default beside the graph")] = "",
+    set_: Annotated[list[str] | None, Option("--set", help="Override, such as training.epochs=20")] = None,
+    force: Annotated[bool, Option(help="Start over even if this training is finished")] = False,
     as_json: Json = False,
 ) -> None:
     """Train, resume a stopped run, or reuse a finished one; then export the embeddings."""
@@ -47,11 +45,8 @@ def train(
 
 @app.command(rich_help_panel=TRAIN)
 def estimate(
-    settings: Annotated[
-        Path,
-        typer.Argument(help="settings.yaml, or a system such as hgt"),
-    ],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
+    settings: Annotated[Path, Argument(help="settings.yaml, or a system such as hgt")],
+    set_: Annotated[list[str] | None, Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate the memory and time of each way to train, before it starts."""
@@ -76,10 +71,71 @@ def estimate(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
+@app.command(rich_help_panel=TRAIN)
+def search(
+    settings: Annotated[Path, Argument(help="settings.yaml with a section 'search'")],
+    set_: Annotated[list[str] | None, Option("--set", help="section.name=value, again for more")] = None,
+    output: Annotated[str, Option(help="Folder for the study and its runs; default: beside the graph")] = "",
+    as_json: Json = False,
+) -> None:
+    """Try settings, choose by validation, and write the best ones to a file. The same command resumes after a kill."""
+    from graphmill.runs.resolve import merge, read_settings
+    from graphmill.search import open_search, run_search
+    from graphmill.training.signals import StopRequest
+
+    wanted = open_search(merge(read_settings(settings), overrides(set_ or [])), str(settings), output)
+    with StopRequest() as stop:
+        result = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
+    if as_json:
+        print_json(result)
+        return
+    rows = [
+        [str(each["trial"]), number(each["value"]), f"{each['seconds']:.0f}",
+         ", ".join(f"{path} {value}" for path, value in each["settings"].items())]
+        for each in result["entries"][:20]
+    ]  # fmt: skip
+    print_table(f"Trials by validation {result['metric']}", ["trial", "mean", "seconds", "settings"], rows)
+    print(f"{len(result['entries'])} finished, {result['pruned']} ended early, {result['failed']} failed")
+    print(f"its settings: {result['folder']}/best.yaml")
+    run = shlex.quote(result["entries"][0]["runs"][0])
+    print(f"on the test, beside its baselines: graphmill rank {run}")
+    print(f"to make it live: graphmill promote {run}")
+
+
+@app.command(rich_help_panel=TRAIN)
+def track(
+    runs: Annotated[list[Path], Argument(help="Run directories")],
+    set_: Annotated[
+        list[str] | None, Option("--set", help="Such as tracker.address=…; default: as the run says")
+    ] = None,
+) -> None:
+    """Send runs to MLflow: the parts that are missing there, or whole runs."""
+    from graphmill.runs.tracker import require_tracker, send, tracker_of
+    from graphmill.settings import parse
+    from graphmill.training.settings import TrackerSettings
+
+    requested = overrides(set_ or [])
+    if unknown := sorted(requested.keys() - {"tracker"}):
+        raise InputError(f"--set {unknown[0]}: only settings of the tracker can be given here")
+    for run in runs:
+        settings = parse(TrackerSettings, {**tracker_of(run).model_dump(), **requested.get("tracker", {})}, "tracker")
+        if settings.writer == "none":
+            raise InputError(f"{run} has no tracker: name one, such as --set tracker.writer=mlflow")
+        require_tracker(settings)
+        try:
+            epochs = send(run, settings)
+        except Exception as error:  # whatever a tracker raises
+            if isinstance(error, InputError):
+                raise
+            why = " ".join(str(error).split())[:200]
+            raise InputError(f"{run} could not be sent to {settings.address or settings.writer}: {why}") from None
+        print(f"{run}: {epochs} epochs sent", file=sys.stderr)
+
+
 @app.command(rich_help_panel=JUDGE)
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory")],
-    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    run: Annotated[Path, Argument(help="Run directory")],
+    checkpoint: Checkpoint = "",
     as_json: Json = False,
 ) -> None:
     """Measure a run's checkpoint on the held-out splits, with every metric."""

@@ -4,6 +4,12 @@ With every launcher, the worker gets a job in its environment, appends messages 
 asked to stop, and exits with a documented code.
 """
 
+import os
+import shlex
+import shutil
+import signal
+
+from graphmill.errors import ResourceError
 from graphmill.launchers.contract import Worker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -15,6 +21,9 @@ def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
         MissingExtraError: a package for this place is not installed here.
         ResourceError: the place cannot be reached, or refuses the job; the message says what to do.
     """
+    from graphmill.launchers.child_tree import ChildTree
+    from graphmill.training.allocator import allocator_environment, waiting_environment
+
     if settings.kind == "ray":
         from graphmill.launchers.ray import RayWorker
 
@@ -23,6 +32,18 @@ def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
         from graphmill.launchers.k8s import KubernetesWorker
 
         return KubernetesWorker(settings, job)
-    from graphmill.launchers.local import local, slurm
-
-    return slurm(settings, job) if settings.kind == "slurm" else local(job)
+    environment = {**os.environ, **job.environment}
+    if settings.kind == "local":
+        return ChildTree(
+            job.command, env={**allocator_environment(), **waiting_environment(), **environment}, cwd=job.cwd
+        )
+    # srun stays in the foreground, passes on this environment and SIGTERM, and exits with the worker's code. It answers
+    # the first SIGINT with its state, so use SIGTERM.
+    command = shlex.split(settings.srun)
+    if not command or shutil.which(command[0]) is None:
+        raise ResourceError(
+            f"launcher: slurm needs the command '{command[0] if command else ''}' on this machine: install Slurm's client "
+            "tools here, or give their path in launcher.srun"
+        )
+    command += [f"--job-name={job.name}", "sh", "-c", job.shell(settings.python)]
+    return ChildTree(command, env=environment, cwd=None, ask_by=signal.SIGTERM)

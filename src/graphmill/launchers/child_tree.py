@@ -18,6 +18,7 @@ from typing import IO
 
 import psutil
 
+from graphmill.launchers.contract import Worker
 from graphmill.runs.launch import end_with_parent
 
 STDERR_LINES = 40
@@ -26,7 +27,7 @@ _GONE = (psutil.Error, OSError)
 """What psutil raises of a process that has ended, or whose id another process or one of its threads has now."""
 
 
-class ChildTree:
+class ChildTree(Worker):
     """A child process in its own session, with the descendants recorded so far."""
 
     def __init__(
@@ -71,10 +72,6 @@ class ChildTree:
     def stderr_tail(self) -> str:
         """The last lines of standard error, at most ``STDERR_LINES`` lines and ``STDERR_BYTES`` bytes."""
         return self._stderr.text(wait=self._process.poll() is not None)
-
-    def waits_for(self) -> str:
-        """Always empty: a local process starts at once."""
-        return ""
 
     def note_descendants(self) -> None:
         """Record the present descendants. Call it now and then while the child runs."""

@@ -6,19 +6,10 @@ import uuid
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.launchers.contract import UNSEEN, WorkerCommand
-from graphmill.launchers.remote import LOST, RemoteWorker
+from graphmill.launchers.contract import LOST, UNSEEN, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
 _STUCK = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError")
-
-
-def _unscheduled(status: Any) -> str:
-    for condition in status.conditions or ():
-        if condition.type == "PodScheduled" and condition.status == "False":
-            why = " ".join(str(condition.message or condition.reason or "no reason given").split()).rstrip(".")
-            return f"launcher: the pod waits for a node: {why}. It starts when there is one; cancel the run to give up"
-    return ""
 
 
 def manifest(settings: LauncherSettings, job: WorkerCommand, name: str, grace_seconds: int = 180) -> dict[str, Any]:
@@ -87,13 +78,15 @@ class KubernetesWorker(RemoteWorker):
             ) from None
 
     def _state(self) -> int | None:
-        selector = f"job-name={self._name}"
-        pods = self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
-        if not pods:
+        if not (pods := self._our_pods()):
             job = self._jobs.read_namespaced_job(self._name, self._namespace, _request_timeout=30)
             return LOST if job.status.failed else None  # its pod was lost with its node
         status = pods[0].status
-        self._waits = _unscheduled(status)
+        self._waits = ""
+        for condition in status.conditions or ():
+            if condition.type == "PodScheduled" and condition.status == "False":
+                why = " ".join(str(condition.message or condition.reason or "no reason given").split()).rstrip(".")
+                self._waits = f"launcher: the pod waits for a node: {why}. It starts when there is one"
         for each in status.container_statuses or ():
             if each.state.terminated is not None:
                 return int(each.state.terminated.exit_code)
@@ -101,7 +94,8 @@ class KubernetesWorker(RemoteWorker):
                 self._stuck = (
                     f"launcher: the pod cannot start ({each.state.waiting.reason}): look at launcher.image and secrets"
                 )
-                self._end(0)
+                with contextlib.suppress(Exception):
+                    self._end(0)
                 return UNSEEN
         return LOST if status.phase == "Failed" else None
 
@@ -110,9 +104,7 @@ class KubernetesWorker(RemoteWorker):
         if self._stuck:
             return self._stuck
         with contextlib.suppress(Exception):  # the pod may not exist yet, or no longer exist
-            selector = f"job-name={self._name}"
-            pods = self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
-            name = pods[0].metadata.name
+            name = self._our_pods()[0].metadata.name
             return str(self._pods.read_namespaced_pod_log(name, self._namespace, tail_lines=40, _request_timeout=30))
         return ""
 
@@ -122,14 +114,12 @@ class KubernetesWorker(RemoteWorker):
 
     def _end(self, grace_seconds: float) -> None:
         """Delete the Job: its pod gets SIGTERM and the grace period to save."""
-        with contextlib.suppress(Exception):  # it may not exist any more
-            self._jobs.delete_namespaced_job(
-                self._name,
-                self._namespace,
-                propagation_policy="Background",
-                grace_period_seconds=int(grace_seconds),
-                _request_timeout=30,
-            )
+        grace: Any = {"grace_period_seconds": int(grace_seconds), "propagation_policy": "Background"}
+        self._jobs.delete_namespaced_job(self._name, self._namespace, **grace, _request_timeout=30)
+
+    def _our_pods(self) -> Any:
+        selector = f"job-name={self._name}"
+        return self._pods.list_namespaced_pod(self._namespace, label_selector=selector, _request_timeout=30).items
 
 
 def _configure(config: Any, context: str) -> None:

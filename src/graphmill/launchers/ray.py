@@ -1,13 +1,11 @@
 """Runs workers on a Ray cluster, by its job API. The processes of a job share a node, as with the other launchers."""
 
-import contextlib
 import shlex
 import time
 from typing import Any
 
 from graphmill.errors import MissingExtraError, ResourceError
-from graphmill.launchers.contract import WorkerCommand
-from graphmill.launchers.remote import LOST, RemoteWorker
+from graphmill.launchers.contract import LOST, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
 STOP_WAIT_SECONDS = 120
@@ -30,20 +28,23 @@ class RayWorker(RemoteWorker):
         where = settings.address or "the address in RAY_API_SERVER_ADDRESS"
         try:
             self._client = JobSubmissionClient(settings.address or None)
-            ours: dict[str, Any] = {"env_vars": {**job.environment, "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS)}}
+            memory = int(job.processes * settings.memory_gib * 2**30)
+            resources: dict[str, Any] = {"entrypoint_memory": memory} if memory else {}
             self._id = self._client.submit_job(
                 entrypoint=f"sh -c {shlex.quote(job.shell(settings.python))}",
-                runtime_env=ours,
+                runtime_env={"env_vars": {**job.environment, "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS)}},
                 metadata={"job_name": job.name},
-                **_resources(settings, job),
+                entrypoint_num_cpus=job.processes * settings.cpus,
+                entrypoint_num_gpus=job.processes * settings.gpus,
+                **resources,
             )
         except Exception as error:  # errors of requests, of Ray, or plain ones, depending on the version
-            what = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            what = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise ResourceError(
                 f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head "
                 "--dashboard-host=0.0.0.0` and give its dashboard's address in launcher.address"
             ) from None
-        self._pending, self._reported_at = False, time.monotonic()
+        self._pending, self._started = False, time.monotonic()
 
     def _state(self) -> int | None:
         info = self._client.get_job_info(self._id)
@@ -57,8 +58,7 @@ class RayWorker(RemoteWorker):
 
     def _end(self, grace_seconds: float) -> None:
         """Send SIGTERM to the job's processes. Ray kills what is left after its own timeout."""
-        with contextlib.suppress(Exception):  # if Ray does not answer, the job ends with its cluster or continues
-            self._client.stop_job(self._id)
+        self._client.stop_job(self._id)
 
     def stderr_tail(self) -> str:
         """The end of the job's output."""
@@ -69,15 +69,4 @@ class RayWorker(RemoteWorker):
 
     def waits_for(self) -> str:
         """Report a job for which no node has enough resources."""
-        now = time.monotonic()
-        if now - self._reported_at < WAITS_SECONDS:
-            return ""
-        self._reported_at = now
-        return WAITS if self._pending else ""
-
-
-def _resources(settings: LauncherSettings, job: WorkerCommand) -> dict[str, Any]:
-    """The resources of all processes together."""
-    memory = {"entrypoint_memory": int(job.processes * settings.memory_gib * 2**30)} if settings.memory_gib else {}
-    cpus, gpus = job.processes * settings.cpus, job.processes * settings.gpus
-    return {"entrypoint_num_cpus": cpus, "entrypoint_num_gpus": gpus, **memory}
+        return WAITS if self._pending and time.monotonic() - self._started >= WAITS_SECONDS else ""

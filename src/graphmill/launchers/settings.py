@@ -6,20 +6,13 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 
-_ONLY = {
-    "address": ("ray",),
-    "gpus": ("ray", "k8s"),
-    "cpus": ("ray", "k8s"),
-    "memory_gib": ("ray", "k8s"),
-    "python": ("ray", "k8s", "slurm"),
-    "root": ("ray", "k8s", "slurm"),
-    "srun": ("slurm",),
-    "image": ("k8s",),
-    "namespace": ("k8s",),
-    "context": ("k8s",),
-    "claim": ("k8s",),
-    "secrets": ("k8s",),
+_CLUSTER = ("gpus", "cpus", "memory_gib", "python", "root")
+_FIELDS = {
+    "ray": ("address", *_CLUSTER),
+    "k8s": ("image", "namespace", "context", "claim", "secrets", *_CLUSTER),
+    "slurm": ("srun", "python", "root"),
 }
+"""The settings of each kind."""
 
 
 class LauncherSettings(Settings):
@@ -49,8 +42,9 @@ class LauncherSettings(Settings):
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
         for name in sorted(self.model_fields_set - {"kind"}):
-            if self.kind not in _ONLY[name]:
-                raise ValueError(f"launcher.{name} is of {' and '.join(_ONLY[name])}, but launcher.kind is {self.kind}")
+            kinds = [kind for kind, names in _FIELDS.items() if name in names]
+            if self.kind not in kinds:
+                raise ValueError(f"launcher.{name} is of {' and '.join(kinds)}, but launcher.kind is {self.kind}")
         if self.kind == "k8s" and not self.image:
             raise ValueError(
                 "launcher.image is missing: Kubernetes needs an image with graphmill and the project installed"

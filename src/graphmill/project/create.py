@@ -2,20 +2,25 @@
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.samples import PLACES, write_sample
-from graphmill.project import templates
-from graphmill.project.data import RAW, Ask, Dataset, Places, dataset_of
+from graphmill.project.data import RAW, Ask, Dataset, copy_files, dataset_of, place_in
 from graphmill.project.existing import DgProject, enclosing_project
-from graphmill.project.templates import KIT, rendered
 from graphmill.version import __version__
 
 SAMPLES = tuple(PLACES)
+_SUFFIX = ".tmpl"
+# With their real names, tools would use the templates as their own settings.
+_DOTTED = {"gitignore": ".gitignore"}
+KIT = "deploy"
+"""Where the production kit is, below the project's root."""
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
 
 
@@ -71,11 +76,13 @@ def init(
     if project is not None and not project.defs.is_dir():
         raise InputError(f"the Dagster project {project.root} has no folder {project.defs}; make it, then try again")
     if data:
-        places = Places(root, in_place=in_place)
+        copies: dict[Path, Path] = {}
+        place = partial(place_in, root, copies=copies, in_place=in_place)
         dataset: Dataset | None = dataset_of(
-            list(data), places.of, format=format, name=name, columns=columns, ask=ask, force=force, described=True
+            list(data), place, format=format, name=name, columns=columns, ask=ask, force=force, described=True
         )
-        made.written += places.copy()
+        copy_files(copies)
+        made.written += [target.relative_to(root).as_posix() for target in copies.values()]
     else:
         dataset = _sample(root, made, sample)
     if project is None:
@@ -103,23 +110,27 @@ def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str,
     distribution = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     extras = "[${EXTRAS}]"
     requirement = f'-e . "graphmill{extras}>={_release()}"' if distribution != "graphmill" else f'-e ".{extras}"'
-    return templates.kit(
-        {"name": name, "distribution": distribution, "module": module, "folder": source, "requirement": requirement}
-    )
+    values = {
+        "name": name,
+        "distribution": distribution,
+        "module": module,
+        "folder": source,
+        "requirement": requirement,
+    }
+    result = rendered(values, "kit")
+    instance = rendered({"package": "", **values})["dagster.yaml"].split("\n", 1)[1]
+    result["dagster.yaml"] = "# Settings of the Dagster instance on a server.\n" + instance + result.pop("storage.yaml")
+    return {f"{KIT}/{path}": text for path, text in result.items()}
 
 
 def _require_empty(root: Path) -> None:
     """The folder must be empty, except for a repository or an environment (``.git``, ``.venv``)."""
     if root.is_dir() and all(entry.name.startswith(".") for entry in root.iterdir()):
         return
-    if (root / "pyproject.toml").is_file() and "[tool.dagster]" in (root / "pyproject.toml").read_text(
-        encoding="utf-8"
-    ):
-        raise InputError(
-            f"the Dagster project {root} loads no components: name its package as root_module in [tool.dg.project] of its "
-            "pyproject.toml, merge dagster.load_from_defs_folder(path_within_project=…) into its definitions, then try again"
-        )
-    raise InputError(f"{root} exists and is not a Dagster project; choose a new folder")
+    raise InputError(
+        f"{root} exists and is not a Dagster project that loads components (root_module in [tool.dg.project] of its "
+        "pyproject.toml); choose a new folder"
+    )
 
 
 def _sample(root: Path, made: Created, sample: str) -> Dataset | None:
@@ -186,3 +197,22 @@ def _advise(made: Created, project: DgProject) -> None:
         "give the pool 'accelerator' a limit, so that one training runs at a time: "
         "concurrency: {pools: {default_limit: 1}} in your dagster.yaml"
     )
+
+
+def rendered(values: Mapping[str, str], folder: str = "template") -> dict[str, str]:
+    """Path below the project's root → text, for every template; ``{{name}}`` is replaced by ``values[name]``."""
+    out = {}
+    for path, template in _templates(files("graphmill.project") / folder, ()):
+        text = template.read_text(encoding="utf-8")
+        for name, value in values.items():
+            text = text.replace("{{" + name + "}}", value)
+        out["/".join(values["package"] if part == "package" else _DOTTED.get(part, part) for part in path)] = text
+    return out
+
+
+def _templates(folder: Traversable, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Traversable]]:
+    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
+        if entry.is_dir():
+            yield from _templates(entry, (*path, entry.name))
+        elif entry.name.endswith(_SUFFIX):
+            yield (*path, entry.name.removesuffix(_SUFFIX)), entry

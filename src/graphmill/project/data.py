@@ -26,7 +26,6 @@ from graphmill.ingest.report import IngestReport, ingest_report, report_on
 from graphmill.ingest.report import recognised as known_formats
 from graphmill.ingest.sources import parse_sources
 from graphmill.ingest.tables import attribute_kind
-from graphmill.runs.resolve import merge
 
 RAW = "data/01_raw"
 SCHEDULE = {"cron": "0 3 * * 1", "timezone": "UTC"}
@@ -73,6 +72,7 @@ def recognised(
     return report
 
 
+_ROLES = {"users and items": ("user", "item", "timestamp"), "edges between nodes": ("head_id", "tail_id", "relation")}
 _NO = "none of them"
 
 
@@ -82,72 +82,52 @@ def ask_columns(path: str, ask: Ask) -> dict[str, str]:
     if probe is None:
         return {}
     examples = [", ".join(list(dict.fromkeys(probe.values(place)))[:3]) for place in range(len(probe.names))]
-    names = {f"{name} ({text[:60]})": name for name, text in zip(probe.names, examples, strict=True)}
-    kinds = {
-        "users and items": ("user", "item", "timestamp"),
-        "edges between nodes": ("head_id", "tail_id", "relation"),
-    }
-    roles = kinds[ask(f"{on_one_line(path)}: what are its rows?", list(kinds))]
+    left = {f"{name} ({text[:60]})": name for name, text in zip(probe.names, examples, strict=True)}
     columns: dict[str, str] = {}
-    for role in roles:
-        left = [text for text, name in names.items() if name not in columns.values()]
+    for role in _ROLES[ask(f"{on_one_line(path)}: what are its rows?", list(_ROLES))]:
         optional = [_NO] if role in ("timestamp", "relation") else []
         answer = ask(f"{on_one_line(path)}: which column is the {role.removesuffix('_id')}?", [*left, *optional])
         if answer != _NO:
-            columns[role] = names[answer]
+            columns[role] = left.pop(answer)
     return columns
 
 
-class Places:
-    """Places of files (or folders) in the project; files from outside are copied after all checks.
+def place_in(root: Path, path: str, format: str, copies: dict[Path, Path], *, in_place: bool) -> str:
+    """The path for the YAML: relative to the project's root if it is inside, or is to be copied there.
 
-    A URL is kept; with ``in_place`` so is a file outside the project (as its absolute path).
+    A URL is kept; with ``in_place`` so is a file outside the project (as its absolute path). Otherwise ``copies`` gets it,
+    and the files that ``format`` reads beside it: source → target.
+
+    Raises:
+        InputError: the place already has another file of the same name.
     """
-
-    def __init__(self, root: Path, *, in_place: bool = False) -> None:
-        self._root = root
-        self._in_place = in_place
-        self._copies: dict[Path, Path] = {}
-
-    def of(self, path: str, format: str) -> str:
-        """The path for the YAML: relative to the project's root if it is inside.
-
-        Files that ``format`` reads beside a file are placed with it.
-
-        Raises:
-            InputError: the place already has another file of the same name.
-        """
-        source = Path(path).resolve()
-        if "://" in path:
-            return path
-        if source.is_relative_to(self._root.resolve()):
-            return source.relative_to(self._root.resolve()).as_posix()
-        if self._in_place:
-            return str(source)
-        for each in (source, *_companions(source, format)):
-            target = self._root / RAW / each.name
-            if target.exists() or target in self._copies.values():
-                raise InputError(f"{target} exists already; rename {each}, or keep it where it is with --in-place")
-            self._copies[each] = target
-        return f"{RAW}/{source.name}"
-
-    def copy(self) -> list[str]:
-        """Copies the requested files, each file as a whole or not at all. Returns the paths below the root."""
-        for source, target in self._copies.items():
-            try:
-                if source.is_dir():
-                    shutil.copytree(source, target, copy_function=_copy)
-                else:
-                    copy_atomically(source, target)
-            except OSError as error:
-                if source.is_dir():
-                    shutil.rmtree(target, ignore_errors=True)
-                raise InputError(f"{source} cannot be copied to {target}: {error.strerror or error}") from None
-        return [target.relative_to(self._root).as_posix() for target in self._copies.values()]
+    source = Path(path).resolve()
+    if "://" in path:
+        return path
+    if source.is_relative_to(root.resolve()):
+        return source.relative_to(root.resolve()).as_posix()
+    if in_place:
+        return str(source)
+    for each in (source, *_companions(source, format)):
+        target = root / RAW / each.name
+        if target.exists() or target in copies.values():
+            raise InputError(f"{target} exists already; rename {each}, or keep it where it is with --in-place")
+        copies[each] = target
+    return f"{RAW}/{source.name}"
 
 
-def _copy(source: str, target: str) -> None:
-    copy_atomically(Path(source), Path(target))
+def copy_files(copies: Mapping[Path, Path]) -> None:
+    """Copies each file as a whole or not at all: source → target."""
+    for source, target in copies.items():
+        try:
+            if source.is_dir():
+                shutil.copytree(source, target, copy_function=lambda each, to: copy_atomically(Path(each), Path(to)))
+            else:
+                copy_atomically(source, target)
+        except OSError as error:
+            if source.is_dir():
+                shutil.rmtree(target, ignore_errors=True)
+            raise InputError(f"{source} cannot be copied to {target}: {error.strerror or error}") from None
 
 
 def _companions(source: Path, format: str) -> list[Path]:
@@ -193,7 +173,8 @@ def dataset_of(
             if not (reports and described) or reports[0][1].format in ("node_features", "attributes"):
                 raise
             try:
-                _described(_source(*reports[0]), {path: ""}, lambda file, _: file)
+                source = {**reports[0][1].documents[0]["attributes"]["sources"][0], "path": reports[0][0]}
+                _described(source, {path: ""}, lambda file, _: file)
             except InputError as why:
                 raise InputError(f"{error}. It has no attributes of nodes, either: {why}") from None
             about[path] = ""
@@ -247,11 +228,6 @@ def _descriptions(paths: Sequence[str]) -> dict[str, str]:
     return {path: column for path, column in ids.items() if set(Candidate(path).columns) - names[path]}
 
 
-def _source(path: str, report: IngestReport) -> dict[str, Any]:
-    """The source that a report proposes for its file."""
-    return {**report.documents[0]["attributes"]["sources"][0], "path": path}
-
-
 def _described(
     source: Mapping[str, Any], about: Mapping[str, str], place: Callable[[str, str], str]
 ) -> dict[str, dict[str, str]]:
@@ -300,50 +276,16 @@ def _folder(paths: Sequence[str]) -> str:
     return os.path.commonpath([os.path.dirname(path) for path in paths if "://" not in path] or [""]) or "."
 
 
-@dataclass
-class Guess:
-    """How files are read into one graph: the sources (edges first), graph settings, and lines for people."""
-
-    sources: list[dict[str, Any]]
-    graph: dict[str, Any] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
-def guessed(
-    paths: Sequence[str],
-    format: str = "",
-    settings: Mapping[str, Any] | None = None,
-    columns: Mapping[str, str] | None = None,
-    ask: Ask | None = None,
-    *,
-    force: bool = False,
-) -> Guess:
-    """The content that :func:`dataset_of` would write, to read the files directly.
-
-    ``settings`` of the edges' format override guesses; if ``format`` is given too, nothing is guessed.
-
-    Raises:
-        InputError: as for :func:`dataset_of`.
-    """
-    if format and settings and len(paths) == 1:
-        return Guess([{"format": format, "path": paths[0], **settings}])
-    dataset = dataset_of(paths, lambda path, _: path, format=format, columns=columns, ask=ask, force=force)
-    main, *features = dataset.attributes["sources"]
-    return Guess([merge(main, settings or {}), *features], dataset.attributes.get("graph", {}), dataset.notes)
-
-
 def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
     kinds = list(main.node_types)
-    if "item" in kinds:
-        return "item"
-    if len(kinds) == 1:
-        return kinds[0]
-    if ask is None:
-        raise InputError(
-            f"{on_one_line(path)} has features of nodes, and the graph has several types ({', '.join(kinds)}): which they "
-            "are of, only you know. Start without this file and add it to the defs.yaml as a source with its node_type"
-        )
-    return ask(f"{on_one_line(path)}: of which type are the nodes that have these features?", kinds)
+    if "item" in kinds or len(kinds) == 1:
+        return "item" if "item" in kinds else kinds[0]
+    if ask is not None:
+        return ask(f"{on_one_line(path)}: of which type are the nodes that have these features?", kinds)
+    raise InputError(
+        f"{on_one_line(path)} has features of nodes, and the graph has several types ({', '.join(kinds)}): which they "
+        "are of, only you know. Start without this file and add it to the defs.yaml as a source with its node_type"
+    )
 
 
 _GUESSES = 3

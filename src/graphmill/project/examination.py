@@ -25,6 +25,13 @@ from graphmill.verified_files import MANIFEST, VERSION, damaged, damaged_file, l
 LEAST_FREE = 1 << 30
 _WORKER = "graphmill.worker"
 _CHECKPOINT_HASH = 16
+_WELL = {
+    "processes": "no training is without the process that started it",
+    "runs": "every Dagster run that has not ended has its process",
+    "locks": "none is left by a killed process",
+    "files": "those that a manifest lists are as they were written",
+    "versions": "all can be read",
+}
 
 
 def examine_project(root: Path) -> list[Finding]:
@@ -35,50 +42,31 @@ def examine_project(root: Path) -> list[Finding]:
     """
     if not root.is_dir():
         raise InputError(f"{root} is not a folder; name a project, such as `graphmill doctor .`")
-    result: dict[str, list[str]] = {"processes": [], "locks": [], "files": [], "versions": []}
-    result["processes"] += _orphans(root)
-    held, counts = _held_locks(), dict.fromkeys(("listed files", "versions", "locks"), 0)
+    held, stores = _held_locks(), set[Path]()
+    problems: dict[str, list[str]] = {"processes": [*_orphans(root)], "locks": [], "files": [], "versions": []}
     if home := _dagster_home(root):
-        result["runs"] = _hanging_runs(home)
-    for folder, names in _folders(root):
-        if LOCK in names:
-            counts["locks"] += 1
-            result["locks"] += _lock(folder / LOCK, held)
-        result["files"] += _leftovers(folder, names)
-        if folder.name == "checkpoints":
-            counts["listed files"] += len(names)
-            result["files"] += _checkpoints(folder, names)
-        elif MANIFEST in names and VERSION not in names:
-            number, problem = _listed(folder)
-            counts["listed files"] += number
-            result["files"] += problem
-    for store in _stores(root):
-        counts["versions"] += len(store.names())
-        result["versions"] += _versions(store)
-    all_well = {
-        "processes": "no training is without the process that started it",
-        "runs": "every Dagster run that has not ended has its process",
-        "locks": f"{counts['locks']} of runs and models; none is left by a killed process",
-        "files": f"{counts['listed files']:,} listed files are as they were written",
-        "versions": f"{counts['versions']} can be read",
-    }
-    rows = [Finding(what, False, each) for what, problems in result.items() for each in problems]
-    rows += [Finding(what, True, detail) for what, detail in all_well.items() if result.get(what) == []]
-    return [*rows, _space(root)]
-
-
-def _folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """The folders of data below ``root``, with the names of their files."""
-    start = root / "data" if (root / "data").is_dir() else root
-    for folder, subfolders, names in os.walk(start):
+        problems["runs"] = _hanging_runs(home)
+    for path, subfolders, names in os.walk(root / "data" if (root / "data").is_dir() else root):
+        folder = Path(path)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        yield Path(folder), sorted(names)
-
-
-def _space(root: Path) -> Finding:
+        if LOCK in names:
+            problems["locks"] += _lock(folder / LOCK, held)
+        problems["files"] += _leftovers(folder, sorted(names))
+        if folder.name == "checkpoints":
+            problems["files"] += _checkpoints(folder, sorted(names))
+        elif VERSION in names:
+            stores.add(folder.parent)
+        elif MANIFEST in names:
+            problems["files"] += _listed(folder)
+        if os.path.islink(folder / CURRENT):
+            stores.add(folder)
+    for folder in sorted(stores):
+        problems["versions"] += _versions(Versions(folder))
+    rows = [Finding(what, False, each) for what, listed in problems.items() for each in listed]
+    rows += [Finding(what, True, detail) for what, detail in _WELL.items() if problems.get(what) == []]
     free = shutil.disk_usage(root).free
     remedy = "" if free >= LEAST_FREE else "; free some, or remove old runs with graphmill prune"
-    return Finding("free space", free >= LEAST_FREE, f"{format_size(free)} on the disk of {root}{remedy}")
+    return [*rows, Finding("free space", not remedy, f"{format_size(free)} on the disk of {root}{remedy}")]
 
 
 # -- processes and locks ---------------------------------------------------------------------------------------------
@@ -153,20 +141,18 @@ def _leftovers(folder: Path, names: list[str]) -> Iterator[str]:
             yield f"{folder / name}: a damaged checkpoint, which is not used; remove it"
 
 
-def _listed(folder: Path) -> tuple[int, list[str]]:
-    """The number of files that the manifest of a folder lists, and what is wrong with them."""
+def _listed(folder: Path) -> Iterator[str]:
+    """What is wrong with the files that the manifest of a folder lists."""
     try:
         about = read_json_file(folder / MANIFEST, "")
         if isinstance(about, dict) and about.get("format") == storage.FORMAT:
-            manifest = storage.read_manifest(folder)
-            storage.check_files(folder, manifest, "always")
-            return len(manifest["files"]), []
-        files, remedy = listed_files(folder)
-        if problem := damaged_file(folder, files, "always"):
-            raise damaged(*problem, remedy)
-        return len(files), []
+            storage.check_files(folder, storage.read_manifest(folder), "always")
+        else:
+            files, remedy = listed_files(folder)
+            if problem := damaged_file(folder, files, "always"):
+                raise damaged(*problem, remedy)
     except GraphmillError as error:
-        return 0, [str(error)]
+        yield str(error)
 
 
 def _checkpoints(folder: Path, names: list[str]) -> Iterator[str]:
@@ -181,12 +167,6 @@ def _checkpoints(folder: Path, names: list[str]) -> Iterator[str]:
 
 
 # -- versions --------------------------------------------------------------------------------------------------------
-
-
-def _stores(root: Path) -> list[Versions]:
-    versions = {path.parent for path, names in _folders(root) if VERSION in names}
-    live = {path for path, _ in _folders(root) if os.path.islink(path / CURRENT)}
-    return [Versions(folder) for folder in sorted(versions | live)]
 
 
 def _versions(store: Versions) -> Iterator[str]:

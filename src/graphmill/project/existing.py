@@ -18,11 +18,6 @@ class DgProject:
     source: Path
     defs: Path
 
-    @property
-    def name(self) -> str:
-        """The project's name, for messages."""
-        return self.root.resolve().name
-
 
 def dg_project(root: Path) -> DgProject | None:
     """The Dagster project in ``root``, or None.
