@@ -2,7 +2,7 @@
 
 ``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; other
 statements with a literal as object are left out and counted; all others are edges. Ids are IRIs without brackets.
-What has a true ``owl:deprecated`` or the like is left out, and so is the statement that it is about, if it is one.
+A node with a true ``owl:deprecated`` or the like is left out, with its statements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, listed_rows, places_in
+from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, listed_rows
 from graphmill.ingest.files import lines_of, path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, lines_preview
@@ -37,19 +37,7 @@ _LABELS = (
     "http://schema.org/name",
     "https://schema.org/name",
 )
-_OWL = "http://www.w3.org/2002/07/owl#"
-_WITHDRAWN = {f"{_OWL}DeprecatedClass", f"{_OWL}NegativePropertyAssertion"}
-_ABOUT = {
-    f"{space}{name}": place
-    for space, names in (
-        (_OWL, ("annotatedSource", "annotatedProperty", "annotatedTarget")),
-        (_OWL, ("sourceIndividual", "assertionProperty", "targetIndividual")),
-        ("http://www.w3.org/1999/02/22-rdf-syntax-ns#", ("subject", "predicate", "object")),
-        ("https://w3id.org/biolink/vocab/", ("subject", "predicate", "object")),
-    )
-    for place, name in enumerate(names)
-}
-"""Predicates by which a node is about a statement, and which part of it their object is."""
+_WITHDRAWN = "http://www.w3.org/2002/07/owl#DeprecatedClass"
 _TERM = r'<([^<>"{}|^`\s]+)>|(_:[^\s<>"]+)'
 _STATEMENT = re.compile(
     rf'\s*+(?:{_TERM})\s*+<([^<>"{{}}|^`\s]+)>\s*+(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
@@ -81,7 +69,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
-    about, withdrawn = dict[str, list[str]](), dict[str, None]()
+    withdrawn = dict[str, None]()
     literals = 0
     for number, raw in lines_of(path):
         text = raw.decode("utf-8", errors="backslashreplace")
@@ -104,19 +92,14 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         target = _iri(statement[4] or statement[5])
         if predicate == _TYPE:
             types.append((subject, target))
-            withdrawn |= {subject: None} if target in _WITHDRAWN else {}
+            withdrawn |= {subject: None} if target == _WITHDRAWN else {}
             continue
-        if predicate in _ABOUT:
-            about.setdefault(subject, ["", "", ""])[_ABOUT[predicate]] = target
         edges.append((subject, predicate, target))
         if len(edges) == _BLOCK_LINES:
             assembly.add(*_block(edges))
             edges = []
     assembly.add(*_block(edges))
     made = assembly.finish()
-    if withdrawn and not settings.keep_negated:
-        made, left_out = _without(made, {tuple(about[node]) for node in withdrawn if node in about})
-        reading.counts["negated"] += left_out
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
@@ -152,21 +135,6 @@ def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled
     for column in (0, 1):
         edges = edges.set_column(column, edges.schema.field(column), named)
     return replace(made, nodes=nodes, edges=edges)
-
-
-def _without(made: Assembled, statements: Collection[tuple[str, ...]]) -> tuple[Assembled, int]:
-    """The tables without the edges that are one of the statements (subject, predicate, object), and how many those are."""
-    ids, edges = text_of(made.nodes, "id"), made.edges
-    relation = edges["relation"].combine_chunks()
-    parts = [pa.array([each[part] for each in statements], pa.string()) for part in range(3)]
-    places = [places_in(part, held) for part, held in zip(parts, (ids, relation.dictionary, ids), strict=True)]
-    ends = [edges[name].to_numpy().astype(np.int64) for name in ("head", "tail")]
-    gone = np.zeros(edges.num_rows, bool)
-    for code in np.unique(places[1][places[1] >= 0]).tolist():
-        mine = places[1] == code
-        keys = (places[0] * len(ids) + places[2])[mine & (places[0] >= 0) & (places[2] >= 0)]
-        gone |= (relation.indices.to_numpy() == code) & np.isin(ends[0] * len(ids) + ends[1], keys)
-    return replace(made, edges=edges.filter(pa.array(~gone)).combine_chunks()), int(gone.sum())
 
 
 def _listed(
