@@ -12,14 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest import feature_files, files
+from graphmill.ingest import files
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.interactions_csv import read_interactions_csv
+from graphmill.ingest.interactions_csv import read_interactions_csv, read_sequence
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.kgat_files import read_kgat
-from graphmill.ingest.public_readers import read_edges
-from graphmill.ingest.report import ingest_report, recognised
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.public_readers import ingest_report, read_edges, recognised
 from graphmill.ingest.triples import read_triples
 from graphmill.settings import parse
 

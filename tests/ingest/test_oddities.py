@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.ingest.oddities import edge_oddities, node_oddities
+from graphmill.ingest.graph_files import edge_oddities, node_oddities
 from graphmill.ingest.tables import NODES
 
 edge_lists = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 4), st.integers(0, 4)), max_size=40)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.ingest import records as module
-from graphmill.ingest.records import MAX_FIELD_BYTES, cut, is_regular, records
+from graphmill.ingest import csv_parsers as module
+from graphmill.ingest.csv_parsers import MAX_FIELD_BYTES, cut, is_regular, records
 
 ragged = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)
 """Anything at all made of the characters that matter."""

@@ -21,8 +21,8 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys, pair_of_edges
+from graphmill.ingest.graph_files import spellings
 from graphmill.ingest.id_columns import text_mapping
-from graphmill.ingest.oddities import spellings
 
 METHOD = "by_group"
 

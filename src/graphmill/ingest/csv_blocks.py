@@ -20,12 +20,10 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.ingest.cells import RowBlock, checked_block
-from graphmill.ingest.csv_parsers import CsvLayout, read_texts
+from graphmill.ingest.csv_parsers import CsvLayout, cut, read_texts
 from graphmill.ingest.files import COMMENTS, LONGEST_LINE, Source, first_lines, too_long
-from graphmill.ingest.names import END_WORDS, RELATION_NAMES, plain_name, role_of
-from graphmill.ingest.probe import has_header
-from graphmill.ingest.records import cut
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.names import END_WORDS, RELATION_NAMES, has_header, plain_name, role_of
+from graphmill.ingest.tables import Reject
 
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20

@@ -4,24 +4,28 @@ refused.
 Only the first bytes are examined here. The readers handle the rest.
 """
 
+from __future__ import annotations
+
 import codecs
+import errno
 import gzip
 import io
 import os
 import re
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
 import fsspec.core
 
-from graphmill.errors import InputError
+from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
 from graphmill.memory import available_memory, format_size
 
 COMMENTS = ("#", "!", "%", "//", "--")
@@ -163,7 +167,7 @@ class Source:
             self._outer.close()
             raise
 
-    def __enter__(self) -> "Source":
+    def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -328,3 +332,33 @@ def _open_url(url: str, name: str) -> io.BufferedReader:
         raise InputError(
             f"{name} cannot be opened ({type(error).__name__}); check the address and the environment's credentials"
         ) from None
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def guarded(read: Callable[P, R]) -> Callable[P, R]:
+    """Wrap ``read``, whose first argument is the path: errors of libraries become :class:`InputError`.
+
+    The exception keeps its cause, for debugging the reader.
+    """
+
+    @wraps(read)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        file = path_text(str(args[0])) if args else "the source"
+        try:
+            return read(*args, **kwargs)
+        except GraphmillError:
+            raise
+        except MemoryError as error:
+            raise InputError(f"{file} cannot be read: it asks for more memory than there is; is it whole?") from error
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise ResourceError(
+                    f"{file} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
+                    "to a folder with more"
+                ) from error
+            raise InputError(f"{file} cannot be read ({one_line(error)}); is it whole, and of this format?") from error
+
+    return inside

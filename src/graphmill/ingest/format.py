@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, first_lines
 from graphmill.ingest.findings import IngestReport
-from graphmill.ingest.probe import ROWS, Probe, has_header
+from graphmill.ingest.names import ROWS, Probe, has_header
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings

@@ -1,16 +1,29 @@
-"""Reads text columns of a small table that is keyed by node ids: labels, aliases, groups."""
+"""Reads small tables that are keyed by node ids (labels, aliases, groups), and applies aliases and repairs of ids.
 
-from collections.abc import Sequence
+Aliases are a table of old ids and the ids that replace them; then beginnings are taken off, and case, Unicode form and
+invisible characters do not count, where the user says so.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from graphmill.errors import InputError, listed
+from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import Column
 from graphmill.ingest.files import path_text
+from graphmill.ingest.id_coverage import Repair, visible
+from graphmill.ingest.node_tables import joined_keys, places_in, text_of
 from graphmill.ingest.row_files import RowFile
+from graphmill.ingest.tables import IngestResult
 
 _IDS = ("id", "node_id")
 
@@ -103,3 +116,113 @@ def label_columns(path: str | Path, key: str, column: str) -> tuple[str, str]:
             "leave the others out of the table"
         )
     return key, column or others[0]
+
+
+ResultT = TypeVar("ResultT", bound=IngestResult)
+COLUMNS = ("old_id", "id")
+PREFIX = "prefix "
+REPAIRS: Mapping[str, Repair] = {
+    "case": str.casefold,
+    "unicode": partial(unicodedata.normalize, "NFKC"),
+    "invisible": visible,
+}
+"""Word → what is done to every id, in this order, after aliases and prefixes."""
+
+
+@dataclass(frozen=True)
+class Aliases:
+    """``id_of``: old id → the id that replaces it; ``repairs``: applied afterwards, one after the other."""
+
+    id_of: Mapping[str, str] = field(default_factory=dict)
+    repairs: tuple[Repair, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.id_of or self.repairs)
+
+
+def read_aliases(path: str | Path, repairs: Sequence[str] = ()) -> Aliases:
+    """Old id → the id that replaces it in the end (of a → b and b → c, both get c); none for the path "".
+
+    ``repairs``: "prefix MONDO:" takes this beginning off; "case", "unicode" and "invisible" as :data:`REPAIRS`.
+
+    Raises :class:`InputError` for a circle, for an old id with two ids, and for a file without the columns old_id and id;
+    :class:`SettingsError` for another repair.
+    """
+    prefixes = [each.removeprefix(PREFIX) for each in repairs if each.startswith(PREFIX)]
+    if strange := [e for e in repairs if e not in REPAIRS and e.removeprefix(PREFIX) in ("", e)]:
+        raise SettingsError(
+            f"repair_ids: {strange[0]!r} is no repair; there are {', '.join(REPAIRS)} and '{PREFIX}MONDO:' (any beginning)"
+        )
+    applied: list[Repair] = [partial(_without, prefix) for prefix in prefixes]
+    applied += [repair for name, repair in REPAIRS.items() if name in repairs]
+    id_of = text_mapping(path, *COLUMNS, "Aliases are") if str(path) else {}
+    return Aliases({old: _last(old, id_of, path) for old in id_of}, tuple(applied))
+
+
+def _without(prefix: str, text: str) -> str:
+    return text.removeprefix(prefix) or text
+
+
+def _last(old: str, id_of: Mapping[str, str], path: str | Path) -> str:
+    way = [old]
+    while (new := id_of.get(way[-1], way[-1])) != way[-1]:
+        if new in way:
+            raise InputError(
+                f"{path_text(path)}: aliases go round in a circle: {' → '.join([*way, new][:8])}; remove one row"
+            )
+        way.append(new)
+    return way[-1]
+
+
+def renamed(ids: pa.Array, aliases: Aliases) -> pa.Array:
+    """The ids (strings), each with its alias replaced, and repaired."""
+    if id_of := aliases.id_of:
+        place = places_in(ids, pa.array(list(id_of), pa.string()))
+        new = pa.array(list(id_of.values()), pa.string()).take(pa.array(np.maximum(place, 0)))
+        ids = pc.if_else(pa.array(place >= 0), new, ids)
+    if aliases.repairs:
+        texts = ids.to_pylist()
+        for repair in aliases.repairs:
+            texts = [text if text is None else repair(text) for text in texts]
+        ids = pa.array(texts, pa.string())
+    return ids
+
+
+def with_aliases(result: ResultT, aliases: Aliases) -> ResultT:
+    """The tables with aliases replaced and ids repaired. A node that then has the type and id of another one becomes that
+    node."""
+    nodes = result.nodes.combine_chunks()
+    old = text_of(nodes, "id")
+    ids = renamed(old, aliases)
+    changed = np.asarray(pc.not_equal(ids, old), bool)
+    if not changed.any():
+        return result
+    keys = joined_keys(text_of(nodes, "type"), ids)
+    # An unchanged node keeps its row; a changed one has that of an unchanged node of its key, else of the first changed.
+    rows, order = np.arange(len(ids)), np.argsort(changed, kind="stable")
+    first = order[places_in(keys, keys.take(pa.array(order)))]
+    owner = np.where(changed, first, rows)
+    kept = np.flatnonzero(owner == rows)
+    row_of = np.searchsorted(kept, owner).astype(np.int32)
+    names = pc.if_else(pc.equal(nodes["name"], old), ids, nodes["name"])
+    for column, values in (("id", ids), ("name", names)):
+        nodes = nodes.set_column(nodes.schema.get_field_index(column), column, values)
+    edges = result.edges
+    for end in ("head", "tail"):
+        place = edges.schema.get_field_index(end)
+        edges = edges.set_column(place, edges.schema.field(end), pa.array(row_of[edges[end].to_numpy()]))
+    features = {}
+    for key, table in result.features.items():
+        node, unique = np.unique(row_of[table["node"].to_numpy()], return_index=True)
+        features[key] = table.take(pa.array(unique)).set_column(0, "node", pa.array(node.astype(np.int32)))
+    merged = len(rows) - len(kept)
+    counts = {"ids_replaced": int(changed.sum()), "nodes_merged_by_aliases": merged}
+    note = f"{counts['ids_replaced']:,} ids were replaced or repaired; {merged:,} nodes became one with another"
+    return replace(
+        result,
+        nodes=nodes.take(pa.array(kept)),
+        edges=edges,
+        features=features,
+        counts=result.counts | counts | {name: len(kept) for name in ("nodes",) if name in result.counts},
+        notes=[*result.notes, note],
+    )

@@ -7,16 +7,17 @@ order, or with a split. Numeric ids are rows of feature files, so a gap between 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.disk import as_column
-from graphmill.ingest.kg_mentions import text_of
-from graphmill.ingest.rejects import Reading, sentences
-from graphmill.ingest.tables import EDGES, NODES, IngestResult
+from graphmill.ingest.node_tables import text_of
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, NO_PLACE, NO_TIME, NODES, IngestResult, Reading, sentences
 from graphmill.ingest.times import Time, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"
@@ -213,3 +214,60 @@ def _edges(user: np.ndarray, tail: np.ndarray, others: pa.Table, repeat: np.ndar
         if source in others.column_names:
             columns[name] = others[source].combine_chunks().cast(kind)
     return pa.table(columns)
+
+
+FILLED: dict[str, tuple[float, pa.DataType]] = {
+    "split": (0, pa.uint8()),
+    "timestamp": (0, pa.int64()),
+    **{name: (value, pa.float32()) for name, value in EDGE_NUMBERS.items()},
+    "position": (NO_PLACE, pa.int32()),
+}
+"""Columns that edges of another source may lack, with their defaults: train, no time, weight 1, no position in a
+sequence."""
+
+
+def stacked(a: pa.Table, b: pa.Table) -> pa.Table:
+    """The edges ``a``, then ``b``; a column that one of them lacks has its default of :data:`FILLED`."""
+    joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
+    for place, name in enumerate(joined.column_names):
+        if joined[name].null_count and name in FILLED:
+            # Links, some of which have a time, have no position.
+            untimed = name == "timestamp" and "position" not in joined.column_names
+            joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else FILLED[name][0]))
+    return joined
+
+
+def with_dislikes(result: IngestResult, rows: pa.Table) -> IngestResult:
+    """``result`` of interactions with an edge :data:`DISLIKED` for each pair of ``rows``
+    (``user``, ``item``, ``weight``) whose user and item have interactions, but not with each other. Its edges are in train
+    and in no sequence.
+    """
+    ids, kinds = text_of(result.nodes, "id"), text_of(result.nodes, "type")
+    users = pc.sum(pc.equal(kinds, USER)).as_py()
+    ends = [pc.index_in(text_of(rows, "user"), ids[:users]), pc.index_in(text_of(rows, "item"), ids[users:])]
+    user, item = (end.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) for end in ends)
+    liked = result.edges["head"].to_numpy().astype(np.int64) * len(ids) + result.edges["tail"].to_numpy()
+    key = np.where((user >= 0) & (item >= 0), user * len(ids) + item + users, -1)
+    pairs, first = np.unique(key, return_index=True)
+    kept = (pairs >= 0) & ~np.isin(pairs, liked)
+    pairs, first = pairs[kept], first[kept]
+    if not len(pairs):
+        return result
+    name = as_column(np.zeros(len(pairs), np.int32), [DISLIKED])
+    edges = {
+        "relation": name,
+        "display_relation": name,
+        "head": pa.array((pairs // len(ids)).astype(np.int32)),
+        "tail": pa.array((pairs % len(ids)).astype(np.int32)),
+    }
+    if "weight" in result.edges.column_names:
+        edges["weight"] = rows["weight"].combine_chunks().take(pa.array(first)).cast(pa.float32())
+    return replace(
+        result,
+        edges=stacked(result.edges, pa.table(edges)),
+        counts=result.counts | {"disliked": len(pairs)},
+        notes=[
+            *result.notes,
+            f"{len(pairs):,} pairs of user and item are dislikes: the item is never recommended to that user",
+        ],
+    )

@@ -11,11 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from graphmill.ingest.cells import Column, RowBlock, checked_block
+from graphmill.ingest.cells import Column, RowBlock, checked_block, whole_number
 from graphmill.ingest.files import lines_of
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import MAX_SHOWN
-from graphmill.ingest.whole_ids import whole_number
+from graphmill.ingest.tables import MAX_SHOWN, Reject
 
 LIST_MARK = "|"
 """Separator of the values of a list that is read as text."""

@@ -15,9 +15,8 @@ import pyarrow.compute as pc
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
-from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.node_tables import NodeTable, codes_of, first_rows, text_of
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject
 
 _PENDING_MENTIONS = 1_000_000
 _CATEGORIES = ("relation", "display_relation")

@@ -19,18 +19,15 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.files import path_text, within
+from graphmill.ingest.column_maps import EdgeColumns, EdgeEnd, EdgeSource, NodeSource, checked_delimiter
+from graphmill.ingest.files import guarded, path_text, within
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, Guess, Preview, no_columns, table_preview
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
-from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.kg_csv import guess_columns
 from graphmill.ingest.names import TITLES, first_named
-from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile, kind_of
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import KEEP_NEGATED, MIN_CONFIDENCE, IngestResult
 from graphmill.settings import Settings, parse, setting
 
 TABLES = tuple(

@@ -17,9 +17,8 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.cells import Column
-from graphmill.ingest.files import COMMENTS, path_text, text_lines
+from graphmill.ingest.files import COMMENTS, guarded, path_text, text_lines
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Preview, lines_preview
-from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import numbered_texts
 from graphmill.ingest.interactions import (
     ENTITY,
@@ -33,9 +32,8 @@ from graphmill.ingest.interactions import (
     node_table,
     numbers,
 )
-from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, sentences
 from graphmill.settings import Settings, setting
 
 FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}

@@ -4,7 +4,9 @@ A row that matches no node, repeats a node, or has values that are not finite nu
 are counted. docs/reference/ingestion.md has the table of cases.
 """
 
-from dataclasses import replace
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -13,21 +15,235 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
-from graphmill.errors import InputError
-from graphmill.ingest import feature_files
-from graphmill.ingest.aliases import Aliases, renamed
-from graphmill.ingest.feature_files import FeatureRows
-from graphmill.ingest.files import path_text
+from graphmill.arrays import load_npy
+from graphmill.errors import InputError, listed
+from graphmill.ingest.cells import BLANK, Column, RowBlock
+from graphmill.ingest.column_maps import checked_delimiter
+from graphmill.ingest.files import NPY, Source, guarded, is_plain, path_text, text_lines, within
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
 from graphmill.ingest.format import Candidate, Format
-from graphmill.ingest.guard import guarded
+from graphmill.ingest.id_columns import Aliases, renamed
 from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.kg_columns import checked_delimiter
-from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
-from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, feature_key, feature_table
+from graphmill.ingest.names import as_number, is_row_number, row_number_note, with_point, without_row_numbers
+from graphmill.ingest.row_files import RowFile, parquet_file
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, Reject, feature_key, feature_table, reject_table
+from graphmill.memory import available_memory, format_size
 from graphmill.settings import Settings, setting
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Rows of one file: ``key`` (text), ``type`` (text; empty if the file has none), ``values`` float32 n × f.
+
+    ``line`` (int64) is the line of a CSV file or an id list, or the row (from 1) of a Parquet file. ``notes``:
+    sentences on columns that were not read.
+    """
+
+    key: pa.StringArray
+    type: pa.StringArray
+    values: np.ndarray
+    line: np.ndarray
+    rejects: list[Reject]
+    notes: tuple[str, ...] = ()
+
+
+def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
+    """Read a matrix with one row per node, and the ids of the rows, one per line: ``id``, or ``type<TAB>id``.
+
+    ``ids_path``: empty means the file beside the matrix that ends in ``.ids.txt``; a relative path is from the matrix's
+    folder.
+    """
+    matrix = load_matrix(path)
+    ids = str(path).removesuffix(".npy") + ".ids.txt"
+    if ids_path:
+        ids = within(str(path).rpartition("/")[0] or ".", ids_path)
+    lines = [line for _, line in text_lines(ids)]
+    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
+    key, kind = pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
+    if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
+        key, kind = key.slice(1), kind.slice(1)  # a header line
+    if len(key) != len(matrix):
+        raise InputError(
+            f"{path_text(path)} has {len(matrix):,} rows, but {path_text(ids)} has {len(key):,} ids; "
+            "there must be one for each row, in the same order"
+        )
+    return FeatureRows(key, kind, matrix, np.arange(1, len(key) + 1), [])
+
+
+def load_matrix(path: str | Path) -> np.ndarray:
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
+    anything else."""
+    if is_plain(path, NPY):
+        matrix = load_npy(Path(path), path_text(path), "write it with numpy.save")
+    else:
+        with Source(path, text=False) as source:
+            matrix = load_npy(io.BytesIO(source.read_whole()), path_text(path), "write it with numpy.save")
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise InputError(
+            f"{path_text(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node"
+        )
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix, dtype=np.float32)
+
+
+def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
+    """Read a Parquet file with the column ``key`` and either one column of lists, or columns of numbers.
+
+    ``kind``: the column with the node type, empty if there is none. ``columns``: empty means all other columns of
+    numbers, or the column of lists.
+    """
+    file = parquet_file(path, path_text(path))
+    if (needed := 12 * file.values) > (free := available_memory()):
+        raise InputError(
+            f"{path_text(path)} holds {file.values:,} values, which need about {format_size(needed)} of memory, and "
+            f"{format_size(free)} are available; leave out columns or rows"
+        )
+    table = file.read()
+    chosen, notes = _choose(table.column_names, key, kind, columns, path_text(path))
+    lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
+    usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]
+    odd = [c for c in chosen if c not in lists and not _is_number(table.schema.field(c).type)]
+    if not columns:
+        if skipped := [c for c in chosen if c not in usable]:
+            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
+        chosen, odd = usable, []
+    if odd or not chosen or (lists and len(chosen) > 1):
+        wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
+        raise InputError(
+            f"{path_text(path)}: expected columns of numbers, or one column of lists of numbers; of "
+            f"{listed(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
+        )
+    line = np.arange(1, table.num_rows + 1)
+    values, kept, rejects = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
+    text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
+    kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
+    where = pa.array(kept)
+    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, notes)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and _is_number(kind.value_type)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
+    arrays = [table[c].combine_chunks().cast(pa.float64(), safe=False) for c in columns]
+    blank = np.stack([a.is_null().to_numpy(zero_copy_only=False) for a in arrays], axis=1)
+    rejects = [Reject(int(r) + 1, columns[int(c)], "blank", "") for r, c in _firsts(blank)]
+    with np.errstate(over="ignore"):
+        values = np.stack([a.fill_null(0).to_numpy() for a in arrays], axis=1).astype(np.float32)
+    kept = np.flatnonzero(~blank.any(axis=1))
+    return values[kept], kept, rejects
+
+
+def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
+    """Values from lists. Lists of another length than most, and lists with nulls, are rejected."""
+    array = column.combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(array), -1).to_numpy().astype(np.int64)
+    usable = lengths[lengths > 0]
+    width = int(np.bincount(usable).argmax()) if len(usable) else 1
+    right = np.flatnonzero(lengths == width)
+    flat = pc.list_flatten(array.take(pa.array(right))).cast(pa.float64(), safe=False)
+    hole = flat.is_null().to_numpy(zero_copy_only=False).reshape(len(right), width).any(axis=1)
+    with np.errstate(over="ignore"):
+        values = flat.fill_null(0).to_numpy().reshape(len(right), width).astype(np.float32)
+    rejects = [
+        Reject(int(r) + 1, name, "blank" if lengths[r] < 0 else f"{lengths[r]} values; most rows have {width}", "")
+        for r in np.flatnonzero(lengths != width)
+    ]
+    rejects += [Reject(int(r) + 1, name, "a value is missing", "") for r in right[hole]]
+    return values[~hole], right[~hole], rejects
+
+
+def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], delimiter: str) -> FeatureRows:
+    """Read a CSV file with the column ``key`` and columns of numbers. ``kind`` and ``columns``: as for Parquet."""
+    with RowFile(path, delimiter, wanted=[key, *columns]) as file:
+        mark = file.delimiter
+        chosen, notes = _choose(file.names, key, kind, columns, file.name)
+        read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
+        read += [Column(c, "text") for c in chosen]
+        none, rejects = pa.nulls(0, pa.string()), list[Reject]()
+        parts = [FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), [])]
+        for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
+            parts.append(part)
+            rejects += [*refused, *part.rejects]
+    keys, kinds = (pa.concat_arrays([getattr(part, name) for part in parts]) for name in ("key", "type"))
+    values, line = (np.concatenate([getattr(part, name) for part in parts]) for name in ("values", "line"))
+    return FeatureRows(keys, kinds, values, line, rejects, notes)
+
+
+def _digest(block: RowBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
+    rows = block.table.num_rows
+    values = np.zeros((rows, len(columns)), dtype=np.float32)
+    wrong = np.zeros((rows, len(columns)), dtype=bool)
+    for position, name in enumerate(columns):
+        column = block.table[name].combine_chunks()
+        values[:, position], odd = numbers_of(column, mark)
+        wrong[odd, position] = True
+        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, BLANK), ""), bool)
+    kept = np.flatnonzero(~wrong.any(axis=1))
+    lines = block.lines
+    rejects = []
+    for row, position in _firsts(wrong):
+        value = block.table[columns[position]][row].as_py()
+        reason = "not a number" if value.strip(BLANK) else "blank"
+        rejects.append(Reject(int(lines[row]), columns[position], reason, value[:MAX_SHOWN]))
+    where = pa.array(kept)
+    keys = block.table[key].combine_chunks().take(where)
+    kinds = block.table[kind].combine_chunks().take(where) if kind else pa.nulls(0, pa.string())
+    return FeatureRows(keys, kinds, values[kept], lines[kept], rejects)
+
+
+def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 values of cells, NaN for a blank cell; and the rows of cells that are not numbers.
+
+    A comma counts as decimal comma if ``delimiter`` is another character.
+    """
+    text = pc.utf8_trim(column, BLANK)
+    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    with np.errstate(over="ignore"):
+        try:
+            values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
+            return values.astype(np.float32), np.zeros(0, np.int64)
+        except pa.ArrowInvalid:
+            numbers = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
+        bad = np.array([number is None for number in numbers], bool) & np.asarray(pc.is_valid(text), bool)
+        return np.array([np.nan if n is None else n for n in numbers], np.float64).astype(np.float32), np.flatnonzero(
+            bad
+        )
+
+
+def _number(text: str) -> float | None:
+    """Parse a number as pyarrow does."""
+    try:
+        return float(pc.cast(pa.scalar(text), pa.float64()).as_py())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
+    """(row, first wrong column) of each row with an error."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
+
+
+def _choose(
+    names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """The columns to read, and a note on row-number columns that were left out: they are features only if they are named."""
+    missing = [c for c in (key, kind, *columns) if c and c not in names]
+    if missing:
+        raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {listed(names)}")
+    others = [c for c in names if c not in ((key, kind) if kind else (key,))]
+    chosen, left_out = (list(columns), []) if columns else without_row_numbers(others)
+    if not chosen:
+        raise InputError(f"{file} has no feature columns besides {', '.join([key, *left_out])}")
+    return chosen, (row_number_note(left_out),) if left_out else ()
+
 
 ResultT = TypeVar("ResultT", bound=IngestResult)
 
@@ -140,11 +356,11 @@ def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
     key = settings.key_column or settings.key
     suffix = str(path).removesuffix(".gz").rpartition(".")[2].lower()
     if suffix == "npy":
-        return feature_files.read_npy(path, settings.ids_path)
+        return read_npy(path, settings.ids_path)
     if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
-        return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
+        return read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
     if suffix in ("parquet", "pq"):
-        return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
+        return read_parquet(path, key, settings.type_column, settings.columns)
     raise InputError(
         f"{path_text(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files"
     )

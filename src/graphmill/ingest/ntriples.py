@@ -17,17 +17,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, listed_rows
-from graphmill.ingest.files import lines_of, path_text
+from graphmill.ingest.files import guarded, lines_of, path_text
 from graphmill.ingest.findings import all_types
 from graphmill.ingest.format import Candidate, Format, lines_preview
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
-from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.kg_mentions import distinct, mentions_of, text_of
-from graphmill.ingest.rejects import KEEP_NEGATED, Reject
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.node_tables import (
+    MISSING_TYPE,
+    Catalogue,
+    catalogue_of,
+    distinct,
+    listed_rows,
+    mentions_of,
+    text_of,
+)
+from graphmill.ingest.tables import KEEP_NEGATED, MAX_SHOWN, IngestResult, Reject
 from graphmill.settings import Settings
 
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"

@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
-from graphmill.ingest.cells import Column, RowBlock, checked_block
+from graphmill.ingest.cells import (
+    PREVIEW_ROWS,
+    SAMPLE_ROWS,
+    Column,
+    RowBlock,
+    are_dates,
+    are_decimals,
+    checked_block,
+    with_whole_ids,
+)
 from graphmill.ingest.csv_blocks import (
     Header,
     Start,
@@ -34,8 +43,7 @@ from graphmill.ingest.csv_parsers import CsvLayout
 from graphmill.ingest.files import COMMENTS, LONGEST_LINE, PARQUET, Source, first_lines, is_plain, path_text
 from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
 from graphmill.ingest.names import is_time_name
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
+from graphmill.ingest.tables import Reject
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
 

@@ -1,21 +1,79 @@
-"""The sources of a dataset in the YAML. ``ingest.formats`` defines the formats."""
+"""The sources of a dataset in the YAML, and their files: local or by fsspec URL, with location, state and content hash.
 
+:mod:`graphmill.ingest.formats` defines the formats.
+"""
+
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.aliases import Aliases, with_aliases
 from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+from graphmill.ingest.files import path_text
 from graphmill.ingest.formats import FORMATS, Gives
-from graphmill.ingest.joined_sources import with_knowledge
+from graphmill.ingest.id_columns import Aliases, with_aliases
+from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.interactions import ITEM, stacked
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
-from graphmill.ingest.rejects import checked_share
-from graphmill.ingest.source_files import located
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.node_tables import merged_nodes, text_of
+from graphmill.ingest.tables import IngestResult, checked_share
 from graphmill.settings import Settings, SettingsT, abbreviated, parse
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileState:
+    """The state of a file without reading it: size in bytes, and the time or tag of its version."""
+
+    size: int
+    version: str
+
+
+def located(path: str, root: Path) -> str:
+    """``path`` as given if it is a URL or absolute, else below ``root``."""
+    return path if "://" in path or Path(path).is_absolute() else str(root / path)
+
+
+def state(path: str) -> FileState:
+    """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(path)
+        filesystem.invalidate_cache()  # a cached listing of an object store would hide a change
+        info: dict[str, Any] = filesystem.info(inner)
+    except FileNotFoundError:
+        raise InputError(
+            f"{path_text(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
+        ) from None
+    except ImportError as error:
+        raise InputError(f"{path_text(path)} cannot be read: {error}") from None
+    except Exception as error:  # any error of a file system's client; its text may contain a token
+        raise InputError(
+            f"{path_text(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
+        ) from None
+    if info.get("type") == "directory":
+        raise InputError(f"{path_text(path)} is a directory; name a file in the defs.yaml")
+    version = next((info[key] for key in ("mtime", "ETag", "etag", "LastModified", "updated") if info.get(key)), "")
+    return FileState(int(info.get("size") or 0), str(version))
+
+
+def digest(path: str) -> str:
+    """Hex digest (BLAKE2b, 128 bits) of the content of the file at ``path``. Raises :class:`InputError` as above."""
+    state(path)
+    hasher = hashlib.blake2b(digest_size=16)
+    with fsspec.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            hasher.update(block)
+    return hasher.hexdigest()
+
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ADDED = ("features", "attributes", "knowledge")
@@ -157,6 +215,57 @@ def _read(source: SourceFile) -> IngestResult:
     if not source.force and (problem := checked_share(result.counts, result.rejects, f"source {source.name!r}")):
         raise InputError(problem)
     return result
+
+
+def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
+    """``result`` with the nodes and edges of ``knowledge``; both are results of readers.
+
+    Nodes are matched by type and id. A node keeps a name that is not its id; if both sources have one, the first
+    source's. If the interactions have a split, facts are in train, whatever their own split was; otherwise all get a
+    split when the graph is built. If interactions have a position in a sequence, facts have none (:data:`NO_PLACE`).
+    Counts and notes are added under ``name``.
+
+    Raises :class:`InputError` if the two have no node in common, or if both have items but no common one: then no fact
+    is about an item with interactions, and the ids are probably of different kinds.
+    """
+    first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
+    nodes, (_, row) = merged_nodes(first, second)
+    new = row >= first.num_rows
+    of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
+    both = all(mask.any() for mask in of_items)
+    required = of_items[1] if both else np.ones(len(new), bool)
+    ids = [
+        text_of(t, "id").filter(pa.array(mask | (not both))) for t, mask in zip((first, second), of_items, strict=True)
+    ]
+    matches = coverage(name, ids[1], "the interactions", ids[0])
+    if new[required].all():
+        kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
+        example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
+        other = int(np.flatnonzero(required)[-1])
+        raise InputError(
+            f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
+            f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
+            f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
+            + (f"; {matches.repair}" if matches.repair else "")
+        )
+    edges = knowledge.edges
+    if "split" in edges.column_names:
+        # Facts are in train, whatever their file held out. Interactions whose split is still to be drawn have none yet.
+        edges = edges.drop_columns("split")
+    for column in ("head", "tail"):
+        edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
+    unmet = int((new & of_items[1]).sum())
+    remarks = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
+    return replace(
+        result,
+        nodes=nodes,
+        edges=stacked(result.edges, edges),
+        rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
+        counts=result.counts
+        | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
+        coverage=[*result.coverage, *knowledge.coverage, matches],
+        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *remarks]],
+    )
 
 
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
