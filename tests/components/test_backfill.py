@@ -30,7 +30,7 @@ RANDOM = [
 DEFS = [
     {
         "type": "graphmill.components.GraphDataset",
-        "attributes": {"name": "toy", "sources": SOURCES, "partitions": {"mode": "replace"}},
+        "attributes": {"name": "toy", "sources": SOURCES, "partitions": {}},
     },
     {
         "type": "graphmill.components.EmbeddingModel",

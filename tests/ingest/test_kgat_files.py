@@ -15,10 +15,10 @@ from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
-from graphmill.ingest.sources import with_knowledge
 from graphmill.ingest.triples import TriplesSettings, read_triples
 
 TRAIN, TEST, FACTS = "0 0 1\n1 2\n", "0 2\n1 0\n", "0 0 3\n2 1 4\n3 0 4\n0 0 3\n"

@@ -20,8 +20,7 @@ from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.components.following import FollowSettings
 from graphmill.components.promoted_asset import gating_checks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.snapshots import snapshot_names
-from graphmill.ingest.sources import parse_attributes, parse_sources
+from graphmill.ingest.sources import parse_attributes, parse_sources, snapshot_names
 from tests.components.conftest import WorkerHere
 
 MODELS = {f"graphmill.components.{kind.__name__}": kind.model() for kind in (EmbeddingModel, GraphDataset)}

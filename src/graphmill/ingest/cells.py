@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.csv_parsers import MAX_FIELD_BYTES
+from graphmill.ingest.names import BLANK
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, Reject
 
-BLANK = " \t\r\n\v\f\u00a0"
-"""White space; a required cell must contain other characters."""
+MAX_FIELD_BYTES = 131_072
+"""The longest field, which is also the limit of the standard library's csv module. Anything longer is damaged."""
 TYPES = {"text": pa.string(), "category": CATEGORY, "whole": pa.int64()}
 _LARGEST = 2**63 - 1
 _NUMBER = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]+", re.ASCII)

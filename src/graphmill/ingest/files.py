@@ -17,6 +17,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -24,7 +25,9 @@ from urllib.parse import urlsplit
 
 import fsspec
 import fsspec.core
+import numpy as np
 
+from graphmill.arrays import load_npy
 from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
 from graphmill.memory import available_memory, format_size
 
@@ -186,14 +189,6 @@ class Source:
         that is available, which a small compressed file may hold."""
         return _whole(self.read, self.name)
 
-    @property
-    def place(self) -> int:
-        """Number of stored (compressed) bytes read so far; 0 if not known."""
-        try:
-            return int(self._outer.tell())
-        except (OSError, ValueError):
-            return 0
-
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()
@@ -230,6 +225,22 @@ class Source:
         if bom:
             self.read(len(_BOM))
         return bom
+
+
+def load_matrix(path: str | Path) -> np.ndarray:
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
+    anything else."""
+    if is_plain(path, NPY):
+        matrix = load_npy(Path(path), path_text(path), "write it with numpy.save")
+    else:
+        with Source(path, text=False) as source:
+            matrix = load_npy(io.BytesIO(source.read_whole()), path_text(path), "write it with numpy.save")
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise InputError(
+            f"{path_text(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node"
+        )
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 def _whole(read: Callable[[int], bytes], name: str) -> bytes:
@@ -320,17 +331,24 @@ def _open(path: str | Path, name: str) -> io.BufferedReader:
 
 
 def _open_url(url: str, name: str) -> io.BufferedReader:
-    try:
+    with clear_of_client(f"{name} cannot be opened"):
         system, inner = fsspec.core.url_to_fs(url)
         return _buffered(system.open(inner, "rb"))
-    except OSError:
+
+
+@contextmanager
+def clear_of_client(problem: str) -> Iterator[None]:
+    """Errors of a file system's client, whose text may contain a URL with a password or token, become :class:`InputError`
+    with only their kind. Errors of the system and :class:`InputError` stay."""
+    try:
+        yield
+    except (OSError, InputError):
         raise
     except ImportError as error:
-        raise InputError(f"{name} cannot be opened: {error}") from None
+        raise InputError(f"{problem}: {error}") from None
     except Exception as error:
-        # Any error of a file system's client. Its text may contain the URL with a password or token.
         raise InputError(
-            f"{name} cannot be opened ({type(error).__name__}); check the address and the environment's credentials"
+            f"{problem} ({type(error).__name__}); check the address and the environment's credentials"
         ) from None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +19,7 @@ from graphmill.ingest import disk
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_sources import GraphReading
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
 from graphmill.ingest.node_tables import MISSING_TYPE, Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.tables import MAX_SHOWN, NO_TIME, IngestResult, sentences
@@ -50,23 +49,6 @@ def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, node
     return {"duplicate_rows": duplicates, "self_loops": loops}
 
 
-@dataclass(frozen=True)
-class NodeOddities:
-    """Counts over the nodes of one file.
-
-    ``ids_in_two_types``: ids of
-    nodes of several types (normal, and the reason why an id alone is not a key). ``ids_with_two_indices``: (type, id)
-    with several indices. ``spaced_ids``: ids that start or end with white space. ``lookalike_ids``: ids that differ
-    from another one of their type only in their writing (:func:`one_writing`). ``ids_of_no_value``: NaN and the like.
-    """
-
-    ids_in_two_types: int = 0
-    ids_with_two_indices: int = 0
-    spaced_ids: int = 0
-    lookalike_ids: int = 0
-    ids_of_no_value: int = 0
-
-
 def one_writing(ids: pa.Array) -> pa.Array:
     """Ids in one writing: composed Unicode, no white space around them, ``7`` for ``7.0`` and ``007``."""
     if not pc.all(pc.string_is_ascii(ids)).as_py():
@@ -89,23 +71,28 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
-def node_oddities(nodes: pa.Table) -> NodeOddities:
-    """Count over a ``nodes`` table."""
-    if nodes.num_rows == 0:
-        return NodeOddities()
+def node_oddities(nodes: pa.Table) -> dict[str, int]:
+    """Counts over a ``nodes`` table.
+
+    ``ids_in_two_types``: ids of nodes of several types (normal, and the reason why an id alone is not a key).
+    ``ids_with_two_indices``: (type, id) with several indices. ``spaced_ids``: ids that start or end with white space.
+    ``lookalike_ids``: ids that differ from another one of their type only in their writing (:func:`one_writing`).
+    ``ids_of_no_value``: NaN and the like.
+    """
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
     by_type = pa.table({"id": ids, "type": types.indices})
     distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
     several = distinct.group_by("id").aggregate([([], "count_all")])
     composed = pa.table({"id": one_writing(distinct["id"]), "type": distinct["type"]})
     composed = composed.group_by(["id", "type"]).aggregate([])
-    return NodeOddities(
-        pc.sum(pc.greater(several["count_all"], 1)).as_py(),
-        pc.sum(pc.greater(distinct["count_all"], 1)).as_py(),
-        pc.sum(pc.not_equal(pc.utf8_trim_whitespace(ids), ids)).as_py(),
-        distinct.num_rows - composed.num_rows,
-        pc.sum(pc.is_in(pc.utf8_lower(ids), pa.array(("nan", "none", "null", "<na>", "nat")))).as_py(),
-    )
+    odd = {
+        "ids_in_two_types": pc.greater(several["count_all"], 1),
+        "ids_with_two_indices": pc.greater(distinct["count_all"], 1),
+        "spaced_ids": pc.not_equal(pc.utf8_trim_whitespace(ids), ids),
+        "ids_of_no_value": pc.is_in(pc.utf8_lower(ids), pa.array(("nan", "none", "null", "<na>", "nat"))),
+    }
+    counts = {name: pc.sum(each).as_py() or 0 for name, each in odd.items()}
+    return counts | {"lookalike_ids": distinct.num_rows - composed.num_rows}
 
 
 _SHOWN_TYPES = 8
@@ -130,6 +117,10 @@ _SENTENCES = {
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "padded_ids": "{} ids and relations have white space around them; it was taken off",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
+    "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
+    "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
+    "nodes_without_a_row": "{} nodes are in edges and in no node file",
+    "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
 }
 
 
@@ -203,7 +194,7 @@ def finished(
         "rows": edges.num_rows + reading.refused,
         "rejected_rows": reading.refused,
         **edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows),
-        **asdict(node_oddities(nodes)),
+        **node_oddities(nodes),
         "nodes_with_two_names": made.renamed,
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
@@ -235,13 +226,15 @@ def finished(
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *_spelling_notes(nodes, edges)]
-    everything = [
-        *_described_counts(counts, indexed),
-        *sentences(counts, _listed_notes(known)),
-        *notes,
-        *reading.unread_note(),
-        *reading.notes,
-    ]
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    types = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    types += ["…"] * (len(numbers) > _SHOWN_TYPES)
+    texts = _SENTENCES | {
+        "ids_in_two_types": f"{{}} ids occur in two types; nodes are told apart by {'index' if indexed else '(type, id)'}",
+        "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {', '.join(types)}",
+    }
+    everything = [*sentences(counts, texts), *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)
 
 
@@ -267,17 +260,6 @@ def _with_listed(
     return nodes, edges, *marks
 
 
-def _described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
-    """A sentence for each unusual finding about nodes and edges."""
-    notes = sentences(counts, _SENTENCES)
-    if counts["ids_in_two_types"]:
-        key = "by index" if indexed else "by (type, id)"
-        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
-    if counts.get("nodes_left_out"):
-        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
-    return notes
-
-
 def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
     """A sentence for each node type, or relation, that is written in two ways."""
     notes = []
@@ -292,17 +274,3 @@ def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
         for name, rest in negated.items()
         if rest != name and rest in used
     ]
-
-
-def _listed_notes(known: Catalogue) -> dict[str, str]:
-    """What the counts about node files are said as."""
-    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
-    types = ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
-    return {
-        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {types}",
-        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
-        "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
-        "nodes_without_a_row": "{} nodes are in edges and in no node file",
-        "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
-    }

@@ -21,7 +21,7 @@ from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock
 from graphmill.ingest.column_maps import checked_delimiter
 from graphmill.ingest.files import guarded, path_text
-from graphmill.ingest.format import ONE_WAY, PREVIEW_ROWS, Candidate, Format, Guess, Preview, probe_of, table_guess
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, probe_of, table_guess
 from graphmill.ingest.interactions import interaction_tables, with_dislikes
 from graphmill.ingest.names import (
     KNOWN_NAMES,
@@ -383,11 +383,6 @@ def _is_sequence(candidate: Candidate) -> int:
     return 65 if sum(time is not None and is_plausible(time) for time in times) > 0.9 * len(times) else 0
 
 
-def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:
-    with _opened(location, settings.delimiter) as file:
-        return Preview(file.names, file.first(PREVIEW_ROWS), file.header.first_line - 1)
-
-
 SEQUENCE = Format(
     "sequence",
     SequenceSettings,
@@ -395,5 +390,5 @@ SEQUENCE = Format(
     _is_sequence,
     read_sequence,
     graph=ONE_WAY,
-    preview=_preview,
+    opened=lambda location, settings: _opened(location, settings.delimiter),
 )

@@ -14,8 +14,7 @@ from pathlib import Path
 from graphmill.errors import InputError, listed
 from graphmill.ingest.column_maps import PRIMEKG, KgColumns, KgCsvSettings
 from graphmill.ingest.files import guarded, path_text
-from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Candidate, Format, Guess, table_guess
+from graphmill.ingest.format import Candidate, Format, Guess, all_types, table_guess
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.names import (
     END_NAMES,

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.files import guarded, path_text, within
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, table_preview
+from graphmill.ingest.files import guarded, load_matrix, path_text, within
+from graphmill.ingest.format import ONE_WAY, Candidate, Format
 from graphmill.ingest.interactions import (
     ITEM,
     SENTENCES,
@@ -29,7 +29,6 @@ from graphmill.ingest.interactions import (
 )
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
-from graphmill.ingest.node_features import load_matrix
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult, Reading, feature_key, feature_table, sentences
 from graphmill.settings import Settings, setting
@@ -196,5 +195,4 @@ FORMAT = Format(
     data_roles=("interactions",),
     graph=ONE_WAY,
     brings_features=lambda settings: settings.features != ["none"],
-    preview=lambda location, settings, role: table_preview(location, None, role),
 )

@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 
 from graphmill.ingest.times import is_plausible, parse_time
 
+BLANK = " \t\r\n\v\f\u00a0"
+"""White space; a required cell must contain other characters."""
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "customer", "reviewerid", "visitorid",
              "visitor_id", "client", "client_id", "clientid", "buyer", "buyer_id", "member_id", "account_id", "session_id",
@@ -165,6 +167,26 @@ def reaction_of(name: str, cells: Iterable[str]) -> str:
 def with_point(text: str, delimiter: str) -> str:
     """``1,5`` as ``1.5`` if the comma does not separate fields; any other text unchanged."""
     return text.replace(",", ".") if delimiter != "," and _DECIMAL_COMMA.fullmatch(text) else text
+
+
+def numbers_of(column: pa.StringArray, delimiter: str) -> pa.DoubleArray:
+    """The numbers in cells, null for a cell that is blank or no number.
+
+    A comma counts as decimal comma if ``delimiter`` is another character.
+    """
+    text = pc.utf8_trim(column, BLANK)
+    try:
+        return pc.cast(text, pa.float64())
+    except pa.ArrowInvalid:
+        return pa.array([_number(with_point(cell, delimiter)) for cell in text.to_pylist()], pa.float64())
+
+
+def _number(text: str) -> float | None:
+    """The number that pyarrow reads."""
+    try:
+        return float(pc.cast(pa.scalar(text), pa.float64()).as_py())
+    except pa.ArrowInvalid:
+        return None
 
 
 def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:

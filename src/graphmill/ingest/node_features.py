@@ -4,8 +4,7 @@ A row that matches no node, repeats a node, or has values that are not finite nu
 are counted. docs/reference/ingestion.md has the table of cases.
 """
 
-import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -15,18 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import field_validator
 
-from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
-from graphmill.ingest.cells import BLANK, Column, RowBlock
+from graphmill.ingest.cells import Column, RowBlock
 from graphmill.ingest.column_maps import checked_delimiter
-from graphmill.ingest.files import NPY, Source, guarded, is_plain, path_text, text_lines, within
-from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
-from graphmill.ingest.format import Candidate, Format
-from graphmill.ingest.id_columns import Aliases, renamed
-from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.names import as_number, is_row_number, row_number_note, with_point, without_row_numbers
+from graphmill.ingest.files import guarded, load_matrix, path_text, text_lines, within
+from graphmill.ingest.format import FIRST_REJECTS, Candidate, Format, IngestReport, listed_columns
+from graphmill.ingest.id_columns import Aliases, coverage, renamed
+from graphmill.ingest.names import BLANK, as_number, is_row_number, numbers_of, row_number_note, without_row_numbers
 from graphmill.ingest.row_files import RowFile, parquet_file
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, Reject, feature_key, feature_table, reject_table
+from graphmill.ingest.tables import (
+    EDGES,
+    MAX_SHOWN,
+    IngestResult,
+    Reject,
+    feature_key,
+    feature_table,
+    reject_table,
+    sentences,
+)
 from graphmill.memory import available_memory, format_size
 from graphmill.settings import Settings, setting
 
@@ -45,6 +50,12 @@ class FeatureRows:
     line: np.ndarray
     rejects: list[Reject]
     notes: tuple[str, ...] = ()
+
+    def taken(self, rows: np.ndarray) -> "FeatureRows":
+        """Only these ``rows`` (int64), in their order."""
+        where = pa.array(rows)
+        kind = self.type.take(where) if len(self.type) else self.type
+        return replace(self, key=self.key.take(where), type=kind, values=self.values[rows], line=self.line[rows])
 
 
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
@@ -68,22 +79,6 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
             "there must be one for each row, in the same order"
         )
     return FeatureRows(key, kind, matrix, np.arange(1, len(key) + 1), [])
-
-
-def load_matrix(path: str | Path) -> np.ndarray:
-    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
-    anything else."""
-    if is_plain(path, NPY):
-        matrix = load_npy(Path(path), path_text(path), "write it with numpy.save")
-    else:
-        with Source(path, text=False) as source:
-            matrix = load_npy(io.BytesIO(source.read_whole()), path_text(path), "write it with numpy.save")
-    if matrix.ndim != 2 or matrix.shape[1] == 0:
-        raise InputError(
-            f"{path_text(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node"
-        )
-    with np.errstate(over="ignore"):
-        return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
@@ -113,12 +108,14 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
             f"{path_text(path)}: expected columns of numbers, or one column of lists of numbers; of "
             f"{listed(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
         )
-    line = np.arange(1, table.num_rows + 1)
-    values, kept, rejects = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
     text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
     kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
-    where = pa.array(kept)
-    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, notes)
+    line = np.arange(1, table.num_rows + 1)
+    rows = FeatureRows(text, kinds, np.zeros((len(line), 0), np.float32), line, [], notes)
+    if lists:
+        values, kept, rejects = _from_lists(table[lists[0]], lists[0])
+        return replace(rows.taken(kept), values=values, rejects=rejects)
+    return _numeric(rows, {c: table[c].combine_chunks().cast(pa.float64(), safe=False) for c in chosen})
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -130,14 +127,22 @@ def _is_number(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
-def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
-    arrays = [table[c].combine_chunks().cast(pa.float64(), safe=False) for c in columns]
-    blank = np.stack([a.is_null().to_numpy(zero_copy_only=False) for a in arrays], axis=1)
-    rejects = [Reject(int(r) + 1, columns[int(c)], "blank", "") for r, c in _firsts(blank)]
+def _numeric(
+    rows: FeatureRows, columns: Mapping[str, pa.Array], text: Callable[[int, str], str] = lambda row, column: ""
+) -> FeatureRows:
+    """``rows`` with the numbers (float64) of their columns. Rows with a null become rejects; ``text``: function from row and
+    column to the cell as written."""
+    wrong = np.stack([each.is_null().to_numpy(zero_copy_only=False) for each in columns.values()], axis=1)
     with np.errstate(over="ignore"):
-        values = np.stack([a.fill_null(0).to_numpy() for a in arrays], axis=1).astype(np.float32)
-    kept = np.flatnonzero(~blank.any(axis=1))
-    return values[kept], kept, rejects
+        values = [each.fill_null(0).to_numpy(zero_copy_only=False).astype(np.float32) for each in columns.values()]
+    rejects = []
+    for row in np.flatnonzero(wrong.any(axis=1)).tolist():
+        column = list(columns)[int(wrong[row].argmax())]
+        value = text(row, column)
+        reason = "not a number" if value.strip(BLANK) else "blank"
+        rejects.append(Reject(int(rows.line[row]), column, reason, value[:MAX_SHOWN]))
+    whole = replace(rows, values=np.stack(values, axis=1), rejects=rejects)
+    return whole.taken(np.flatnonzero(~wrong.any(axis=1)))
 
 
 def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
@@ -177,58 +182,11 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
 
 
 def _digest(block: RowBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
-    rows = block.table.num_rows
-    values = np.zeros((rows, len(columns)), dtype=np.float32)
-    wrong = np.zeros((rows, len(columns)), dtype=bool)
-    for position, name in enumerate(columns):
-        column = block.table[name].combine_chunks()
-        values[:, position], odd = numbers_of(column, mark)
-        wrong[odd, position] = True
-        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, BLANK), ""), bool)
-    kept = np.flatnonzero(~wrong.any(axis=1))
-    lines = block.lines
-    rejects = []
-    for row, position in _firsts(wrong):
-        value = block.table[columns[position]][row].as_py()
-        reason = "not a number" if value.strip(BLANK) else "blank"
-        rejects.append(Reject(int(lines[row]), columns[position], reason, value[:MAX_SHOWN]))
-    where = pa.array(kept)
-    keys = block.table[key].combine_chunks().take(where)
-    kinds = block.table[kind].combine_chunks().take(where) if kind else pa.nulls(0, pa.string())
-    return FeatureRows(keys, kinds, values[kept], lines[kept], rejects)
-
-
-def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
-    """float32 values of cells, NaN for a blank cell; and the rows of cells that are not numbers.
-
-    A comma counts as decimal comma if ``delimiter`` is another character.
-    """
-    text = pc.utf8_trim(column, BLANK)
-    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-    with np.errstate(over="ignore"):
-        try:
-            values = pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False)
-            return values.astype(np.float32), np.zeros(0, np.int64)
-        except pa.ArrowInvalid:
-            numbers = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
-        bad = np.array([number is None for number in numbers], bool) & np.asarray(pc.is_valid(text), bool)
-        return np.array([np.nan if n is None else n for n in numbers], np.float64).astype(np.float32), np.flatnonzero(
-            bad
-        )
-
-
-def _number(text: str) -> float | None:
-    """Parse a number as pyarrow does."""
-    try:
-        return float(pc.cast(pa.scalar(text), pa.float64()).as_py())
-    except pa.ArrowInvalid:
-        return None
-
-
-def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
-    """(row, first wrong column) of each row with an error."""
-    rows = np.flatnonzero(wrong.any(axis=1))
-    return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
+    kinds = block.table[kind].combine_chunks() if kind else pa.nulls(0, pa.string())
+    values = np.zeros((len(block.lines), 0), np.float32)
+    rows = FeatureRows(block.table[key].combine_chunks(), kinds, values, block.lines, [])
+    read = {name: numbers_of(block.table[name].combine_chunks(), mark) for name in columns}
+    return _numeric(rows, read, lambda row, column: str(block.table[column][row].as_py()))
 
 
 def _choose(
@@ -246,6 +204,7 @@ def _choose(
 
 
 ResultT = TypeVar("ResultT", bound=IngestResult)
+_IDS = ("id", "node_id", "node")
 
 
 class NodeFeatureSettings(Settings):
@@ -296,9 +255,7 @@ def read_node_features(
     skipped = 0
     if len(rows.type):
         of_kind = pc.equal(rows.type, kind).to_numpy(zero_copy_only=False)
-        skipped, where = int((~of_kind).sum()), pa.array(of_kind)
-        key, types = rows.key.filter(where), rows.type.filter(where)
-        rows = replace(rows, key=key, type=types, values=rows.values[of_kind], line=rows.line[of_kind])
+        skipped, rows = int((~of_kind).sum()), rows.taken(np.flatnonzero(of_kind))
     if settings.key == "id":
         rows = replace(rows, key=renamed(rows.key, aliases or Aliases()))
     of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
@@ -321,10 +278,16 @@ def read_node_features(
         because = f"; the first on {rejects[0].place}" if rejects else ""
         because += "".join(f"; {each.repair}" for each in matches if each.repair)
         raise InputError(f"{file} has no usable row for nodes of type '{kind}'{because}")
+    notes = {
+        "rejected_rows": "{} feature rows cannot be used: see the rejects",
+        "nodes_without_features": f"{{}} of {len(of_type):,} nodes of type '{kind}' have no features",
+        "rows_of_other_types": f"{{}} feature rows of other types than '{kind}' were left out",
+        "zero_rows": f"{{}} nodes of type '{kind}' have nothing but zeros for features",
+    }
     refused = reject_table((file, reject) for reject in rejects)
     features = {feature_key(kind, settings.name): feature_table(node, values)}
     return IngestResult(
-        nodes, EDGES.empty_table(), refused, features, counts, [*_notes(counts, kind), *rows.notes], matches
+        nodes, EDGES.empty_table(), refused, features, counts, [*sentences(counts, notes), *rows.notes], matches
     )
 
 
@@ -391,57 +354,44 @@ def _match(
     return np.where(chosen, of_type[np.maximum(position, 0)], -1), rejects
 
 
-def _notes(counts: dict[str, int], kind: str) -> list[str]:
-    total = counts["nodes_without_features"] + counts["nodes_with_features"]
-    words = {
-        "rejected_rows": "feature rows cannot be used: see the rejects",
-        "nodes_without_features": f"of {total:,} nodes of type '{kind}' have no features",
-        "rows_of_other_types": f"feature rows of other types than '{kind}' were left out",
-        "zero_rows": f"nodes of type '{kind}' have nothing but zeros for features",
-    }
-    return [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
-
-
 def _examine(path: str) -> IngestReport:
-    file = path_text(path)
-    remarks = ["node_type is an example: write the type of your nodes"]
-    source: dict[str, Any] = {"name": "features", "format": "node_features", "path": file, "node_type": "drug"}
-    listed: list[dict[str, str]] = []
-    settings = NodeFeatureSettings(node_type="drug")
+    file, listed, settings = path_text(path), list[dict[str, str]](), dict[str, Any]()
     try:
         if not path.removesuffix(".gz").endswith(".npy"):
             with RowFile(path) as opened:
                 names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
             by_name = {name.lower(): name for name in reversed(names)}
-            known = [by_name[name] for name in ("id", "node_id", "node", "index") if name in by_name]
+            known = [by_name[name] for name in (*_IDS, "index") if name in by_name]
             key = (known or without_row_numbers(names)[0] or list(names) or [""])[0]
             parts = {n: "key" if n == key else "" if is_row_number(n) else "feature" for n in names}
             listed = listed_columns(names, parts, first)
-            source |= {"key_column": key} if key != "id" else {}
-            source |= {"delimiter": {"\t": "tab"}.get(mark, mark)} if mark != "," else {}
-            settings = NodeFeatureSettings(node_type="drug", key_column=key, delimiter=mark)
-        rows = load_rows(path, settings)
+            settings |= {"key_column": key} if key != "id" else {}
+            settings |= {"delimiter": {"\t": "tab"}.get(mark, mark)} if mark != "," else {}
+        rows = load_rows(path, NodeFeatureSettings(node_type="drug", **settings))
     except InputError as error:
         return IngestReport(file, "node_features", listed, problem=str(error))
     refused = len(rows.rejects)
-    counts = {"rows": len(rows.key) + refused, "rejected_rows": refused, "width": rows.values.shape[1]}
-    bad = [{"file": file, **r._asdict()} for r in sorted(rows.rejects)[:FIRST_REJECTS]]
-    notes, documents = list(rows.notes), [{"sources": [source]}]
-    return IngestReport(file, "node_features", listed, remarks, "", counts, notes, rejects=bad, documents=documents)
+    source = {"name": "features", "format": "node_features", "path": file, "node_type": "drug", **settings}
+    return IngestReport(
+        file,
+        "node_features",
+        listed,
+        ["node_type is an example: write the type of your nodes"],
+        counts={"rows": len(rows.key) + refused, "rejected_rows": refused, "width": rows.values.shape[1]},
+        notes=list(rows.notes),
+        rejects=[{"file": file, **reject._asdict()} for reject in sorted(rows.rejects)[:FIRST_REJECTS]],
+        documents=[{"sources": [source]}],
+    )
 
 
 def _recognises(candidate: Candidate) -> int:
     if candidate.path.removesuffix(".gz").endswith(".npy"):
         return 90
     names = {name.lower() for name in candidate.columns}
-    if not names & {"id", "node_id", "node"} or not candidate.kind:
+    if not names & set(_IDS) or candidate.probe is None:
         return 0
-    try:
-        with RowFile(candidate.path) as file:
-            first = next(iter(file.first(1)), {})
-    except InputError:
-        return 0
-    cells = [cell for name, cell in first.items() if name.lower() not in ("id", "node_id", "node", "index")]
+    first = zip(candidate.columns, next(iter(candidate.probe.rows), ()), strict=False)
+    cells = [cell for name, cell in first if name.lower() not in (*_IDS, "index")]
     numbers = sum(as_number(part) is not None for cell in cells for part in str(cell).split("|"))
     return 60 if numbers >= max(2, len(cells) // 2) else 0
 

@@ -18,8 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.ingest.files import guarded, lines_of, path_text
-from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Candidate, Format, lines_preview
+from graphmill.ingest.format import Candidate, Format, all_types
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
 from graphmill.ingest.kg_assemble import Assembled, Assembly
@@ -53,7 +52,6 @@ _IRI_ESCAPE = re.compile(rf"\\({_NUMBERED})")
 _ESCAPE = re.compile(rf"\\({_NUMBERED}|[tbnrf\"'\\])")
 _PLAIN = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 _BLOCK_LINES = 1 << 17
-_COLUMNS = ("subject", "predicate", "object")
 
 
 class NTriplesSettings(Settings):
@@ -207,5 +205,5 @@ FORMAT = Format(
     _recognises,
     read_ntriples,
     suited=all_types,
-    preview=lambda location, settings, role: lines_preview(location, _COLUMNS, None),
+    cells={"": ("subject", "predicate", "object")},
 )

@@ -1,5 +1,7 @@
-"""The sources of a dataset in the YAML, and their files: local or by fsspec URL, with location, state and content hash.
+"""The sources of a dataset in the YAML, their files (local or by fsspec URL, with location, state and content hash), and
+snapshots: sources whose path has ``{partition}`` have one file, or folder, for each snapshot.
 
+A snapshot's name is what stands for ``{partition}``. Names are ordered as people do: ``2024-9`` is before ``2024-10``.
 :mod:`graphmill.ingest.formats` defines the formats.
 """
 
@@ -11,21 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
-from graphmill.ingest.files import path_text
+from graphmill.ingest.files import clear_of_client, path_text
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.id_columns import Aliases, with_aliases
-from graphmill.ingest.id_coverage import coverage
-from graphmill.ingest.interactions import ITEM, stacked
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
-from graphmill.ingest.node_tables import merged_nodes, text_of
 from graphmill.ingest.tables import IngestResult, checked_share
-from graphmill.settings import Settings, SettingsT, abbreviated, parse
+from graphmill.settings import Settings, SettingsT, abbreviated, parse, setting
 
 _BLOCK_BYTES = 1 << 20
 
@@ -46,19 +43,16 @@ def located(path: str, root: Path) -> str:
 def state(path: str) -> FileState:
     """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
     try:
-        filesystem, inner = fsspec.core.url_to_fs(path)
-        filesystem.invalidate_cache()  # a cached listing of an object store would hide a change
-        info: dict[str, Any] = filesystem.info(inner)
+        with clear_of_client(f"{path_text(path)} cannot be read"):
+            filesystem, inner = fsspec.core.url_to_fs(path)
+            filesystem.invalidate_cache()  # a cached listing of an object store would hide a change
+            info: dict[str, Any] = filesystem.info(inner)
     except FileNotFoundError:
         raise InputError(
             f"{path_text(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
         ) from None
-    except ImportError as error:
-        raise InputError(f"{path_text(path)} cannot be read: {error}") from None
-    except Exception as error:  # any error of a file system's client; its text may contain a token
-        raise InputError(
-            f"{path_text(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
-        ) from None
+    except OSError as error:
+        raise InputError(f"{path_text(path)} cannot be read ({type(error).__name__})") from None
     if info.get("type") == "directory":
         raise InputError(f"{path_text(path)} is a directory; name a file in the defs.yaml")
     version = next((info[key] for key in ("mtime", "ETag", "etag", "LastModified", "updated") if info.get(key)), "")
@@ -217,57 +211,6 @@ def _read(source: SourceFile) -> IngestResult:
     return result
 
 
-def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
-    """``result`` with the nodes and edges of ``knowledge``; both are results of readers.
-
-    Nodes are matched by type and id. A node keeps a name that is not its id; if both sources have one, the first
-    source's. If the interactions have a split, facts are in train, whatever their own split was; otherwise all get a
-    split when the graph is built. If interactions have a position in a sequence, facts have none (:data:`NO_PLACE`).
-    Counts and notes are added under ``name``.
-
-    Raises :class:`InputError` if the two have no node in common, or if both have items but no common one: then no fact
-    is about an item with interactions, and the ids are probably of different kinds.
-    """
-    first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
-    nodes, (_, row) = merged_nodes(first, second)
-    new = row >= first.num_rows
-    of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
-    both = all(mask.any() for mask in of_items)
-    required = of_items[1] if both else np.ones(len(new), bool)
-    ids = [
-        text_of(t, "id").filter(pa.array(mask | (not both))) for t, mask in zip((first, second), of_items, strict=True)
-    ]
-    matches = coverage(name, ids[1], "the interactions", ids[0])
-    if new[required].all():
-        kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
-        example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
-        other = int(np.flatnonzero(required)[-1])
-        raise InputError(
-            f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
-            f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
-            f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
-            + (f"; {matches.repair}" if matches.repair else "")
-        )
-    edges = knowledge.edges
-    if "split" in edges.column_names:
-        # Facts are in train, whatever their file held out. Interactions whose split is still to be drawn have none yet.
-        edges = edges.drop_columns("split")
-    for column in ("head", "tail"):
-        edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
-    unmet = int((new & of_items[1]).sum())
-    remarks = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
-    return replace(
-        result,
-        nodes=nodes,
-        edges=stacked(result.edges, edges),
-        rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
-        counts=result.counts
-        | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
-        coverage=[*result.coverage, *knowledge.coverage, matches],
-        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *remarks]],
-    )
-
-
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
     """The names of a dataset's table assets, which depend on its sources.
 
@@ -292,3 +235,87 @@ def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> Setting
     """The graph settings of the YAML, with defaults that suit the formats."""
     suited = {name: value for source in sources for name, value in FORMATS[source.format].graph}
     return written.model_copy(update={k: v for k, v in suited.items() if k not in written.model_fields_set})
+
+
+PLACE = "{partition}"
+_SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
+
+
+class SnapshotSettings(Settings):
+    """How many snapshots are kept; the files of one are the whole dataset."""
+
+    keep: int = setting(
+        0, "Number of snapshots whose graphs and runs are kept, the newest and the live ones; 0: all of them", ge=0
+    )
+
+
+def require_places(sources: Sequence[SourceFile], settings: SnapshotSettings | None) -> None:
+    """Raise :class:`SettingsError` if ``{partition}`` and the section ``partitions`` do not fit together."""
+    varying = [source for source in sources if PLACE in source.path]
+    if settings is None:
+        if varying:
+            raise SettingsError(
+                f"source {varying[0].name!r} has {PLACE} in its path: add `partitions: {{keep: 0}}` to the dataset, "
+                "or remove it"
+            )
+        return
+    (main,) = [source for source in sources if source.gives not in ADDED]
+    if main not in varying:
+        raise SettingsError(
+            f"partitions: the path of source {main.name!r} has no {PLACE}; write it where the snapshot's name stands, such "
+            f"as data/01_raw/{PLACE}/kg.csv"
+        )
+
+
+def order(name: str) -> list[tuple[int, int, str]]:
+    """The sort key of a snapshot's name: numbers in it are compared as numbers."""
+    parts = re.findall(r"\d+|\D+", name)
+    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def checked_snapshot(name: str) -> str:
+    """``name`` if it can be that of a snapshot, and of its folder. Raises :class:`InputError` otherwise."""
+    if not _SNAPSHOT_NAME.fullmatch(name):
+        raise InputError(
+            f"snapshot {name!r}: a name has letters, digits, '_', '-', '+' and single dots only; rename its file or folder"
+        )
+    return name
+
+
+def snapshot_names(sources: Sequence[SourceFile]) -> list[str]:
+    """The names of all snapshots of which a source has a file, the oldest first.
+
+    Raises:
+        InputError: a name cannot be that of a folder, two differ only in case, or the folder cannot be read.
+    """
+    matches = {name for source in sources if PLACE in source.location for name in _matches(source.location)}
+    names = [checked_snapshot(name) for name in sorted(matches, key=order)]
+    folded: dict[str, str] = {}
+    for name in names:
+        if (other := folded.setdefault(name.casefold(), name)) != name:
+            raise InputError(
+                f"two snapshots are named {other!r} and {name!r}, which some disks take for one; rename one"
+            )
+    return names
+
+
+def _matches(location: str) -> list[str]:
+    try:
+        filesystem, inner = fsspec.core.url_to_fs(location)
+        filesystem.invalidate_cache()
+        literal = [re.sub(r"([*?\[])", r"[\1]", part) for part in inner.split(PLACE)]
+        paths: list[str] = filesystem.glob("*".join(literal))
+    except Exception as error:  # any error of a file system's client; its text may contain a token
+        raise InputError(f"the snapshots of {path_text(location)} cannot be listed ({type(error).__name__})") from None
+    first, *rest = (re.escape(part) for part in inner.split(PLACE))
+    pattern = re.compile(f"{first}(?P<name>[^/]+){'(?P=name)'.join(rest)}")
+    return [match["name"] for path in paths if (match := pattern.fullmatch(path)) and match["name"][0] != "."]
+
+
+def at_snapshot(source: SourceFile, name: str) -> SourceFile:
+    """The source with the snapshot's name in its paths."""
+    return replace(
+        source,
+        path=source.path.replace(PLACE, name),
+        location=source.location.replace(PLACE, name),
+    )

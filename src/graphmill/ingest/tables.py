@@ -26,14 +26,16 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.id_coverage import Coverage
 from graphmill.settings import setting
+
+if TYPE_CHECKING:
+    from graphmill.ingest.id_columns import Coverage
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 """Columns with few distinct values: 4 bytes a row."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
 from graphmill.ingest.files import COMMENTS, guarded, path_text
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, lines_preview
+from graphmill.ingest.format import ONE_WAY, Candidate, Format
 from graphmill.ingest.graph_files import read_graph
 from graphmill.ingest.id_columns import numbered_texts, require_once
 from graphmill.ingest.interactions import SPLITS
@@ -247,5 +247,5 @@ FORMAT = Format(
     triples_files,
     data_roles=SPLITS,
     graph=ONE_WAY,
-    preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
+    cells=dict.fromkeys(SPLITS, COLUMNS),
 )

@@ -1,6 +1,6 @@
 """``graphmill init --data``: places files in a project, finds out how to read them, and writes their ``defs.yaml``.
 
-``ingest.report`` guesses how to read a file; this module combines the guesses for several files.
+``ingest.public_readers`` guesses how to read a file; this module combines the guesses for several files.
 """
 
 import os

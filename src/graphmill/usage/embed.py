@@ -23,7 +23,7 @@ from graphmill.export.writers import parquet_embeddings
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import mirror_of
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored
 from graphmill.systems.base_system import blocks_of

@@ -11,11 +11,11 @@ import torch
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.items import rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import MmrecSettings, read_mmrec
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.samples import write_sample
-from graphmill.ingest.sources import with_knowledge
 from tests.samples.music import Music
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
-from graphmill.ingest.sources import with_knowledge
 
 
 def music_graph(repository: Path, out: Path) -> TypedGraph:
