@@ -120,6 +120,41 @@ def test_a_mark_on_an_edge_is_not_one_on_its_ends(tmp_path: Path) -> None:
     assert (result.counts["withdrawn_nodes"], result.counts["negated_rows"], result.nodes.num_rows) == (0, 1, 10)
 
 
+def test_statements_about_statements_negate_them(tmp_path: Path) -> None:
+    """OWL: a deprecated axiom and a negative assertion. KGX in RDF: a negated association."""
+    owl, rdf, biolink = (
+        "http://www.w3.org/2002/07/owl#",
+        "http://www.w3.org/1999/02/22-rdf-syntax-ns#",
+        "https://w3id.org/biolink/vocab/",
+    )
+    lines = [f"<http://a/n{n}> <http://a/treats> <http://a/n{n + 1}> ." for n in range(6)]
+    about = [
+        (1, owl, ("annotatedSource", "annotatedProperty", "annotatedTarget"), f'<{owl}deprecated> "true"'),
+        (
+            2,
+            owl,
+            ("sourceIndividual", "assertionProperty", "targetIndividual"),
+            f"<{rdf}type> <{owl}NegativePropertyAssertion>",
+        ),
+        (3, rdf, ("subject", "predicate", "object"), f'<{biolink}negated> "true"'),
+        (4, rdf, ("subject", "predicate", "object"), f'<{biolink}negated> "false"'),
+    ]
+    for n, space, names, mark in about:
+        parts = (f"<http://a/n{n}>", "<http://a/treats>", f"<http://a/n{n + 1}>")
+        lines += [f"_:b{n} <{space}{name}> {part} ." for name, part in zip(names, parts, strict=True)]
+        lines.append(f"_:b{n} {mark} .")
+    (tmp_path / "a.nt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    result = read_edges(tmp_path / "a.nt", "ntriples")
+    ids, relations = result.nodes["id"].to_pylist(), result.edges["relation"].to_pylist()
+    heads = [
+        ids[head][-1]
+        for head, name in zip(result.edges["head"].to_pylist(), relations, strict=True)
+        if name == "treats"
+    ]
+    assert heads == ["0", "4", "5"]
+    assert read_edges(tmp_path / "a.nt", "ntriples", keep_negated=True).counts["negated_rows"] == 0
+
+
 @pytest.mark.parametrize(
     ("column", "values"),
     [("invalid_reason", ("D", "")), ("active", (0, 1)), ("status", ("Obsolete", "current")), ("owl:deprecated", (1, 0)),
@@ -143,6 +178,26 @@ def test_triples_keep_what_is_negated_on_demand(tmp_path: Path) -> None:
     (tmp_path / "train.txt").write_text("a\tNOT|is\tb\na\tis\tc\nb\tis\tc\n", encoding="utf-8")
     assert read_edges(tmp_path, "triples").counts["negated_rows"] == 1
     assert read_edges(tmp_path, "triples", keep_negated=True).edges.num_rows == 3
+
+
+def _gaf(row: int, qualifier: str) -> str:
+    return "\t".join(
+        ["UniProtKB", f"P{row % 9}", f"GEN{row % 9}", qualifier, f"GO:{row % 7:07d}", "PMID:1", "IDA", "", "FPC"[row % 3],
+         "", "", "protein", "taxon:9606", "20200131", "UniProt"]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("qualifiers", [("involved_in", "NOT|involved_in"), ("", "NOT")])
+@pytest.mark.parametrize("start", ["", "!gaf-version: 2.2\n"])
+def test_annotations_of_genes_are_read_without_a_header(
+    tmp_path: Path, start: str, qualifiers: tuple[str, str]
+) -> None:
+    rows = [_gaf(row, qualifiers[row % 10 == 0]) for row in range(30)]
+    (tmp_path / "x.gaf").write_text(start + "\n".join(rows) + "\n", encoding="utf-8")
+    result = read_edges(tmp_path / "x.gaf")
+    assert (result.edges.num_rows, result.counts["negated_rows"]) == (27, 3)
+    assert set(result.nodes["type"].to_pylist()) == {"protein", "term"}
+    assert set(result.edges["relation"].to_pylist()) == ({"involved_in"} if qualifiers[0] else {"F", "P", "C"})
 
 
 def test_a_qualifier_without_a_name_negates_whichever_columns_are_named(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ strings. Rows that cannot be used become rejects; what is unusual but valid is c
 the complete table of cases.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
@@ -57,6 +58,12 @@ def guess_columns(
     and the last of two or three columns are taken.
     """
     given = dict(given or {})
+    if probe is not None and not given and _is_gaf(probe):
+        relation = "3" if all(row[3].strip() for row in probe.rows) else "8"
+        why = f"these are annotations of genes (GAF): column 1 is the head, 4 the tail, {relation} the relation"
+        columns = KgColumns(head_id="1", head_type="11", head_name="2", head_source="0", tail_id="4",
+                            tail_type_constant="term", relation=relation)  # fmt: skip
+        return columns, [why]
     if set(PRIMEKG) <= set(header) and not given:
         return KgColumns(), []
     header, left_out = (tuple(names) for names in without_row_numbers(header, tuple(given.values())))
@@ -95,6 +102,15 @@ def guess_columns(
         if part in given or columns_of.get(part):
             columns_of.pop(f"{part}_constant" if f"{part}_constant" not in given else part, None)
     return KgColumns(**{k: v for k, v in columns_of.items() if v}), remarks
+
+
+def _is_gaf(probe: Probe) -> bool:
+    """Whether the rows are a Gene Association File, which has no header: by its aspect, its taxon and its date."""
+    shapes = ((8, r"[FPC]"), (12, r"taxon:\d+(\|taxon:\d+)?"), (13, r"\d{8}"))
+    return probe.header is False and all(
+        len(row) in (15, 16, 17) and all(re.fullmatch(shape, row[place].strip()) for place, shape in shapes)
+        for row in probe.rows
+    )
 
 
 def _are_numbers(probe: Probe, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 ``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; other
 statements with a literal as object are left out and counted; all others are edges. Ids are IRIs without brackets.
-A node with a true ``owl:deprecated`` or the like is left out, with its statements.
+What has a true ``owl:deprecated`` or the like is left out, and so is the statement that it is about, if it is one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,19 @@ _LABELS = (
     "http://schema.org/name",
     "https://schema.org/name",
 )
-_WITHDRAWN = "http://www.w3.org/2002/07/owl#DeprecatedClass"
+_OWL = "http://www.w3.org/2002/07/owl#"
+_WITHDRAWN = {f"{_OWL}DeprecatedClass", f"{_OWL}NegativePropertyAssertion"}
+_ABOUT = {
+    f"{space}{name}": place
+    for space, names in (
+        (_OWL, ("annotatedSource", "annotatedProperty", "annotatedTarget")),
+        (_OWL, ("sourceIndividual", "assertionProperty", "targetIndividual")),
+        ("http://www.w3.org/1999/02/22-rdf-syntax-ns#", ("subject", "predicate", "object")),
+        ("https://w3id.org/biolink/vocab/", ("subject", "predicate", "object")),
+    )
+    for place, name in enumerate(names)
+}
+"""Predicates by which a node is about a statement, and which part of it their object is."""
 _TERM = r'<([^<>"{}|^`\s]+)>|(_:[^\s<>"]+)'
 _STATEMENT = re.compile(
     rf'\s*+(?:{_TERM})\s*+<([^<>"{{}}|^`\s]+)>\s*+(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
@@ -72,7 +84,7 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     assembly, edges = Assembly(), list[tuple[str, str, str]]()
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
-    withdrawn = dict[str, None]()
+    about, withdrawn = dict[str, list[str]](), dict[str, None]()
     literals = 0
     for number, raw in lines_of(path):
         text = raw.decode("utf-8", errors="backslashreplace")
@@ -95,14 +107,20 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         target = _iri(statement[4] or statement[5])
         if predicate == _TYPE:
             types.append((subject, target))
-            withdrawn |= {subject: None} if target == _WITHDRAWN else {}
+            withdrawn |= {subject: None} if target in _WITHDRAWN else {}
             continue
+        if predicate in _ABOUT:
+            about.setdefault(subject, ["", "", ""])[_ABOUT[predicate]] = target
         edges.append((subject, predicate, target))
         if len(edges) == _BLOCK_LINES:
             assembly.add(*_block(edges))
             edges = []
     assembly.add(*_block(edges))
     made = assembly.finish()
+    negated = {tuple(about[node]) for node in withdrawn if node in about}
+    if negated and not settings.keep_negated:
+        made, left_out = _without(made, negated)
+        reading.counts["negated"] += left_out
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     predicates = made.edges["relation"].combine_chunks().dictionary.to_pylist()
@@ -138,6 +156,14 @@ def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled
     for column in (0, 1):
         edges = edges.set_column(column, edges.schema.field(column), named)
     return replace(made, nodes=nodes, edges=edges)
+
+
+def _without(made: Assembled, statements: Collection[tuple[str, ...]]) -> tuple[Assembled, int]:
+    """The tables without the edges that are one of the statements (subject, predicate, object), and how many those are."""
+    ids, edges = text_of(made.nodes, "id").to_pylist(), made.edges
+    rows = zip(*(edges[name].to_pylist() for name in ("head", "relation", "tail")), strict=True)
+    kept = [(ids[head], relation, ids[tail]) not in statements for head, relation, tail in rows]
+    return replace(made, edges=edges.filter(pa.array(kept, pa.bool_())).combine_chunks()), kept.count(False)
 
 
 def _listed(
