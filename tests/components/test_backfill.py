@@ -30,7 +30,7 @@ RANDOM = [
 DEFS = [
     {
         "type": "graphmill.components.GraphDataset",
-        "attributes": {"name": "toy", "sources": SOURCES, "partitions": {}},
+        "attributes": {"name": "toy", "sources": SOURCES, "partitions": {"mode": "replace"}},
     },
     {
         "type": "graphmill.components.EmbeddingModel",

@@ -26,7 +26,8 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.summary import summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.public_readers import read_edges
-from graphmill.ingest.sources import parse_sources, snapshot_names
+from graphmill.ingest.snapshots import snapshot_names
+from graphmill.ingest.sources import parse_sources
 from graphmill.promotion.versions import Version, Versions, version_rows
 from graphmill.serving.runs import finished_runs
 from tests.components.conftest import INTERACTIONS, Project, WorkerHere, write_interactions, write_kg
@@ -229,6 +230,25 @@ def require_departure(growing: Growing, before: TypedGraph) -> None:
     assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in shown.stdout
 
 
+def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
+    growing = make({"mode": "append"})
+    for seed, name in enumerate(("9", "10")):
+        write_snapshot(growing.root, name, seed)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"]
+    graphs = []
+    for name in ("9", "10"):
+        selection = ['key:"toy/graph"', 'key:"toy/raw_edges"', 'key:"toy/nodes"', 'key:"toy/edges"']
+        result = dg.materialize(
+            growing.definitions.assets, selection=" or ".join(selection), partition_key=name,
+            instance=growing.instance, resources=growing.definitions.resources,
+        )  # fmt: skip
+        assert result.success
+        graphs.append(TypedGraph.open(growing.root / f"data/06_models/toy/snapshots/{name}/graph"))
+    assert graphs[0].num_pairs < graphs[1].num_pairs < 2 * graphs[0].num_pairs
+    write_snapshot(growing.root, "9", 5)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"], "both hold its rows"
+
+
 def test_a_snapshot_with_a_failed_check_does_not_go_live(make: Make, project: Project) -> None:
     """Half of the second one's edges are gone."""
     gate = "data_not_lost"
@@ -266,7 +286,7 @@ def test_snapshots_of_interactions_are_trained_compared_and_promoted(make: Make,
     ("path", "partitions", "words"),
     [
         ("data/kg.csv", {}, "partitions: the path of source 'edges' has no {partition}"),
-        (PATH, None, r"source 'edges' has {partition} in its path: add `partitions: {keep: 0}`"),
+        (PATH, None, r"source 'edges' has {partition} in its path: add `partitions: {mode: replace}`"),
         (PATH, {"mode": "both"}, "mode"),
     ],
 )
@@ -278,9 +298,10 @@ def test_a_section_that_does_not_fit_the_paths_is_refused(
         project.dataset(sources=sources, partitions=partitions)
 
 
-def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> None:
-    growing = make({})
-    write_snapshot(growing.root, "2023-12")
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make, mode: str) -> None:
+    growing = make({"mode": mode})
+    write_snapshot(growing.root, "2023-12")  # in mode append, its rows alone are not the later snapshot
     growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-01"])
     result = growing.run("2024-01")
     failures = [e for e in result.all_events if e.is_step_failure]

@@ -20,7 +20,8 @@ from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.components.following import FollowSettings
 from graphmill.components.promoted_asset import gating_checks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.sources import parse_attributes, parse_sources, snapshot_names
+from graphmill.ingest.snapshots import snapshot_names
+from graphmill.ingest.sources import parse_attributes, parse_sources
 from tests.components.conftest import WorkerHere
 
 MODELS = {f"graphmill.components.{kind.__name__}": kind.model() for kind in (EmbeddingModel, GraphDataset)}

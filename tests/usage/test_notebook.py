@@ -112,6 +112,20 @@ def test_a_run_shows_what_it_is_and_how_it_went(run: graphmill.Run) -> None:
     assert "| mrr |" in page
 
 
+def test_a_notebook_shows_tables_graph_run_and_explanation(folder: Path, run: graphmill.Run) -> None:
+    tables, best = graphmill.read_edges(folder / "kg.csv"), run.links(k=1).iloc[0]
+    why = run.explain(best.head_id, best.relation, best.tail_id)
+    for shown, has in (
+        (tables, "drug"),
+        (run._restored.graph, "edges in train"),
+        (run, "valid_mrr"),
+        (why, best.relation),
+    ):
+        page = shown._repr_html_()
+        assert has in page
+        assert "<table" in page
+
+
 def test_the_same_call_reuses_and_another_file_of_epochs_goes_on(run: graphmill.Run) -> None:
     graph = run.settings["data"]
     assert graphmill.train(graph, "hgt", **TINY).path == run.path

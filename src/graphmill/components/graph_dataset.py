@@ -16,17 +16,8 @@ from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.id_columns import read_aliases
-from graphmill.ingest.sources import (
-    PLACE,
-    SnapshotSettings,
-    checked_name,
-    graph_settings,
-    located,
-    parse_attributes,
-    parse_sources,
-    require_places,
-    snapshot_names,
-)
+from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
+from graphmill.ingest.sources import checked_name, graph_settings, located, parse_attributes, parse_sources
 from graphmill.orchestration.automation import chain_job, evaluate, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs
@@ -85,7 +76,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         "chain stops.",
     )
     partitions: Annotated[Any, section(SnapshotSettings, "partitions")] = Field(
-        None, description="For a dataset of snapshots, whose paths have `{partition}`: keep."
+        None, description="For a dataset of snapshots, whose paths have `{partition}`: mode and keep."
     )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')

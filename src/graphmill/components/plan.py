@@ -18,13 +18,16 @@ from graphmill.evaluation.probe import LabelSettings
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.ingest.sources import (
+from graphmill.ingest.snapshots import (
     PLACE,
     SnapshotSettings,
-    SourceFile,
     at_snapshot,
     checked_snapshot,
+    joined,
+    order,
+    snapshot_names,
 )
+from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
@@ -126,17 +129,38 @@ class DatasetPlan:
         return self.of(context.partition_key) if self.snapshots else self
 
     def of(self, snapshot: str) -> "DatasetPlan":
-        """The plan of one snapshot."""
+        """The plan of one snapshot. In mode append, the file of a source is the one that :meth:`prepare` writes."""
         sources = [at_snapshot(source, checked_snapshot(snapshot)) for source in self.sources]
-        return replace(self, snapshot=snapshot, sources=sources)
+        here = replace(self, snapshot=snapshot, sources=sources)
+        if self.snapshots is None or self.snapshots.mode == "replace":
+            return here
+        return replace(here, sources=[self._joined(here.folder, source) for source in self.sources])
+
+    def _joined(self, folder: str, source: SourceFile) -> SourceFile:
+        if PLACE not in source.location:
+            return source
+        path = f"{folder}/{source.name}{Path(source.path.removesuffix('.gz')).suffix}"
+        return replace(source, path=path, location=str(self.root / path))
+
+    def prepare(self, source: SourceFile, snapshot: str) -> None:
+        """Write the file of a source at this snapshot, if it is made of those of several snapshots."""
+        if self.snapshots is not None and self.snapshots.mode == "append" and PLACE in source.location:
+            target = self._joined(self.of(snapshot).folder, source).location
+            joined(source, self.up_to(snapshot), Path(target))
+
+    def up_to(self, snapshot: str) -> list[str]:
+        """The names of the snapshots that are no newer than this one, the oldest first, and its own."""
+        return [n for n in snapshot_names(self.sources) if order(n) < order(snapshot)] + [snapshot]
 
     def files(self, snapshot: str = "") -> dict[str, str]:
         """Every file of every source, by a unique name; of a snapshot, those of which it is made."""
+        names = self.up_to(snapshot) if self.snapshots and self.snapshots.mode == "append" else [snapshot]
         result = {"aliases": self.aliases} if self.aliases else {}
-        for source in self.sources:
-            files = (at_snapshot(source, snapshot) if snapshot else source).files().items()
-            mark = f"@{snapshot}" if PLACE in source.location else ""
-            result |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
+        for name in names:
+            for source in self.sources:
+                files = (at_snapshot(source, name) if name else source).files().items()
+                mark = f"@{name}" if PLACE in source.location else ""
+                result |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
         return result
 
     @property

@@ -40,6 +40,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
         with user_errors():
             here = source
             if plan.snapshots:
+                plan.prepare(source, context.partition_key)
                 here = next(each for each in plan.at(context).sources if each.name == source.name)
             locations = here.files()
             size, version = _state(locations)

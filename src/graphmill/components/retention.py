@@ -7,7 +7,7 @@ import dagster as dg
 from graphmill.components.plan import DatasetPlan
 from graphmill.errors import InputError
 from graphmill.graph.graph_location import SNAPSHOTS
-from graphmill.ingest.sources import checked_snapshot
+from graphmill.ingest.snapshots import checked_snapshot
 from graphmill.orchestration.automation import known_snapshots
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.promotion.versions import Versions

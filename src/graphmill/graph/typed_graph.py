@@ -18,6 +18,7 @@ from graphmill.errors import InputError
 from graphmill.graph import evidence, storage
 from graphmill.graph.attributes import Encoder
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
+from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
 from graphmill.verified_files import Verify
 
@@ -157,6 +158,16 @@ class TypedGraph:
             f"TypedGraph({str(self.path)!r}: {self.num_nodes:,} nodes of {len(self.node_types)} types, "
             f"{self.num_edges:,} edges in {len(self.relations)} relations)"
         )
+
+    def _repr_html_(self) -> str:
+        kinds = rows(("node type", "nodes"), ((kind.name, kind.count) for kind in self.node_types))
+        names = [f"edges in {name}" for name in SPLIT_NAMES]
+        splits = [each["split"] for each in self.manifest["relations"]]
+        edges_of = (
+            (" | ".join(relation.key), *(split[name] for name in SPLIT_NAMES))
+            for relation, split in zip(self.relations, splits, strict=True)
+        )
+        return page(repr(self), kinds, rows(("relation", *names), edges_of))
 
     def node_type(self, name: str) -> NodeType:
         """The node type ``name``. Raises :class:`InputError` if it is unknown, and lists the known ones."""

@@ -33,6 +33,7 @@ from graphmill.ingest.format import (
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.interactions_csv import InteractionColumns
+from graphmill.ingest.notebook import page, pairs, sentences
 from graphmill.ingest.tables import IngestResult, checked_share
 from graphmill.parquet import write_parquet
 from graphmill.settings import parse
@@ -200,6 +201,11 @@ class Tables(IngestResult):
     def __repr__(self) -> str:
         counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items() if number)
         return f"Tables({self.format}: {counts})"
+
+    def _repr_html_(self) -> str:
+        counts = {name: number for name, number in self.counts.items() if number}
+        kinds = counted(self.nodes["type"]) | counted(self.edges["relation"])
+        return page(f"Tables, read as {self.format}", pairs(counts), pairs(kinds), sentences(self.notes))
 
 
 def read_edges(path: Any, format: str = "", **settings: Any) -> Tables:

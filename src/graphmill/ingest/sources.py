@@ -1,7 +1,5 @@
-"""The sources of a dataset in the YAML, their files (local or by fsspec URL, with location, state and content hash), and
-snapshots: sources whose path has ``{partition}`` have one file, or folder, for each snapshot.
+"""The sources of a dataset in the YAML, and their files: local or by fsspec URL, with location, state and content hash.
 
-A snapshot's name is what stands for ``{partition}``. Names are ordered as people do: ``2024-9`` is before ``2024-10``.
 :mod:`graphmill.ingest.formats` defines the formats.
 """
 
@@ -22,7 +20,7 @@ from graphmill.ingest.id_columns import Aliases, with_aliases
 from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.tables import IngestResult, checked_share
-from graphmill.settings import Settings, SettingsT, abbreviated, parse, setting
+from graphmill.settings import Settings, SettingsT, abbreviated, parse
 
 _BLOCK_BYTES = 1 << 20
 
@@ -235,87 +233,3 @@ def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> Setting
     """The graph settings of the YAML, with defaults that suit the formats."""
     suited = {name: value for source in sources for name, value in FORMATS[source.format].graph}
     return written.model_copy(update={k: v for k, v in suited.items() if k not in written.model_fields_set})
-
-
-PLACE = "{partition}"
-_SNAPSHOT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
-
-
-class SnapshotSettings(Settings):
-    """How many snapshots are kept; the files of one are the whole dataset."""
-
-    keep: int = setting(
-        0, "Number of snapshots whose graphs and runs are kept, the newest and the live ones; 0: all of them", ge=0
-    )
-
-
-def require_places(sources: Sequence[SourceFile], settings: SnapshotSettings | None) -> None:
-    """Raise :class:`SettingsError` if ``{partition}`` and the section ``partitions`` do not fit together."""
-    varying = [source for source in sources if PLACE in source.path]
-    if settings is None:
-        if varying:
-            raise SettingsError(
-                f"source {varying[0].name!r} has {PLACE} in its path: add `partitions: {{keep: 0}}` to the dataset, "
-                "or remove it"
-            )
-        return
-    (main,) = [source for source in sources if source.gives not in ADDED]
-    if main not in varying:
-        raise SettingsError(
-            f"partitions: the path of source {main.name!r} has no {PLACE}; write it where the snapshot's name stands, such "
-            f"as data/01_raw/{PLACE}/kg.csv"
-        )
-
-
-def order(name: str) -> list[tuple[int, int, str]]:
-    """The sort key of a snapshot's name: numbers in it are compared as numbers."""
-    parts = re.findall(r"\d+|\D+", name)
-    return [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
-
-
-def checked_snapshot(name: str) -> str:
-    """``name`` if it can be that of a snapshot, and of its folder. Raises :class:`InputError` otherwise."""
-    if not _SNAPSHOT_NAME.fullmatch(name):
-        raise InputError(
-            f"snapshot {name!r}: a name has letters, digits, '_', '-', '+' and single dots only; rename its file or folder"
-        )
-    return name
-
-
-def snapshot_names(sources: Sequence[SourceFile]) -> list[str]:
-    """The names of all snapshots of which a source has a file, the oldest first.
-
-    Raises:
-        InputError: a name cannot be that of a folder, two differ only in case, or the folder cannot be read.
-    """
-    matches = {name for source in sources if PLACE in source.location for name in _matches(source.location)}
-    names = [checked_snapshot(name) for name in sorted(matches, key=order)]
-    folded: dict[str, str] = {}
-    for name in names:
-        if (other := folded.setdefault(name.casefold(), name)) != name:
-            raise InputError(
-                f"two snapshots are named {other!r} and {name!r}, which some disks take for one; rename one"
-            )
-    return names
-
-
-def _matches(location: str) -> list[str]:
-    try:
-        filesystem, inner = fsspec.core.url_to_fs(location)
-        filesystem.invalidate_cache()
-        literal = [re.sub(r"([*?\[])", r"[\1]", part) for part in inner.split(PLACE)]
-        paths: list[str] = filesystem.glob("*".join(literal))
-    except Exception as error:  # any error of a file system's client; its text may contain a token
-        raise InputError(f"the snapshots of {path_text(location)} cannot be listed ({type(error).__name__})") from None
-    first, *rest = (re.escape(part) for part in inner.split(PLACE))
-    pattern = re.compile(f"{first}(?P<name>[^/]+){'(?P=name)'.join(rest)}")
-    return [match["name"] for path in paths if (match := pattern.fullmatch(path)) and match["name"][0] != "."]
-
-
-def at_snapshot(source: SourceFile, name: str) -> SourceFile:
-    """The source with the snapshot's name in its paths."""
-    return replace(
-        source,
-        path=source.path.replace(PLACE, name),
-        location=source.location.replace(PLACE, name),
-    )

@@ -14,7 +14,7 @@ import dagster as dg
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import sources as source_files
 from graphmill.ingest.files import path_text
-from graphmill.ingest.sources import order
+from graphmill.ingest.snapshots import order
 
 JobTarget = Any  # the return type of define_asset_job, which Dagster does not export
 

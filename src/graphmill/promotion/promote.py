@@ -14,7 +14,7 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.graph.graph_location import snapshot_of
-from graphmill.ingest.sources import order
+from graphmill.ingest.snapshots import order
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence

@@ -16,6 +16,7 @@ from graphmill.explain.links import explainer_of
 from graphmill.explain.paths import joined
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
+from graphmill.ingest.notebook import page, pairs, rows
 from graphmill.predictions.selection import resolve_link
 from graphmill.runs.export import Restored
 from graphmill.sampling.keyed import generator
@@ -49,6 +50,12 @@ class ExplainedLink:
     def to_dict(self) -> dict[str, Any]:
         """The explanation as plain values."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        edges = rows(("head", "relation", "tail", "share"), (tuple(each.values())[:4] for each in self.edges))
+        paths = rows(("path", "strength"), ((each["path"], each["strength"]) for each in self.paths))
+        title = f"{self.head} · {self.relation} · {self.tail}: score {self.score:.4g} ({self.method})"
+        return page(title, pairs(self.parts), edges, paths)
 
 
 class EdgeEvidence:

@@ -16,6 +16,7 @@ from graphmill.evaluation.embedding_files import Embeddings, ExportedNodes, read
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
+from graphmill.ingest.notebook import page, pairs
 from graphmill.parquet import ParquetTable
 from graphmill.runs.fallback import retry_on_cpu
 from graphmill.verified_files import verified_file
@@ -66,6 +67,9 @@ class Run:
     def __repr__(self) -> str:
         has = "{:,} vectors of {}".format(*self.embeddings.vectors.shape) if self.manifest["dim"] else "no vectors"
         return f"Run({str(self.path)!r}: {self._made}, {has})"
+
+    def _repr_html_(self) -> str:
+        return page(repr(self), pairs(self.metrics) if (self.path / "report.json").is_file() else "")
 
     # -- vectors -----------------------------------------------------------------------------------------------------
 
