@@ -1,6 +1,6 @@
 """Graphs that do not fit one process: ``python -m benchmarks.large WORD [--json]``; the rest of the line is the word's own.
 
-* ``ingest``: reading and building in bounded memory (``parts/ingest_large.py``)
+* ``ingest``: reading and building a large table (``parts/ingest_large.py``)
 * ``optimus``: a graph of OptimusKG's shape, from file to checked vectors (``parts/optimus.py``)
 * ``sharding``: tables divided by rows, and the cost model of ADR 2 (``parts/sharding.py``)
 """

@@ -10,7 +10,7 @@ from tests.training.cases import typed_graph
 
 STEPS = {
     "reading a graph": (
-        "import graphmill.graph.build, graphmill.graph.jaccard\n"
+        "import graphmill.graph.build, graphmill.graph.co_occurrence\n"
         "from graphmill.graph.typed_graph import TypedGraph\n"
         "TypedGraph.open(sys.argv[1]).edges(0)"
     ),

@@ -170,6 +170,13 @@ def test_a_row_order_of_the_edges_table_does_not_change_the_edges(tables, build)
     assert triples_of(build(nodes, backwards)) == triples_of(build(nodes, edges))
 
 
+def test_what_needs_more_memory_than_there_is_is_refused_before_it_begins(tables, tmp_path, monkeypatch):
+    monkeypatch.setattr("graphmill.graph.build.available_memory", lambda: 1000)
+    with pytest.raises(ResourceError, match=r"takes about .* of memory, and 1000 bytes are free; free memory"):
+        build_graph(*tables, GraphSettings(), tmp_path / "graph")
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_work_done_in_python_does_not_grow_with_the_edges(tmp_path):
     calls = {}
     for size in (200, 20_000):

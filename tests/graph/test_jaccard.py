@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from graphmill.errors import InputError
 from graphmill.graph import co_occurrence
 from graphmill.graph.build import build_graph
-from graphmill.graph.co_occurrence import row_blocks
-from graphmill.graph.jaccard import shared_neighbour_jaccard
+from graphmill.graph.co_occurrence import row_blocks, shared_neighbour_jaccard
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from tests.graph.tables import edges_table, nodes_table, random_tables

@@ -6,9 +6,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.utils.extmath import randomized_svd
 
-from graphmill.errors import StoppedError
-from graphmill.graph.spectral import PRODUCTS, SHRINKAGE, factors, neighbourhoods, scaled
-from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.spectral import SHRINKAGE, SpectralVectors, factors, neighbourhoods, scaled
 from tests.graph.tables import random_tables
 
 SHAPE = ({"drug": 12, "gene": 25}, {"binds": ("drug", "gene", 60), "links": ("gene", "gene", 50)})
@@ -64,20 +62,9 @@ def test_relations_that_go_one_way_are_read_from_both_ends(build):
 
 
 @pytest.mark.parametrize("shape", [(60, 40), (40, 60)])
-def test_factors_are_those_of_the_library_to_the_bit_and_can_be_stopped(shape):
+def test_factors_are_those_of_the_library_to_the_bit(shape):
     matrix = sp.random(*shape, density=0.2, format="csr", dtype=np.float32, random_state=1)
     left, values, _ = randomized_svd(matrix, 12, n_iter=4, random_state=3)
-    polls = []
-    found = factors(matrix, 12, 3, lambda: polls.append(1))
+    found = factors(matrix, 12, 3)
     np.testing.assert_array_equal(found[0], left * values)
     np.testing.assert_array_equal(found[1], values)
-    assert len(polls) == PRODUCTS
-
-    def stop():
-        polls.append(1)
-        if len(polls) == PRODUCTS + 3:
-            raise StoppedError("enough")
-
-    with pytest.raises(StoppedError):
-        factors(matrix, 12, 3, stop)
-    assert len(polls) == PRODUCTS + 3

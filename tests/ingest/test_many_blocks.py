@@ -1,16 +1,14 @@
-"""A table in many blocks, with its columns in files, is the table in one: the same rows, order, dictionaries and words."""
+"""A table in many blocks is the table in one: the same rows, order, dictionaries and words."""
 
 import errno
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pytest
 
 from graphmill.errors import InputError, ResourceError
 from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
-from graphmill.ingest.graph_files import edge_oddities
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import IngestResult
@@ -20,10 +18,9 @@ from tests.ingest.test_kg_csv import KINDS
 
 Read = Callable[[], IngestResult]
 MANY_BLOCKS = {
-    "csv_blocks.BLOCK_BYTES": 600, "csv_blocks._HEADER_BYTES": 200, "kg_assemble._PENDING_MENTIONS": 5, "disk.PIECE": 7,
-    "disk.BUCKET": 16, "disk.SMALL": 0,
+    "csv_blocks.BLOCK_BYTES": 600, "csv_blocks._HEADER_BYTES": 200, "kg_assemble._PENDING_MENTIONS": 5,
 }  # fmt: skip
-"""Files are read in many small blocks, arrays in many small pieces, sorted in many small parts, and all are in files."""
+"""Files are read in many small blocks."""
 
 
 def told(read: Read) -> IngestResult | str:
@@ -100,28 +97,10 @@ class TestTheSameTables:
         require_same(lambda: read_triples(tmp_path))
 
 
-def test_columns_in_files_have_no_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("graphmill.ingest.disk.SMALL", 0)
-    result = read_kg_csv(write(tmp_path / "..", text(*CLEAN)))
-    assert result.edges.num_rows == len(CLEAN)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_disk_that_fills_up_is_told(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("graphmill.ingest.disk.ColumnWriter.append", full)
+    monkeypatch.setattr("graphmill.ingest.kg_assemble.Assembly.add", full)
     with pytest.raises(ResourceError, match="has no room for its temporary files; set TMPDIR"):
         read_kg_csv(repository / "data/01_raw/kg.csv")
-
-
-class TestManyRowsInParts:
-    def test_oddities_are_those_of_one_sort(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        rng = np.random.default_rng(0)
-        columns = [rng.integers(0, most, 2000).astype(np.int32) for most in (3, 30, 30)]
-        whole = edge_oddities(*columns, 30)
-        monkeypatch.setattr("graphmill.ingest.disk.BUCKET", 64)
-        monkeypatch.setattr("graphmill.ingest.disk.PIECE", 100)
-        assert edge_oddities(*columns, 30) == whole

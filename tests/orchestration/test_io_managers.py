@@ -39,15 +39,6 @@ def test_a_table_comes_back_with_its_types(tmp_path: Path) -> None:
     assert event.metadata["path"].value == str(tmp_path / "kg" / "made.parquet")
 
 
-def test_a_table_of_very_many_rows_is_mapped_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphmill.ingest.disk.MANY", 5)
-    monkeypatch.setattr("pyarrow.parquet.ParquetFile.read", lambda *_, **__: pytest.fail("it was read into memory"))
-    table = pa.table({"type": pa.array(["drug", "gene"] * 4).dictionary_encode(), "n": pa.array(range(8), pa.int32())})
-    _, (received,) = run(str(tmp_path), table)
-    assert received == table
-    assert received.schema == table.schema
-
-
 def test_a_path_in_the_project_is_shown_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "workspace.yaml").write_text("load_from: []\n")
     monkeypatch.chdir(tmp_path)

@@ -148,7 +148,6 @@ def test_long_stages_say_how_much_of_them_is_done(
     for stage in (
         "kNN: choosing its settings",
         "kNN: ranking",
-        "spectral vectors: singular vectors of width 4",
         "spectral vectors: choosing its settings",
         "spectral vectors: ranking",
     ):

@@ -3,7 +3,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,12 +19,9 @@ from graphmill.graph.interaction_tables import (
     evaluated_users,
     interactions_table,
     knowledge_edges,
-    lengths_table,
     liked_rows,
-    popular_items,
 )
 from graphmill.ingest.attributes import frequent
-from graphmill.ingest.disk import pieces
 from graphmill.ingest.id_columns import read_aliases
 from graphmill.ingest.sources import digest, read_tables, table_names
 from graphmill.ingest.tables import IngestResult, attribute_kind
@@ -204,17 +200,11 @@ def _edges(plan: DatasetPlan, result: IngestResult, rejects: str, previous: Prev
 
 
 def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
-    """The number of ends outside the nodes table, and of edges of each relation, counted in batches, because there can
-    be very many."""
-    outside, counts = 0, Counter[str]()
-    for part in pieces(edges.num_rows):
-        batch = edges.slice(part.start, part.stop - part.start)
-        ends = np.concatenate([batch["head"].to_numpy(), batch["tail"].to_numpy()])
-        outside += int(((ends < 0) | (ends >= nodes)).sum())
-        for chunk in batch["relation"].chunks:
-            for row in pc.value_counts(chunk.indices).to_pylist():
-                counts[chunk.dictionary[row["values"]].as_py()] += row["counts"]
-    return outside, [{"relation": name, "edges": count} for name, count in counts.items()]
+    """The number of ends outside the nodes table, and of edges of each relation."""
+    ends = np.concatenate([edges["head"].to_numpy(), edges["tail"].to_numpy()])
+    counts = edges["relation"].unify_dictionaries().combine_chunks().value_counts().to_pylist()
+    per_relation = [{"relation": row["values"], "edges": row["counts"]} for row in counts]
+    return int(((ends < 0) | (ends >= nodes)).sum()), per_relation
 
 
 def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previous: PreviousRun) -> Made:
@@ -231,8 +221,6 @@ def _interactions(plan: DatasetPlan, result: IngestResult, rejects: str, previou
         **table_metadata(table, INTERACTION_COLUMNS),
         **_odd(result, rejects),
         "first_rows": records(table.select(["user_id", "item_id", *given]).slice(0, 10).to_pylist()),
-        "lengths": records(lengths_table(likes)),
-        "popular_items": records(popular_items(likes)),
     }
     evaluable = EVALUABLE.result(
         previous.asset,

@@ -4,8 +4,6 @@ The table has the reader's edges between users and items, with the ids of both e
 interaction, the nodes can be reconstructed from it, in their order.
 """
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -87,26 +85,6 @@ def _nodes(table: pa.Table) -> pa.Table:
 def liked_rows(table: pa.Table) -> pa.Table:
     """The rows of :func:`interactions_table` that are no dislikes."""
     return table.filter(pc.equal(table["relation"].cast(pa.string()), RELATION))
-
-
-def lengths_table(table: pa.Table) -> list[dict[str, Any]]:
-    """Quantiles of the numbers of interactions of users and of items."""
-    rows = []
-    for who, column in (("interactions of a user", "head"), ("interactions of an item", "tail")):
-        counts = np.unique(table[column].to_numpy(), return_counts=True)[1]
-        least, quarter, half, three, most = np.quantile(counts, (0, 0.25, 0.5, 0.75, 1)).tolist()
-        rows.append({"of": who, "least": least, "25 %": quarter, "median": half, "75 %": three, "most": most})
-    return rows
-
-
-def popular_items(table: pa.Table, count: int = 20) -> list[dict[str, Any]]:
-    """The items with most interactions."""
-    counted = pc.value_counts(table["item_id"]).to_pylist()
-    best = sorted(counted, key=lambda row: (-row["counts"], row["values"]))[:count]
-    total = max(table.num_rows, 1)
-    return [
-        {"item": row["values"], "interactions": row["counts"], "share": round(row["counts"] / total, 4)} for row in best
-    ]
 
 
 def evaluated_users(table: pa.Table) -> tuple[int, int]:

@@ -20,7 +20,6 @@ import numpy.typing as npt
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
-from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import NO_TIME
 
 COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
@@ -144,30 +143,27 @@ def audit_pairs(
 ) -> LeakageReport:
     """Audit edges by their node pairs ``pair`` (E,), whose ``ends`` are global node numbers (P,) each, and splits (E,).
 
-    ``bounds``: relation r, of the name ``names[r]``, has the edges ``bounds[r]`` to ``bounds[r + 1]``. Memory holds a few
-    bytes for each pair.
+    ``bounds``: relation r, of the name ``names[r]``, has the edges ``bounds[r]`` to ``bounds[r + 1]``.
     """
     within = np.zeros((len(SPLIT_NAMES), len(ends[0])), bool)
-    for part in pieces(len(pair), pair, split):
-        within[split[part], pair[part]] = True
+    within[split, pair] = True
     overlaps = []
     for held_out, seen in COMPARISONS:
-        counts = {name: [0, 0] for name in names}
-        for name, (first, last) in zip(names, pairwise(bounds), strict=True):
-            for part in pieces(last - first, pair, split):
-                place = slice(first + part.start, first + part.stop)
-                held = pair[place][split[place] == held_out]
-                counts[name][0] += len(held)
-                counts[name][1] += int(within[seen][held].sum())
+        held = split == held_out
+        leaking = held & within[seen][pair]
+        counts = [
+            (name, int(held[first:last].sum()), int(leaking[first:last].sum()))
+            for name, (first, last) in zip(names, pairwise(bounds), strict=True)
+        ]
         leaked = np.flatnonzero(within[held_out] & within[seen])
         overlaps.append(
             Overlap(
                 SPLIT_NAMES[held_out],
                 SPLIT_NAMES[seen],
-                sum(n for n, _ in counts.values()),
-                sum(k for _, k in counts.values()),
+                int(held.sum()),
+                int(leaking.sum()),
                 pairs=np.stack([end[leaked] for end in ends], axis=1).astype(np.int32),
-                relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
+                relations=tuple(count for count in counts if count[1]),
             )
         )
     return LeakageReport(tuple(overlaps))

@@ -5,7 +5,7 @@ This module decides which nodes and edges are in the graph. ``relations`` groups
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.disk import let_go, pieces
 
 IntArray = npt.NDArray[np.int32]
 
@@ -77,23 +76,17 @@ class EdgeColumns:
         return replace(self, **kept, attributes={name: values[keep] for name, values in self.attributes.items()})
 
 
-CATEGORIES = ("relation", "display_relation")
-"""Columns of texts of the edges table."""
 ATTRIBUTES = {"weight": pa.float32(), "confidence": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}
 """Optional columns of the edges table that are carried through to the graph, with their Arrow types."""
 
 
-def categories(
-    table: pa.Table, name: str, table_name: str, names: list[str] | None = None
-) -> tuple[IntArray, list[str]]:
-    """The codes (rows,) int32 of a text or dictionary column, and its names: ``names``, by default in order of first
-    appearance.
+def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, list[str]]:
+    """The codes (rows,) int32 of a text or dictionary column, and its names in order of first appearance.
 
     Raises :class:`InputError` if the column is missing or has empty cells.
     """
     column = _column(table, name, table_name)
-    if names is None:
-        names = _texts(column)
+    names = list(dict.fromkeys(column.unique().to_pylist()))  # a dictionary may have a text twice
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     array = column.unify_dictionaries().combine_chunks()
@@ -102,63 +95,29 @@ def categories(
     return codes[array.indices.to_numpy(zero_copy_only=False)], names
 
 
-def _texts(column: pa.ChunkedArray) -> list[str]:
-    """The distinct texts in order of first appearance; a dictionary may have one twice."""
-    return list(dict.fromkeys(column.unique().to_pylist()))
-
-
-def read_edges(
-    edges: pa.Table, num_rows: int, first: int = 0, names: Mapping[str, list[str]] | None = None
-) -> EdgeColumns:
-    """The edges table, or its rows from ``first`` on, as arrays. ``names``: of :data:`CATEGORIES`, by default those here.
-
-    Raises :class:`InputError` for a cell that cannot be used, naming column and row.
-    """
-    known = names or {}
-    relation, relations = categories(edges, "relation", "edges", known.get("relation"))
+def read_edges(edges: pa.Table, num_rows: int) -> EdgeColumns:
+    """The edges table as arrays. Raises :class:`InputError` for a cell that cannot be used, naming column and row."""
+    relation, relations = categories(edges, "relation", "edges")
     ends = {name: _numbers(edges, name, pa.int32()) for name in ("head", "tail")}
     for name, values in ends.items():
-        _refuse(name, values, (values < 0) | (values >= num_rows), f", but the nodes table has {num_rows} rows", first)
+        _refuse(name, values, (values < 0) | (values >= num_rows), f", but the nodes table has {num_rows} rows")
     split = display = None
     if "split" in edges.column_names:
         split = _numbers(edges, "split", pa.uint8())
-        _refuse("split", split, split > 2, "; allowed are 0 (train), 1 (valid), 2 (test)", first)
+        _refuse("split", split, split > 2, "; allowed are 0 (train), 1 (valid), 2 (test)")
     if "display_relation" in edges.column_names:
-        display = categories(edges, "display_relation", "edges", known.get("display_relation"))[0]
+        display = categories(edges, "display_relation", "edges")[0]
     attributes = {name: _numbers(edges, name, kind) for name, kind in ATTRIBUTES.items() if name in edges.column_names}
     if "weight" in attributes:
-        _refuse("weight", attributes["weight"], ~np.isfinite(attributes["weight"]), " is not finite", first)
+        _refuse("weight", attributes["weight"], ~np.isfinite(attributes["weight"]), " is not finite")
     return EdgeColumns(ends["head"], ends["tail"], relation, relations, display, split, attributes)
 
 
-class EdgePieces:
-    """The edges table in pieces, each read by :func:`read_edges`. Codes of relations and display relations are in the order
-    of first appearance in the whole table. ``redraw``: without its split."""
-
-    def __init__(self, edges: pa.Table, num_rows: int, *, redraw: bool) -> None:
-        self._edges, self._rows, self._redraw = edges, num_rows, redraw
-        self._arrays = [
-            (column.indices if pa.types.is_dictionary(column.type) else column).to_numpy()
-            for name in edges.column_names
-            for column in edges[name].chunks
-            if (pa.types.is_primitive(column.type) or pa.types.is_dictionary(column.type)) and not column.null_count
-        ]
-        present = [name for name in CATEGORIES if name in edges.column_names]
-        self._names = {name: _texts(_column(edges, name, "edges")) for name in present}
-        let_go(*self._arrays)
-
-    def __iter__(self) -> Iterator[EdgeColumns]:
-        for part in pieces(self._edges.num_rows, *self._arrays):
-            rows = self._edges.slice(part.start, part.stop - part.start)
-            columns = read_edges(rows, self._rows, part.start, self._names)
-            yield replace(columns, split=None) if self._redraw else columns
-
-
-def _refuse(name: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], why: str, first: int) -> None:
-    """Raise :class:`InputError` for the first row that is ``wrong``. ``first``: the number of the first row."""
+def _refuse(name: str, values: npt.NDArray[Any], wrong: npt.NDArray[np.bool_], why: str) -> None:
+    """Raise :class:`InputError` for the first row that is ``wrong``."""
     bad = np.flatnonzero(wrong)
     if len(bad):
-        raise InputError(f"table 'edges', row {first + bad[0]}: {name} = {values[bad[0]]}{why}")
+        raise InputError(f"table 'edges', row {bad[0]}: {name} = {values[bad[0]]}{why}")
 
 
 def _numbers(table: pa.Table, name: str, kind: pa.DataType) -> npt.NDArray[Any]:

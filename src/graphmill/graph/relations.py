@@ -1,14 +1,10 @@
-"""The edges of a graph by relation: sorted by (destination, source), without duplicates, and with their reverses.
-
-Edges are sorted into buckets, one for each relation and range of destinations (:mod:`graphmill.graph.buckets`). Memory
-holds one bucket at a time.
-"""
+"""The edges of a graph by relation: sorted by (destination, source), without duplicates, and with their reverses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -16,12 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph.buckets import Buckets, Ranges
-from graphmill.graph.numbering import ATTRIBUTES, EdgeColumns, Numbering
+from graphmill.graph.numbering import EdgeColumns, Numbering
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.sorted_unique import in_sorted
-from graphmill.ingest import disk
-from graphmill.ingest.disk import ColumnWriter
 
 Key = tuple[str, str, str]
 """(source type, relation name, target type)."""
@@ -77,6 +70,15 @@ class RelationDraft:
         """(E,) int64, ascending: dst · num_source + src."""
         return self.arrays["dst"] * np.int64(self.num_source) + self.arrays["src"]
 
+    def facts(self) -> RelationFacts:
+        """What the manifest says of the relation."""
+        return RelationFacts(self.key, len(self), self.added, self.duplicates, self.parallel(), self.self_loops())
+
+    def turned(self) -> RelationDraft:
+        """The reverses of all edges, in the order of the edges."""
+        ends = {"src": self.arrays["dst"], "dst": self.arrays["src"]}
+        return RelationDraft(mirror_of(self.key), self.num_target, self.num_source, self.arrays | ends)
+
     def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
         """The edges with the numbers ``order``, in that order."""
         return replace(self, arrays={name: values[order] for name, values in self.arrays.items()})
@@ -99,20 +101,15 @@ class RelationFacts:
         return " | ".join(self.key)
 
 
-def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
-    """The facts of a relation with the edges of ``drafts``, which share no destination."""
-    figures = [(len(each), each.added, each.duplicates, each.parallel(), each.self_loops()) for each in drafts]
-    return RelationFacts(key, *map(sum, zip(*figures, strict=True)))
-
-
-def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key, Arrays]]:
-    """The arrays of each relation, with local numbers, in order of first appearance. Both ends are in the graph."""
-    edges = edges.take((numbering.of_row[edges.head] >= 0) & (numbering.of_row[edges.tail] >= 0))
-    node_type, num_types = numbering.type_of_node(), len(numbering.types)
+def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[RelationDraft]:
+    """The edges of each relation in the order of their rows, relations in order of first appearance. Both ends are in the
+    graph."""
+    node_type, num_types, counts = numbering.type_of_node(), len(numbering.types), numbering.counts
     head, tail = numbering.of_row[edges.head], numbering.of_row[edges.tail]
     code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
     encoded = pa.array(code).dictionary_encode()
     which = encoded.indices.to_numpy()
+    del code
     # With 16-bit keys, numpy uses radix sort.
     order = np.argsort(which.astype(np.int16) if len(encoded.dictionary) < 2**15 else which, kind="stable")
     bounds = pairwise([0, *np.cumsum(np.bincount(which)).tolist()])
@@ -127,7 +124,8 @@ def by_relation(edges: EdgeColumns, numbering: Numbering) -> Iterator[tuple[Key,
         }
         arrays |= {} if edges.split is None else {"split": edges.split[rows]}
         arrays |= {name: values[rows] for name, values in edges.attributes.items()}
-        yield (numbering.types[source], edges.relation_names[relation], numbering.types[target]), arrays
+        key = numbering.types[source], edges.relation_names[relation], numbering.types[target]
+        yield RelationDraft(key, counts[key[0]], counts[key[2]], arrays)
 
 
 def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
@@ -166,98 +164,38 @@ def sort_unique(draft: RelationDraft, merge: str = "max") -> RelationDraft:
     return replace(distinct, arrays=distinct.arrays | merged)
 
 
-_STORED: Mapping[str, npt.DTypeLike] = {"src": np.int32, "dst": np.int32, "display": np.int32}
-
-
 def grouped_edges(
-    parts: Iterable[EdgeColumns], numbering: Numbering, settings: GraphSettings
+    edges: EdgeColumns, numbering: Numbering, settings: GraphSettings
 ) -> tuple[list[RelationFacts], Arrays]:
     """The graph's edges as arrays (E,) by name, relation after relation, and the facts for the manifest of each relation.
 
-    ``parts``: the edges in parts, which are read several times; codes of relations and display relations are the same in
-    all. Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge``
+    Rows that agree in relation, display_relation, head and tail (and split, if one is given) become one, as ``merge``
     says.
 
     ``add_reverse: missing`` adds (v, name, u) for each edge (u, name, v), if the mirror relation has no edge from v to u,
     whatever its display_relation, split or attributes. An added reverse has its edge's split and attributes. Edges from a
     node to itself are their own reverses.
     """
-    part = next(iter(parts))
-    stored = dict(_STORED) | ({} if part.split is None else {"split": np.uint8})
-    stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in part.attributes}
-    grouped = _Grouped(parts, numbering, settings, stored)
-    mirrors = [mirror_of(key) for key in grouped.given] if settings.add_reverse == "missing" else []
-    out = {name: ColumnWriter(dtype) for name, dtype in stored.items() if name != "display"}
-
-    def drafts(key: Key) -> Iterator[RelationDraft]:
-        """The edges of a relation, which are written on the way."""
-        for draft in grouped.drafts(key):
-            for name, column in out.items():
-                column.append(draft.arrays[name])
-            yield draft
-
-    facts = [facts_of(key, drafts(key)) for key in dict.fromkeys((*grouped.given, *mirrors))]
-    return facts, {name: column.finish() for name, column in out.items()}
+    drafts = {draft.key: sort_unique(draft, settings.merge) for draft in by_relation(edges, numbering)}
+    if settings.add_reverse == "missing":
+        keys = dict.fromkeys((*drafts, *map(mirror_of, drafts)))
+        drafts = {key: _with_reverses(drafts.get(key), drafts.get(mirror_of(key))) for key in keys}
+    facts = [draft.facts() for draft in drafts.values()]
+    names = [name for name in next(iter(drafts.values())).arrays if name != "display"]
+    return facts, {name: np.concatenate([draft.arrays.pop(name) for draft in drafts.values()]) for name in names}
 
 
-class _Grouped:
-    """The given edges in the buckets of their relations, sorted and without duplicates; and the reverse of each.
-
-    ``given``: the relations, in the order of their first edges; ``stored``: the columns of a bucket.
-    """
-
-    def __init__(
-        self,
-        parts: Iterable[EdgeColumns],
-        numbering: Numbering,
-        settings: GraphSettings,
-        stored: Mapping[str, npt.DTypeLike],
-    ) -> None:
-        self.given: dict[Key, None] = {}
-        self._counts, reverse = numbering.counts, settings.add_reverse != "never"
-        self._ranges: dict[Key, Ranges] = {}
-        for key, local in (each for part in parts for each in by_relation(part, numbering)):
-            self.given[key] = None
-            for end, of in (("dst", key), *([("src", mirror_of(key))] if reverse else [])):
-                self._ranges.setdefault(of, Ranges(self._counts[of[2]])).count(local[end])
-        sizes = [ranges.cut(disk.BUCKET) for ranges in self._ranges.values()]
-        self._first = dict(zip(self._ranges, accumulate(map(len, sizes), initial=0), strict=False))
-        self._edges = Buckets(np.concatenate(sizes), stored)
-        self._reverses = Buckets(np.concatenate(sizes), stored) if reverse else None
-        self._duplicates: dict[int, int] = {}
-        for key, local in (each for part in parts for each in by_relation(part, numbering)):
-            self._edges.put(self._bucket(key, local["dst"]), local)
-        for key in self.given:
-            for number in self._places(key):
-                draft = sort_unique(self._draft(key, self._edges.get(number)), settings.merge)
-                self._duplicates[number] = draft.duplicates
-                self._edges.replace(number, draft.arrays)
-                if self._reverses is not None:
-                    dst, src = draft.arrays["dst"], draft.arrays["src"]
-                    self._reverses.put(self._bucket(mirror_of(key), src), draft.arrays | {"src": dst, "dst": src})
-
-    def _bucket(self, key: Key, dst: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        return self._first[key] + self._ranges[key].of(dst)
-
-    def _places(self, key: Key) -> Iterator[int]:
-        """The buckets of a relation, in ascending order of destinations."""
-        yield from range(self._first[key], self._first[key] + len(self._ranges[key].sizes))
-
-    def _draft(self, key: Key, rows: Arrays, duplicates: int = 0) -> RelationDraft:
-        return RelationDraft(key, self._counts[key[0]], self._counts[key[2]], rows, duplicates=duplicates)
-
-    def drafts(self, key: Key) -> Iterator[RelationDraft]:
-        """The edges of the relation ``key`` with the missing reverses, bucket by bucket."""
-        for number in self._places(key):
-            held = self._draft(key, self._edges.get(number), self._duplicates.get(number, 0))
-            if self._reverses is None or mirror_of(key) not in self.given:
-                yield held
-                continue
-            extra, known = self._draft(key, self._reverses.get(number)), held.sort_key()
-            wanted = extra.sort_key()
-            if len(wanted) == len(known) and np.array_equal(np.sort(wanted), known):
-                yield held  # the usual case: every edge written in both directions
-                continue
-            extra = extra.take(np.flatnonzero(~in_sorted(wanted, known)))
-            both = {name: np.concatenate((values, extra.arrays[name])) for name, values in held.arrays.items()}
-            yield sort_unique(replace(held, arrays=both, added=len(extra))) if len(extra) else held
+def _with_reverses(held: RelationDraft | None, mirror: RelationDraft | None) -> RelationDraft:
+    """The edges of a relation, if it has any, with the missing reverses of its mirror."""
+    if mirror is None:
+        assert held is not None
+        return held
+    reverses = mirror.turned()
+    if held is None:
+        return sort_unique(replace(reverses, added=len(reverses)))
+    known, wanted = held.sort_key(), reverses.sort_key()
+    if len(wanted) == len(known) and np.array_equal(np.sort(wanted), known):
+        return held  # the usual case: every edge written in both directions
+    extra = reverses.take(np.flatnonzero(~in_sorted(wanted, known)))
+    both = {name: np.concatenate((values, extra.arrays[name])) for name, values in held.arrays.items()}
+    return sort_unique(replace(held, arrays=both, added=len(extra))) if len(extra) else held

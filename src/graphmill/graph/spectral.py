@@ -1,14 +1,14 @@
 """Computes vectors of nodes from their neighbourhoods: a truncated SVD of the normalised matrix of typed training edges.
 
-Two nodes have similar vectors if they share neighbours by the same relations. There is no training. Models can start
+Two nodes have similar vectors if they share neighbours by the same relations. There is no training. The basis is kept, so
+that nodes without some of their pairs, and new nodes, have vectors, too. Models can start
 from these vectors, and are compared with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,10 @@ from graphmill.graph.typed_graph import TypedGraph
 SHRINKAGE = 3.0
 #: Lower bound of log(1 + degree), by which a column is divided.
 _LEAST_LOG = 0.7
+SHORTENING = 0.3
+"""In :func:`shortened`."""
+_ALMOST_ZERO = 1e-4
+"""Share of the largest singular value below which a direction is rounding error."""
 _ITERATIONS = 4
 #: Number of products with dense matrices in :func:`factors`, which take most of its time.
 PRODUCTS = 2 * _ITERATIONS + 2
@@ -116,44 +120,79 @@ def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix
     return out
 
 
-def factors(
-    matrix: sp.csr_matrix, width: int, seed: int, poll: Callable[[], None] = lambda: None
-) -> tuple[np.ndarray, np.ndarray]:
+def factors(matrix: sp.csr_matrix, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """float32 left singular vectors times singular values [rows, ``width``], and the values [``width``].
 
-    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero. ``poll`` is
-    called before each of its :data:`PRODUCTS`, and may raise to end it.
+    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero.
     """
     from sklearn.utils.extmath import randomized_svd
 
     vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
     kept = min(width, *matrix.shape)
     if kept:
-        left, singular, _ = randomized_svd(_polled(matrix, poll), kept, n_iter=_ITERATIONS, random_state=seed)
+        left, singular, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
         vectors[:, :kept], values[:kept] = left * singular, singular
     return vectors, values
 
 
-def _polled(matrix: sp.csr_matrix, poll: Callable[[], None]) -> sp.csr_matrix:
-    """A view of the matrix. Products of it and of its transpose with dense matrices call ``poll`` first."""
+class SpectralVectors:
+    """A node's vector is the sum of its neighbours' columns (right singular vectors), short for a small neighbourhood.
 
-    class Polled:
-        def __matmul__(self, other: Any) -> Any:
-            poll()
-            return super().__matmul__(other)  # type: ignore[misc]
+    ``left`` float32 [nodes, width]: left singular vectors times ``values`` [width], of the scaled matrix of ``entries``.
+    """
 
-        def __rmatmul__(self, other: Any) -> Any:
-            poll()
-            return super().__rmatmul__(other)  # type: ignore[misc]
+    def __init__(self, entries: Neighbourhoods, left: np.ndarray, values: np.ndarray) -> None:
+        self.entries, self.left, self.values = entries, left, values
+        self.columns = _columns(scaled(entries.matrix), left, values)
 
-        def transpose(self, axes: None = None, copy: bool = False) -> Any:
-            kind = Columns if isinstance(self, Rows) else Rows
-            return kind((self.data, self.indices, self.indptr), self.shape[::-1], copy=copy)  # type: ignore[attr-defined]
+    @classmethod
+    def of(cls, entries: Neighbourhoods, width: int, seed: int) -> SpectralVectors:
+        """Those of a graph's neighbourhoods."""
+        return cls(entries, *factors(scaled(entries.matrix), width, seed))
 
-    class Columns(Polled, sp.csc_matrix):
-        pass
+    def all(self, without: np.ndarray | None = None) -> np.ndarray:
+        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``without`` bool [pairs]: pairs to leave out; the
+        basis stays the same."""
+        matrix = self.entries.matrix
+        if without is not None:
+            matrix = matrix.copy()
+            matrix.data[without[self.entries.pair]] = 0.0
+        return np.asarray(scaled(matrix) @ self.columns, dtype=np.float32)
 
-    class Rows(Polled, sp.csr_matrix):
-        pass
+    def projected(self, matrix: sp.csr_matrix) -> np.ndarray:
+        """float32 [rows, width]: vectors of nodes outside the basis, from their neighbourhoods [rows, columns].
 
-    return Rows((matrix.data, matrix.indices, matrix.indptr), matrix.shape)
+        A basis keeps more of the rows that it was made from than of other rows. Scores compare the two, so the other rows
+        are multiplied by the mean ratio.
+        """
+        return np.asarray(scaled(matrix) @ self.columns, dtype=np.float32) * self._lost_by_others
+
+    @cached_property
+    def _lost_by_others(self) -> np.float32:
+        """Ratio of the share of length that rows of a basis keep to that of other rows, by a basis of nine rows in ten."""
+        rows = scaled(self.entries.matrix)
+        rows = rows[np.diff(rows.indptr) > 0]
+        others = np.arange(rows.shape[0]) % 10 == 9
+        basis = _columns(rows[~others], *factors(rows[~others], self.columns.shape[1], seed=0))
+        kept = [_kept(rows[part], basis) for part in (~others, others)]
+        return np.float32(kept[0] / kept[1] if min(kept) > 0 else 1.0)
+
+
+def _columns(rows: sp.csr_matrix, left: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """float32 [columns, width]: right singular vectors, from left ones times ``values``; 0 for rounding errors."""
+    kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0).astype(np.float64) ** 2, 0.0).astype(np.float32)
+    return np.asarray(rows.T.tocsr() @ (left * inverse), dtype=np.float32)
+
+
+def _kept(rows: sp.csr_matrix, columns: np.ndarray) -> float:
+    """Mean share of a row's length that its vector keeps."""
+    length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel())
+    return float(np.mean(np.linalg.norm(np.asarray(rows @ columns), axis=1) / length)) if len(length) else 0.0
+
+
+def shortened(vectors: np.ndarray) -> np.ndarray:
+    """Rows of length √(l / (l + :data:`SHORTENING`)) instead of l, which differ less in length."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    rescaled: np.ndarray = vectors / np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6).astype(np.float32)
+    return rescaled

@@ -15,9 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest import disk
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
-from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.graph_sources import GraphReading
 from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
@@ -30,23 +28,14 @@ def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, node
     """``duplicate_rows``: rows with the (relation, head, tail) of an earlier row; ``self_loops``: rows with head = tail.
 
     The edges are three int32 arrays; ``nodes`` is the number of nodes. It sorts one 64-bit key a row, relation by relation.
-    Many rows are processed in parts, each with all rows of its heads.
     """
     kinds = int(relation.max(initial=0)) + 1
-    duplicates = loops = 0
-    parts = 1 << (max(len(head) - 1, 0) // disk.BUCKET).bit_length()
-    for number in range(parts):
-        places = [p.start + np.flatnonzero(head[p] % parts == number) for p in disk.pieces(len(head), head)]
-        mine = np.concatenate([np.zeros(0, np.int64), *places])
-        r, h, t = relation[mine], head[mine], tail[mine]
-        disk.let_go(relation, head, tail)
-        loops += int(np.count_nonzero(h == t))
-        order = np.argsort(r.astype(np.uint16) if kinds < 2**16 else r, kind="stable")
-        starts = np.flatnonzero(np.diff(r[order], prepend=-1))
-        for rows in np.split(order, starts[1:]):
-            key = np.sort(h[rows].astype(np.int64) * nodes + t[rows])
-            duplicates += int(np.count_nonzero(key[1:] == key[:-1]))
-    return {"duplicate_rows": duplicates, "self_loops": loops}
+    order = np.argsort(relation.astype(np.uint16) if kinds < 2**16 else relation, kind="stable")
+    starts, duplicates = np.flatnonzero(np.diff(relation[order], prepend=-1)), 0
+    for rows in np.split(order, starts[1:]):
+        key = np.sort(head[rows].astype(np.int64) * nodes + tail[rows])
+        duplicates += int(np.count_nonzero(key[1:] == key[:-1]))
+    return {"duplicate_rows": duplicates, "self_loops": int(np.count_nonzero(head == tail))}
 
 
 def one_writing(ids: pa.Array) -> pa.Array:
@@ -251,10 +240,8 @@ def _with_listed(
         nodes, (row_of_made, row_of_known) = merged_nodes(of_edges, known.table())
     edges = made.edges
     for end in ("head", "tail"):
-        moved, given = ColumnWriter(np.int32), made.edges[end].to_numpy()
-        for rows in pieces(len(given), given):
-            moved.append(row_of_made[given[rows]])
-        edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), as_column(moved.finish()))
+        moved = pa.array(row_of_made[edges[end].to_numpy()].astype(np.int32))
+        edges = edges.set_column(edges.schema.get_field_index(end), edges.schema.field(end), moved)
     marks = np.zeros((2, nodes.num_rows), bool)
     marks[0, row_of_known] = marks[1, row_of_known[known.withdrawn]] = True
     return nodes, edges, *marks

@@ -15,10 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.disk import as_column
 from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.node_tables import merged_nodes, text_of
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, NO_PLACE, NO_TIME, NODES, IngestResult, Reading, sentences
+from graphmill.ingest.tables import (
+    EDGE_NUMBERS,
+    EDGES,
+    NO_PLACE,
+    NO_TIME,
+    NODES,
+    IngestResult,
+    Reading,
+    as_column,
+    sentences,
+)
 from graphmill.ingest.times import Time, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"

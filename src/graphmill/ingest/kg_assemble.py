@@ -1,6 +1,6 @@
 """Combines blocks of edges into one node table and one edge table: numbering, contradictions, ``limit_nodes``.
 
-Memory holds the nodes and one block at a time; the edges are in files once they are many.
+Memory holds the nodes, the numbers of the edges, and the texts of one block at a time.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.disk import ColumnWriter, as_column, pieces
 from graphmill.ingest.node_tables import NodeTable, codes_of, first_rows, text_of
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject, as_column
 
 _PENDING_MENTIONS = 1_000_000
 _CATEGORIES = ("relation", "display_relation")
@@ -66,7 +65,7 @@ class Assembly:
             columns |= set() if source.split is None else {"split"}
         self._sources, self._indexed = sources, "line" in columns
         self._nodes = NodeTable(indexed=self._indexed)
-        self._columns = {name: ColumnWriter(kind) for name, kind in _KINDS.items() if name in columns}
+        self._columns = {name: [np.empty(0, kind)] for name, kind in _KINDS.items() if name in columns}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._names |= {EVIDENCE: {"": 0}} if EVIDENCE in columns else {}
         self._pending: list[pa.Table] = []
@@ -84,8 +83,8 @@ class Assembly:
         """Number the pending blocks' mentions over all files, and free their strings."""
         numbers = self._nodes.add(self._pending)
         for rows, number in zip(self._rows, numbers, strict=True):
-            for name, writer in self._columns.items():
-                writer.append(self._values(rows, name, number))
+            for name, parts in self._columns.items():
+                parts.append(self._values(rows, name, number).astype(_KINDS[name], copy=False))
         self._rows = []
         pa.default_memory_pool().release_unused()
 
@@ -105,14 +104,14 @@ class Assembly:
         A row whose index means another node than at its first appearance is a reject.
         """
         self._settle()
-        columns = {name: column.finish() for name, column in self._columns.items()}
+        columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
         nodes, rejects = self._nodes.mentions, list[Reject]()
         if self._indexed:
             nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
-        edges = pa.table([*arrays, as_column(columns["head"]), as_column(columns["tail"])], EDGES)
+        edges = pa.table([*arrays, pa.array(columns["head"]), pa.array(columns["tail"])], EDGES)
         for name in ("split", "timestamp", *EDGE_NUMBERS):
-            edges = edges.append_column(name, as_column(columns[name])) if name in columns else edges
+            edges = edges.append_column(name, pa.array(columns[name])) if name in columns else edges
         if EVIDENCE in columns:
             edges = edges.append_column(EVIDENCE, as_column(columns[EVIDENCE], list(self._names[EVIDENCE])))
         texts = {name: text_of(nodes, name) for name in ("id", "type", "name", "source")}
@@ -136,33 +135,26 @@ def _by_index(
     key = codes_of(index)
     owner = first_rows(key)[key]
     heads, tails, used, rejects = columns["head"], columns["tail"], np.zeros(len(key), bool), list[Reject]()
-    usable = np.ones(len(heads), bool)
-    for part in pieces(len(heads), heads, tails):
-        ends = heads[part], tails[part]
-        usable[part] = (owner[ends[0]] == ends[0]) & (owner[ends[1]] == ends[1])
-        for end in ends:
-            used[end[usable[part]]] = True
-        for row in (part.start + np.flatnonzero(~usable[part])).tolist():
-            at_head = owner[heads[row]] != heads[row]
-            mention = int(heads[row] if at_head else tails[row])
-            first, side = int(owner[mention]), head if at_head else tail
-            here, before = ((mentions["type"][m].as_py(), mentions["id"][m].as_py()) for m in (mention, first))
-            column, value = (side.type, here[0]) if here[0] != before[0] else (side.id, here[1])
-            reason = (
-                f"index {index[mention]} is {here[0]} '{here[1]}' here, "
-                f"but {before[0]} '{before[1]}' on line {mentions['line'][first]}"
-            )
-            rejects.append(Reject(int(columns["line"][row]), column, reason, value[:MAX_SHOWN]))
+    usable = (owner[heads] == heads) & (owner[tails] == tails)
+    used[heads[usable]] = used[tails[usable]] = True
+    for row in np.flatnonzero(~usable).tolist():
+        at_head = owner[heads[row]] != heads[row]
+        mention = int(heads[row] if at_head else tails[row])
+        first, side = int(owner[mention]), head if at_head else tail
+        here, before = ((mentions["type"][m].as_py(), mentions["id"][m].as_py()) for m in (mention, first))
+        column, value = (side.type, here[0]) if here[0] != before[0] else (side.id, here[1])
+        reason = (
+            f"index {index[mention]} is {here[0]} '{here[1]}' here, "
+            f"but {before[0]} '{before[1]}' on line {mentions['line'][first]}"
+        )
+        rejects.append(Reject(int(columns["line"][row]), column, reason, value[:MAX_SHOWN]))
     order = np.flatnonzero(used)
     order = order[np.argsort(index.to_numpy()[order])]
     row_of = np.full(len(key), -1, dtype=np.int32)
     row_of[order] = np.arange(len(order), dtype=np.int32)
-    kept = {name: ColumnWriter(values.dtype) for name, values in columns.items() if name != "line"}
-    for part in pieces(len(heads), *columns.values()):
-        for name, writer in kept.items():
-            values = columns[name][part][usable[part]]
-            writer.append(row_of[values] if name in ("head", "tail") else values)
-    return mentions.take(pa.array(order)), {name: writer.finish() for name, writer in kept.items()}, rejects
+    selected = {name: values[usable] for name, values in columns.items() if name != "line"}
+    selected |= {end: row_of[selected[end]] for end in ("head", "tail")}
+    return mentions.take(pa.array(order)), selected, rejects
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
@@ -174,9 +166,8 @@ def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table,
         return nodes, edges
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
     first = np.full(nodes.num_rows, 2 * len(head), dtype=np.int64)
-    for part in reversed(list(pieces(len(head), head, tail))):
-        ends = np.stack([head[part], tail[part]], axis=1).reshape(-1)
-        first[ends[::-1]] = 2 * part.start + np.arange(len(ends) - 1, -1, -1)
+    ends = np.stack([head, tail], axis=1).reshape(-1)
+    first[ends[::-1]] = np.arange(len(ends) - 1, -1, -1)
     return _among(nodes, edges, np.sort(np.argsort(first, kind="stable")[:limit]))
 
 

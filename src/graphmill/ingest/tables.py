@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -97,6 +97,11 @@ def split_feature_key(key: str) -> tuple[str, str]:
         return key, ""
     feature_key(node_type, name or "-")
     return node_type, name
+
+
+def as_column(values: np.ndarray, names: Sequence[str]) -> pa.Array:
+    """The codes ``values``, int32 (n,), as a dictionary column of texts; the memory is shared."""
+    return pa.DictionaryArray.from_arrays(pa.array(values), pa.array(names, pa.string()), safe=False)
 
 
 def weights_of(edges: pa.Table) -> np.ndarray:

@@ -14,7 +14,6 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import NO_TIME
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds", "dates")
@@ -97,15 +96,12 @@ def unit_notes(file: str, second: np.ndarray, nano: np.ndarray | None, unit: np.
     Raises :class:`InputError` if there are several units, or numbers and dates, and a time is outside 1971 to 2150 (0
     is not a time): then the size does not show the unit.
     """
-    count, odd, later = np.zeros(len(UNITS), np.int64), 0, 0
-    (low, high), now = _PLAUSIBLE, datetime.now(UTC).timestamp()
-    for part in pieces(len(unit), unit, second):
-        seconds, is_number = second[part], unit[part] != DATE
-        zero = is_number & (seconds == 0) & (nano is None or nano[part] == 0)
-        timed = (seconds != NO_TIME) & ~zero
-        count += np.bincount(unit[part][timed], minlength=len(UNITS))
-        later += int((timed & (seconds > now)).sum())
-        odd += int((timed & is_number & ((seconds < low) | (seconds > high))).sum())
+    (low, high), now, is_number = _PLAUSIBLE, datetime.now(UTC).timestamp(), unit != DATE
+    zero = is_number & (second == 0) & (nano is None or nano == 0)
+    timed = (second != NO_TIME) & ~zero
+    count = np.bincount(unit[timed], minlength=len(UNITS))
+    later = int((timed & (second > now)).sum())
+    odd = int((timed & is_number & ((second < low) | (second > high))).sum())
     units = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
     numbers = [unit for unit in units if unit != DATE]
     notes = [f"{later:,} times are in the future, and a split by time would hold those out; correct them"] * bool(later)

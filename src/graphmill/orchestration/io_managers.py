@@ -16,7 +16,6 @@ from upath import UPath
 
 from graphmill.atomic_files import replacing, write_atomically
 from graphmill.errors import InputError, SettingsError, one_line
-from graphmill.ingest import disk
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import project_root
 from graphmill.parquet import ParquetTable, write_parquet
@@ -63,7 +62,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         parquet, plain = _with_suffix(path, PARQUET), _with_suffix(path, JSON)
         with user_errors():
             if parquet.exists():
-                return _read_table(str(parquet))
+                return ParquetTable(str(parquet), mapped=True, remedy=REMEDY).read()
             if plain.exists():
                 return _read_json(plain)
         raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
@@ -87,14 +86,6 @@ class ArtifactStore(dg.ConfigurableIOManagerFactory["ArtifactIOManager"]):
 
 def _with_suffix(path: UPath, suffix: str) -> Path:
     return Path(str(path.parent)) / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
-
-
-def _read_table(path: str) -> pa.Table:
-    """Read the table. A very large one is mapped from files, so that its rows need not fit in memory."""
-    file = ParquetTable(path, mapped=True, remedy=REMEDY)
-    if file.rows < disk.MANY or not disk.can_be_mapped(file.schema):
-        return file.read()
-    return disk.table_on_disk(file.schema, file.batches(1 << 20))
 
 
 def _read_json(path: Path) -> Any:

@@ -25,7 +25,6 @@ from graphmill.evaluation.ranking.comparison import Average, mrr_of, title
 from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer
-from graphmill.graph.spectral import PRODUCTS
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet, Throttle
@@ -109,18 +108,12 @@ class LinkBaselines:
         settings = parse_settings(values, f"the baseline {name}")
         system: Any = registry.create(name, self.graph, settings, "full")
         times = 1 if system.entries.strengths is None else 2  # with weights of edges and without
-        multiplied = self._progress(f"{title(name)}: singular vectors of width {self.width}", times * PRODUCTS)
-
-        def product() -> None:
-            self.poll()
-            multiplied(1)
-
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
         shrinkages = times * len(SHRINKAGES) * _heads(self._valid)
         chosen = self._progress(f"{title(name)}: choosing its settings", shrinkages)
         macro = self.average == "macro"
         model = system.build(StepSizes())
-        model.put(system.fitted(self.poll, self._valid, macro=macro, products=product, progress=chosen))
+        model.put(system.fitted(self.poll, self._valid, macro=macro, progress=chosen))
         scorer = system.scorer(model)
         scorer.poll = self.poll
         about = {"width": self.width} if name == "spectral" else {}

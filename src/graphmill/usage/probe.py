@@ -15,8 +15,7 @@ from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.probe import VECTORS, LabelSettings, labels_of, probe
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.graph_location import open_graph_of
-from graphmill.graph.spectral import neighbourhoods
-from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.spectral import SpectralVectors, neighbourhoods
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.validation import PROBE, of_export
 from graphmill.systems.neighbours.settings import SpectralModel

@@ -13,8 +13,7 @@ from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import both_sides, link_queries
 from graphmill.graph import similar_neighbours
-from graphmill.graph.spectral import neighbourhoods, scaled
-from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.spectral import SpectralVectors, neighbourhoods, scaled
 from tests.evaluation.ranking.graphs import FakeGraph, random_graph
 
 SYMMETRIC = np.array([[0, 1, 0], [1, 0, 0], [2, 1, 0], [1, 2, 0], [0, 3, 1], [3, 0, 1], [3, 2, 2], [2, 3, 2]])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import HGTConv
 
-from graphmill.graph.spectral_vectors import shortened as numpy_shortened
+from graphmill.graph.spectral import shortened as numpy_shortened
 from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT, HGTLayer, shortened

@@ -9,7 +9,7 @@ import torch
 
 import graphmill
 from graphmill.errors import InputError, SettingsError
-from graphmill.graph.spectral_vectors import shortened
+from graphmill.graph.spectral import shortened
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import fingerprint, parse_settings

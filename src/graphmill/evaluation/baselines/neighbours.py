@@ -21,8 +21,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
 from graphmill.graph.similar_neighbours import Side, blocks, similar
-from graphmill.graph.spectral import SHRINKAGE, neighbourhoods_of_links, scaled
-from graphmill.graph.spectral_vectors import shortened
+from graphmill.graph.spectral import SHRINKAGE, neighbourhoods_of_links, scaled, shortened
 
 if TYPE_CHECKING:
     import torch

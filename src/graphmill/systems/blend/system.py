@@ -15,8 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES, setting_of
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.spectral import PRODUCTS, Neighbourhoods
-from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.spectral import PRODUCTS, Neighbourhoods, SpectralVectors
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems import registry

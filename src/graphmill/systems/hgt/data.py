@@ -153,7 +153,7 @@ class HgtData:
         anchor, via = objective.contrastive_type, objective.contrastive_via
         if objective.contrast == 0.0 or not any({r.source, r.target} == {anchor, via} for r in graph.relations):
             return None
-        from graphmill.graph.jaccard import shared_neighbour_jaccard
+        from graphmill.graph.co_occurrence import shared_neighbour_jaccard
 
         similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=SIMILARITY)
         indptr, indices = similarity.indptr.astype(np.int64), similarity.indices.astype(np.int32)

@@ -88,7 +88,7 @@ class LinkDecoder(nn.Module):
 class HgtModule(nn.Module):
     """What a checkpoint stores: encoder, decoder, and the basis of the spectral vectors, so that it stays the same.
 
-    ``left`` [nodes, width] and ``values`` [width]: :class:`graphmill.graph.spectral_vectors.SpectralVectors`; width 0: none.
+    ``left`` [nodes, width] and ``values`` [width]: :class:`graphmill.graph.spectral.SpectralVectors`; width 0: none.
     """
 
     def __init__(self, encoder: HGT, decoder: LinkDecoder, left: Tensor, values: Tensor) -> None:

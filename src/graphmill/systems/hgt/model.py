@@ -337,7 +337,7 @@ class HGT(nn.Module):
 def shortened(rows: Tensor) -> Tensor:
     """Rows [n, d] of length √(l / (l + 0.3)) instead of l, nearly: a mean of many unlike rows is short, and becomes longer.
 
-    As :func:`graphmill.graph.spectral_vectors.shortened`, with a gradient at 0.
+    As :func:`graphmill.graph.spectral.shortened`, with a gradient at 0.
     """
     length = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.promote_types(rows.dtype, torch.float32))
     return rows * (length * (length + SHORTENING) + 1e-4).rsqrt().to(rows.dtype)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmill.graph.spectral import SHRINKAGE
-from graphmill.graph.spectral_vectors import SHORTENING, SpectralVectors
+from graphmill.graph.spectral import SHORTENING, SHRINKAGE, SpectralVectors
 from graphmill.kernels.hgt.segments import weighted_sums
 
 _ALMOST_ZERO = 1e-12

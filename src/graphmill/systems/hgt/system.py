@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from graphmill.graph.attributes import SET
 from graphmill.graph.later_nodes import LaterNodes, neighbourhoods_of
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.graph.spectral_vectors import SpectralVectors
-from graphmill.graph.spectral_vectors import shortened as shortened_rows
+from graphmill.graph.spectral import SpectralVectors
+from graphmill.graph.spectral import shortened as shortened_rows
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.base_system import BaseSystem

@@ -23,8 +23,7 @@ from graphmill.evaluation.baselines.neighbours import (
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.spectral import Neighbourhoods, neighbourhoods, scaled
-from graphmill.graph.spectral_vectors import SpectralVectors
+from graphmill.graph.spectral import Neighbourhoods, SpectralVectors, neighbourhoods, scaled
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.base_system import blocks_of
@@ -58,7 +57,7 @@ class NeighboursSystem(ClosedFormSystem):
         return neighbourhoods(self.graph)
 
     @abstractmethod
-    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods) -> tuple[dict[str, np.ndarray], RowsOf]:
         """Arrays of the model, and the rows to choose from."""
 
     @abstractmethod
@@ -71,17 +70,16 @@ class NeighboursSystem(ClosedFormSystem):
         queries: LinkQueries | None = None,
         *,
         macro: bool = True,
-        products: Callable[[], None] | None = None,
         progress: Callable[[int], None] = lambda heads: None,
     ) -> Mapping[str, np.ndarray]:
-        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``products``: called
-        instead of ``poll`` for each product of the SVD. ``macro``, ``progress``: as in
-        :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
+        """The arrays, with the setting that ranks ``queries`` best, by default validation links. ``macro``,
+        ``progress``: as in :func:`~graphmill.evaluation.baselines.neighbours.choose`."""
         queries = queries or self.ranking_queries("valid", TUNING_QUERIES)
         best: dict[str, np.ndarray] = {}
         highest = 0.0
         for weighted in (False,) if self.entries.strengths is None else (False, True):
-            arrays, rows_of = self.rows_to_choose(self.entries.by(weighted), products or poll)
+            poll()
+            arrays, rows_of = self.rows_to_choose(self.entries.by(weighted))
             setting, mrr = choose(self.edges, queries, rows_of, macro=macro, poll=poll, progress=progress)
             if not best or mrr > highest:
                 best, highest = {**arrays, "setting": setting_row(replace(setting, weighted=weighted))}, mrr
@@ -97,7 +95,7 @@ class KnnSystem(NeighboursSystem):
 
     ARRAYS = ("setting",)
 
-    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods) -> tuple[dict[str, np.ndarray], RowsOf]:
         """Neighbourhoods with each shrinkage."""
         given = self.settings.model.shrinkage
         return {}, {each: partial(scaled, entries.matrix, each) for each in ((given,) if given else SHRINKAGES)}
@@ -110,16 +108,16 @@ class KnnSystem(NeighboursSystem):
 
 class SpectralSystem(NeighboursSystem):
     """Compares vectors by a truncated SVD of the neighbourhoods: ``left`` float32 [nodes, d] and ``values`` float32 [d], as
-    :class:`~graphmill.graph.spectral_vectors.SpectralVectors` has them."""
+    :class:`~graphmill.graph.spectral.SpectralVectors` has them."""
 
     ARRAYS = ("left", "values", "setting")
     rotation_keeps_scores = True
     """Similarities are dot products."""
 
-    def rows_to_choose(self, entries: Neighbourhoods, poll: Callable[[], None]) -> tuple[dict[str, np.ndarray], RowsOf]:
+    def rows_to_choose(self, entries: Neighbourhoods) -> tuple[dict[str, np.ndarray], RowsOf]:
         """The vectors, with both kinds of lengths."""
         seed = self.settings.training.seed & 0xFFFF_FFFF
-        spectral = SpectralVectors.of(entries, self.settings.model.embedding_dim, seed, poll)
+        spectral = SpectralVectors.of(entries, self.settings.model.embedding_dim, seed)
         vectors = spectral.all()
         arrays = {"left": spectral.left.astype(np.float32), "values": spectral.values.astype(np.float32)}
         return arrays, {shrinkage: partial(of_length, vectors, shrinkage) for shrinkage in SHRINKAGES}
