@@ -11,8 +11,7 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
-from graphmill.graph.interactions import interaction_view
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import interaction_view, knowledge_view
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.interactions import with_knowledge

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
-from graphmill.graph.similar_neighbours import blocks
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.graph.typed_paths import NONE, TypedPaths
+from graphmill.graph.typed_paths import NONE, TypedPaths, blocks
 from graphmill.sampling.keyed import generator
 from graphmill.systems.blend.paired_links import PairedLinks
 from graphmill.systems.blend.part import TIE_BREAK, Part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_paths import BLOCK_BYTES
 from graphmill.systems.neighbours.settings import KnnSettings, SpectralSettings
 from graphmill.training.planning import Part, Setup, ranking_part
 
