@@ -95,9 +95,9 @@ def build(data: str, folder: Path) -> Path:
     """The typed graph of a public data set."""
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.interactions_csv import read_sequence
     from graphmill.ingest.kg_csv import read_kg_csv
     from graphmill.ingest.kgat_files import read_kgat
-    from graphmill.ingest.sequence import read_sequence
     from graphmill.ingest.triples import read_triples
 
     if data == "tiktok":

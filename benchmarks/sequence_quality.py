@@ -76,7 +76,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
     from benchmarks.parts.recommender_data import data_file
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 

@@ -51,7 +51,7 @@ def graph_of(data: str, folder: Path) -> Path:
     from benchmarks.recommenders import graph_of as shipped
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
 
     if data in LINKS:
         return links(data, 0, folder).path

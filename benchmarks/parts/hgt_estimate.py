@@ -84,7 +84,7 @@ def watch_graph(users: int, items: int, mean: int, out: Path) -> Path:
     """Sequences of geometric length with times."""
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
 
     rng = np.random.default_rng(0)
     path = out.with_suffix(".txt")

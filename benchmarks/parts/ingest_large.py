@@ -72,7 +72,7 @@ def measure(file: str, folder: Path, what: str) -> dict[str, Any]:
     """Read the table, or read and build it, in this process."""
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+    from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
 
     ends = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in ("id", "type")}

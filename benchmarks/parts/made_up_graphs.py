@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
 
 

@@ -147,7 +147,7 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
     from benchmarks.sequence_quality import SETTINGS
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
     from graphmill.runs.resolve import merge, resolve
     from graphmill.systems import registry
     from graphmill.training.contract import StepSizes

@@ -54,9 +54,9 @@ def read_features(
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown setting or value.
     """
-    from graphmill.ingest.aliases import read_aliases
-    from graphmill.ingest.frames import as_file
+    from graphmill.ingest.id_columns import read_aliases
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
+    from graphmill.ingest.public_readers import as_file
     from graphmill.settings import parse
 
     chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
@@ -91,9 +91,9 @@ def read_attributes(
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown kind.
     """
-    from graphmill.ingest.aliases import read_aliases
     from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
-    from graphmill.ingest.frames import as_file
+    from graphmill.ingest.id_columns import read_aliases
+    from graphmill.ingest.public_readers import as_file
     from graphmill.settings import parse
 
     chosen = {"node_type": node_type, "id": id, **settings_of(kinds, "read_attributes")}
@@ -117,7 +117,7 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, *, force: bool =
     """
     from graphmill.graph.build import build_graph as build
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.rejects import checked_share
+    from graphmill.ingest.tables import checked_share
     from graphmill.settings import parse
 
     if not force and (problem := checked_share(tables.counts, tables.rejects, "the tables")):

@@ -12,10 +12,10 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.joined_sources import with_knowledge
+from graphmill.ingest.interactions import with_knowledge
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import MmrecSettings, read_mmrec
-from graphmill.ingest.sequence import read_sequence
 from tests.components.conftest import Project, checks, failure
 
 

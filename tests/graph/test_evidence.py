@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphmill
-from graphmill.graph.evidence import LONGEST
+from graphmill.graph.numbering import LONGEST
 from graphmill.graph.typed_graph import TypedGraph
 
 

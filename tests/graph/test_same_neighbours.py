@@ -6,7 +6,7 @@ import numpy as np
 
 from graphmill.evaluation.health.figures import row_figures
 from graphmill.graph.build import build_graph
-from graphmill.graph.same_neighbours import neighbourhood_groups
+from graphmill.graph.co_occurrence import neighbourhood_groups
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.validation import validate_file

@@ -7,7 +7,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 
 from .tables import edges_table, nodes_table
 

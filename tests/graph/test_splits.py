@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.graph.pairs import Pairs, draw_splits
-from graphmill.graph.relations import RelationFacts
+from graphmill.graph.relations import Pairs, RelationFacts, draw_splits
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import TEST, TRAIN, VALID, node_keys
 from tests.graph.conftest import triples_of

@@ -12,14 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest import feature_files, files
+from graphmill.ingest import files, node_features
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.interactions_csv import read_interactions_csv
+from graphmill.ingest.interactions_csv import read_interactions_csv, read_sequence
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.kgat_files import read_kgat
-from graphmill.ingest.public_readers import read_edges
-from graphmill.ingest.report import ingest_report, recognised
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.public_readers import ingest_report, read_edges, recognised
 from graphmill.ingest.triples import read_triples
 from graphmill.settings import parse
 
@@ -71,16 +69,16 @@ def test_a_small_file_of_an_array_or_table_larger_than_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory that is available is pretended to be 64 MiB."""
-    for module in (files, feature_files):
+    for module in (files, node_features):
         monkeypatch.setattr(module, "available_memory", lambda: 64 << 20)
     array, table = tmp_path / "x.npy.gz", tmp_path / "x.parquet"
     array.write_bytes(gzip.compress(b"\x93NUMPY" + bytes(200 << 20), 1))
     with pytest.raises(InputError, match=r"x\.npy\.gz holds more than 16 MiB"):
-        feature_files.load_matrix(array)
+        node_features.load_matrix(array)
     packed = tmp_path / "x.parquet.gz"
     packed.write_bytes(gzip.compress(b"PAR1" + bytes(200 << 20), 1))
     for read in (
-        lambda: feature_files.read_parquet(packed, "id", "", ()),
+        lambda: node_features.read_parquet(packed, "id", "", ()),
         lambda: read_interactions_csv(packed),
         lambda: read_kg_csv(packed),
     ):
@@ -90,7 +88,7 @@ def test_a_small_file_of_an_array_or_table_larger_than_the_memory_is_refused(
     pq.write_table(pa.table({"id": ids, **{f"f{n}": pa.repeat(1.0, len(ids)) for n in range(7)}}), table)
     assert table.stat().st_size < 2 << 20
     with pytest.raises(InputError, match=r"20,000,000 values.* 229 MiB .*64 MiB"):
-        feature_files.read_parquet(table, "id", "", ())
+        node_features.read_parquet(table, "id", "", ())
 
 
 @pytest.mark.parametrize("name", FILE_OF)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from graphmill.ingest import csv_parsers
 from graphmill.ingest.cells import Column, RowBlock, checked_block
-from graphmill.ingest.csv_parsers import CsvLayout, read_texts
-from graphmill.ingest.records import cut
+from graphmill.ingest.csv_parsers import CsvLayout, cut, read_texts
 
 LAYOUT = CsvLayout(
     (Column("n", "whole", required=True), Column("id", "text", required=True), Column("kind", "category")),

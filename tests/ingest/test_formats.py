@@ -6,7 +6,7 @@ import pytest
 
 from graphmill.ingest.format import Candidate
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.public_readers import ingest_report
 
 
 @pytest.mark.parametrize("name", FORMATS)

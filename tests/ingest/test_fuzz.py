@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from graphmill.errors import GraphmillError
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.public_readers import ingest_report
 from tests.ingest.damage import TARGETS, damaged, silent_change
 
 CASES, MORE = 300, 3000

@@ -10,9 +10,8 @@ import graphmill
 from graphmill.cli import app
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.aliases import Aliases, read_aliases, renamed, with_aliases
-from graphmill.ingest.id_coverage import coverage, nearest
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.id_columns import Aliases, coverage, nearest, read_aliases, renamed, with_aliases
+from graphmill.ingest.public_readers import ingest_report
 from graphmill.ingest.tables import feature_table
 
 

@@ -15,9 +15,9 @@ import graphmill
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
+from graphmill.ingest.csv_parsers import MAX_FIELD_BYTES
 from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, REJECTS, IngestResult
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, OTHER_GENE, row, text, write
@@ -344,11 +344,11 @@ class TestRejects:
     def test_of_many_the_first_are_kept_and_all_are_counted(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("graphmill.ingest.rejects.MOST_KEPT", 2)
+        monkeypatch.setattr("graphmill.ingest.tables.MOST_KEPT", 2)
         result = read_kg_csv(write(tmp_path, text(*CLEAN, *["x"] * 5)))
         assert (result.counts["rejected_rows"], result.counts["rows"]) == (5, len(CLEAN) + 5)
         assert [line for line, *_ in rejects(result)] == [8, 9]
-        monkeypatch.setattr("graphmill.ingest.rejects.MOST_REFUSED", 5)
+        monkeypatch.setattr("graphmill.ingest.tables.MOST_REFUSED", 5)
         with pytest.raises(InputError, match=r"5 rows .*line 8"):
             read_kg_csv(tmp_path / "kg.csv")
 

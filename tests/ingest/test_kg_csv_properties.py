@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from graphmill.errors import InputError
 from graphmill.ingest import csv_blocks, kg_assemble
-from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 
 INDEXED = KgColumns(

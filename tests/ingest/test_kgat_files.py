@@ -11,12 +11,11 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
-from graphmill.graph.interactions import interaction_view
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import interaction_view, knowledge_view
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.interactions_csv import read_interactions_csv
-from graphmill.ingest.joined_sources import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
 from graphmill.ingest.triples import TriplesSettings, read_triples

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from graphmill.errors import InputError, ResourceError
-from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import IngestResult

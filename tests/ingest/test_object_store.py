@@ -10,7 +10,7 @@ import pytest
 
 import graphmill
 from graphmill.errors import InputError
-from graphmill.ingest import source_files
+from graphmill.ingest import sources as source_files
 from tests.components.conftest import write_kg
 
 BUCKET = "s3://graphmill-test"

@@ -9,14 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.kg_files import read_kg_files
 from graphmill.ingest.kgat_files import read_kgat
 from graphmill.ingest.mmrec import read_mmrec
-from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
+from graphmill.ingest.node_features import NodeFeatureSettings, load_matrix, read_node_features
 from graphmill.ingest.ntriples import read_ntriples
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.public_readers import ingest_report
 from graphmill.ingest.triples import TriplesSettings, read_triples
 
 FACTS = [(f"n{i % 5}", "r" if i % 2 else "s", f"n{(3 * i) % 7}") for i in range(12)]

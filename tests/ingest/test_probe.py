@@ -10,8 +10,8 @@ import pytest
 
 from graphmill import read_edges, read_interactions
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.probe import has_header, numbered_pair
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.names import has_header, numbered_pair
+from graphmill.ingest.public_readers import ingest_report
 
 ROWS = {
     "letters that are nodes": ("A", "B", [("B", "C"), ("A", "C")], False),

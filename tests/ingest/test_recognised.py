@@ -10,9 +10,9 @@ import pytest
 
 from graphmill import read_interactions
 from graphmill.errors import InputError
-from graphmill.ingest.kg_columns import KgCsvSettings
+from graphmill.ingest.column_maps import KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.report import ingest_report, recognised
+from graphmill.ingest.public_readers import ingest_report, recognised
 from tests.ingest.kg_text import CLEAN, text
 
 INTER = "userID\titemID\trating\ttimestamp\tx_label\n" + "".join(

@@ -3,13 +3,12 @@
 import csv
 import io
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmill.ingest import records as module
-from graphmill.ingest.records import MAX_FIELD_BYTES, cut, is_regular, records
+from graphmill.ingest import csv_parsers as module
+from graphmill.ingest.csv_parsers import MAX_FIELD_BYTES, cut, records
 
 ragged = st.text(alphabet='a,"\n\r', max_size=60).map(str.encode)
 """Anything at all made of the characters that matter."""
@@ -88,14 +87,6 @@ class TestCut:
     def test_files_as_writers_write_them_are_regular(self, rows: list[list[str]]) -> None:
         data = written(rows, "\r\n")
         assert cut(data, b",", True) == (len(data), True)
-
-    @given(data=ragged)
-    def test_with_regular_quotes_a_line_break_is_in_a_field_after_an_odd_number_of_quotes(self, data: bytes) -> None:
-        quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
-        if len(data) and is_regular(data, quotes, b",") and len(quotes) % 2 == 0:
-            breaks = [i for i, byte in enumerate(data) if byte == ord("\n") and (quotes < i).sum() % 2 == 0]
-            ends = [end - 1 for _, end, _ in spans(data) if data[end - 1 : end] == b"\n"]
-            assert breaks == ends
 
     def test_a_long_quoted_field_is_looked_at_exactly(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "MAX_FIELD_BYTES", 10)

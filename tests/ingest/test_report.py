@@ -9,10 +9,9 @@ import yaml
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
-from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.kg_guess import guess_columns
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
+from graphmill.ingest.kg_csv import guess_columns, read_kg_csv
+from graphmill.ingest.public_readers import ingest_report
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, GENE, row, text, write
 

@@ -12,7 +12,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.cells import Column
 from graphmill.ingest.interactions import node_table, numbers
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
-from graphmill.ingest.report import ingest_report
+from graphmill.ingest.public_readers import ingest_report
 from graphmill.ingest.row_files import RowFile
 
 COLUMNS = (Column("id", required=True), Column("kind", "category"), Column("number", "whole"))

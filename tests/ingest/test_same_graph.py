@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.report import ingest_report, recognised
+from graphmill.ingest.public_readers import ingest_report, recognised
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import parse
 

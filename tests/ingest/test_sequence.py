@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.report import recognised
-from graphmill.ingest.sequence import SequenceSettings, read_sequence
+from graphmill.ingest.interactions_csv import SequenceSettings, read_sequence
+from graphmill.ingest.public_readers import recognised
 from graphmill.settings import parse
 
 ROWS = [("u1", "a", 3, 100), ("u2", "b", 4, 50), ("u1", "c", 5, 90), ("u1", "b", 1, 100), ("007", "a", 2, 7)]

@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.ingest.interactions_csv import read_interactions_csv
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_interactions_csv, read_sequence
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.times import Time, parse_time
 
@@ -151,7 +150,7 @@ def test_what_is_held_out_is_the_newest_within_a_second_too(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("reader", ["kg_csv", "kg_files"])
 def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, reader: str) -> None:
-    from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+    from graphmill.ingest.column_maps import KgColumns, KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
     from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
 

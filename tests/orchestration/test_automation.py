@@ -10,7 +10,7 @@ import pytest
 from dagster._core.definitions.partitions.context import partition_loading_context
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest import source_files
+from graphmill.ingest import sources as source_files
 from graphmill.orchestration import automation
 
 

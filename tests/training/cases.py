@@ -17,7 +17,7 @@ import torch
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry

@@ -190,7 +190,7 @@ def test_days_need_times(tmp_path: Path, graphs: dict[str, TypedGraph]) -> None:
 def test_repeats_are_refused_where_nobody_repeats(tmp_path: Path) -> None:
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
 
     path = tmp_path / "views.txt"
     path.write_text("".join(f"u{u} i{(u + n) % 20}\n" for u in range(9) for n in range(6)))

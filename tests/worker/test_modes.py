@@ -10,7 +10,7 @@ import pytest
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, EXIT_USER_ERROR
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.runs.train import train
 from graphmill.training.signals import StopRequest
 from graphmill.usage.ranking import grouped

@@ -58,7 +58,7 @@ def ingest_report(
     as_json: Json = False,
 ) -> None:
     """Show a file's columns, guessed mapping, first bad rows and counts, and print a ready defs.yaml."""
-    from graphmill.ingest.report import ingest_report as report
+    from graphmill.ingest.public_readers import ingest_report as report
     from graphmill.project.data import ask_columns
 
     named = named_columns(columns)
@@ -92,7 +92,7 @@ def build(
 ) -> None:
     """Build a typed graph from files, as the assets of a project do; `graphmill train` trains on it."""
     from graphmill.api import build_graph, read_attributes, read_features
-    from graphmill.ingest.aliases import read_aliases, with_aliases
+    from graphmill.ingest.id_columns import read_aliases, with_aliases
     from graphmill.ingest.public_readers import read_tables
     from graphmill.project.data import SPLIT, Dataset, dataset_of
     from graphmill.runs.resolve import merge

@@ -98,7 +98,7 @@ def show_ranking(run: str, ranking: dict[str, Any]) -> None:
 
 def show_coverage(rows: Sequence[Mapping[str, Any]]) -> None:
     """Prints the table of how the ids of pairs of sources match; nothing without a pair."""
-    from graphmill.ingest.findings import coverage_text
+    from graphmill.ingest.format import coverage_text
 
     if rows:
         print(coverage_text(rows))

@@ -14,7 +14,7 @@ from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import quick_health, row_figures
-from graphmill.graph.same_neighbours import neighbourhood_groups
+from graphmill.graph.co_occurrence import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.automation import known_snapshots
 from graphmill.orchestration.checks import Check

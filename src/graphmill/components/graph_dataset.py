@@ -16,10 +16,9 @@ from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.aliases import read_aliases
+from graphmill.ingest.id_columns import read_aliases
 from graphmill.ingest.snapshots import PLACE, SnapshotSettings, require_places, snapshot_names
-from graphmill.ingest.source_files import located
-from graphmill.ingest.sources import checked_name, graph_settings, parse_attributes, parse_sources
+from graphmill.ingest.sources import checked_name, graph_settings, located, parse_attributes, parse_sources
 from graphmill.orchestration.automation import evaluate, evaluate_snapshots, file_sensor
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.lost_runs import lost_runs

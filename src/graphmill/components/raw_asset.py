@@ -9,7 +9,7 @@ import dagster as dg
 
 from graphmill.components.plan import DatasetPlan, Reference, plan_asset
 from graphmill.errors import InputError
-from graphmill.ingest import source_files
+from graphmill.ingest import sources as source_files
 from graphmill.ingest.files import Source, is_binary, path_text
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import SourceFile

@@ -21,10 +21,9 @@ from graphmill.graph.interaction_tables import (
     knowledge_edges,
     liked_rows,
 )
-from graphmill.ingest.aliases import read_aliases
 from graphmill.ingest.attributes import frequent
-from graphmill.ingest.source_files import digest
-from graphmill.ingest.sources import read_tables, table_names
+from graphmill.ingest.id_columns import read_aliases
+from graphmill.ingest.sources import digest, read_tables, table_names
 from graphmill.ingest.tables import IngestResult, attribute_kind
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE

@@ -17,9 +17,8 @@ import scipy.sparse as sp
 
 from graphmill.evaluation.baselines.neighbours import NeighbourSetting
 from graphmill.explain.explanation import Shares
-from graphmill.graph.similar_neighbours import Side
 from graphmill.graph.spectral import Neighbourhoods, SpectralVectors, scaled
-from graphmill.graph.typed_paths import NONE
+from graphmill.graph.typed_paths import NONE, Side
 from graphmill.systems.blend.paths import PairedLinks, Paths, compressed
 
 

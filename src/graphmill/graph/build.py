@@ -13,16 +13,22 @@ import pyarrow as pa
 
 from graphmill.atomic_files import writing
 from graphmill.errors import InputError, ResourceError, listed
-from graphmill.graph import group_split, storage
+from graphmill.graph import storage
 from graphmill.graph.attributes import SET, EncodedAttributes, encoded_attributes
-from graphmill.graph.edge_splits import split_edges
-from graphmill.graph.evidence import FILE as EVIDENCE
-from graphmill.graph.evidence import evidence_table
+from graphmill.graph.edge_splits import BY_GROUP, split_by_group, split_edges
 from graphmill.graph.features import AlignedFeatures, align_features
 from graphmill.graph.leakage import LeakageReport, audit_pairs, later_edges, links_of_held_out, newer_share
-from graphmill.graph.numbering import ATTRIBUTES, Numbering, categories, included_types, numbering_of, read_edges
-from graphmill.graph.pairs import Pairs, draw_splits
-from graphmill.graph.relations import RelationFacts, grouped_edges
+from graphmill.graph.numbering import (
+    ATTRIBUTES,
+    EVIDENCE_FILE,
+    Numbering,
+    categories,
+    evidence_table,
+    included_types,
+    numbering_of,
+    read_edges,
+)
+from graphmill.graph.relations import Pairs, RelationFacts, draw_splits, grouped_edges
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN, node_keys
 from graphmill.graph.typed_graph import TypedGraph
@@ -77,9 +83,9 @@ def build_graph(
         columns = replace(columns, split=None)
     columns, source, about = split_edges(columns, nodes, settings.split)
     usable = np.ones(len(nodes), bool)
-    if columns.split is None and len(columns.head) and settings.split.method == group_split.METHOD:
-        columns, groups = group_split.split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
-        about, source = {"groups": groups}, group_split.METHOD
+    if columns.split is None and len(columns.head) and settings.split.method == BY_GROUP:
+        columns, groups = split_by_group(columns, nodes, type_of_row, known_types, settings.split, root)
+        about, source = {"groups": groups}, BY_GROUP
         assert columns.split is not None
         # Encoders see no node of a held-out group.
         held_out = columns.split != TRAIN
@@ -114,7 +120,7 @@ def build_graph(
     with writing(out), storage.building(out) as directory:
         storage.write_table(directory, storage.NODES, table)
         if evidence is not None:
-            storage.write_table(directory, EVIDENCE, evidence)
+            storage.write_table(directory, EVIDENCE_FILE, evidence)
         for name, values in {**arrays, "pair": pairs.of_edge, "indptr": indptr}.items():
             storage.write_array(directory, f"{name}.npy", values)
         for (number, name), of_set in aligned.items():
@@ -162,7 +168,7 @@ def _audit(pairs: Pairs, arrays: Mapping[str, npt.NDArray[Any]], source: str, se
         return replace(report, seen_edges={"later": later_edges(arrays["timestamp"], split)})
     if "timestamp" in arrays:
         report = replace(report, newer_share=newer_share(arrays["timestamp"], split))
-    if source == group_split.METHOD:
+    if source == BY_GROUP:
         relation = np.repeat(np.arange(len(pairs.facts), dtype=np.int32), np.diff(pairs.bounds))
         src, dst = (np.concatenate(each) for each in zip(*pairs.ends(), strict=True))
         keys = [facts.key for facts in pairs.facts]

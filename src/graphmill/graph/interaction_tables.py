@@ -9,8 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.ingest.interactions import DISLIKED, ITEM, RELATION, USER
-from graphmill.ingest.joined_sources import FILLED
+from graphmill.ingest.interactions import DISLIKED, FILLED, ITEM, RELATION, USER
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {

@@ -1,6 +1,7 @@
-"""Reads the interactions of a typed graph for recommenders: the items of each user by split, and the items' features.
+"""Reads the interactions of a typed graph for recommenders: the items of each user by split, the items' features, and the
+facts: edges other than interactions, which each recommender joins with these in its own way.
 
-The relation between users and items is read as compressed rows. ``knowledge`` reads facts about items.
+The relation between users and items is read as compressed rows.
 ``edge_splits`` splits the interactions when the graph is built.
 """
 
@@ -209,3 +210,40 @@ def interaction_relation(graph: TypedGraph) -> Relation:
             "build it from interactions: the formats mmrec, kgat, interactions_csv or sequence"
         )
     return between[0]
+
+
+@dataclass(frozen=True)
+class Knowledge:
+    """F distinct facts: ``head``, ``tail`` int64 [F] are global node numbers, ``relation`` int64 [F] is an index into
+    ``names``."""
+
+    head: npt.NDArray[np.int64]
+    relation: npt.NDArray[np.int64]
+    tail: npt.NDArray[np.int64]
+    names: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+
+def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
+    """The facts of the graph. Relations with the same name between different node types are one relation.
+
+    Reverses that the build added are left out. If a relation mixes them with edges of the data, a fact and its reverse
+    cannot be distinguished. This raises :class:`InputError`, unless ``directed`` is False: then they count as facts.
+    """
+    numbers: dict[str, int] = {}
+    parts = [np.zeros((3, 0), np.int64)]
+    for relation in graph.relations:
+        if relation.name in (RELATION, DISLIKED) or relation.added_reverse:
+            continue
+        if relation.added_edges and directed:
+            raise InputError(
+                f"{graph.path}: the relation {' | '.join(relation.key)} holds {relation.added_edges} added reverses "
+                "beside its own edges, so that facts have no direction; build the graph with add_reverse: never"
+            )
+        head, tail = graph.training_edges(relation, everywhere=True)
+        number = numbers.setdefault(relation.name, len(numbers))
+        parts.append(np.stack([np.full(len(head), number), head, tail]))
+    relation_of, heads, tails = np.unique(np.concatenate(parts, axis=1), axis=1)
+    return Knowledge(heads, relation_of, tails, tuple(numbers))

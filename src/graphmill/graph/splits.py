@@ -1,8 +1,8 @@
 """The splits of edges, and the hashes by which they are drawn.
 
 The unit of most splits is the undirected node pair: an edge, its reverse, its duplicates and every other relation between
-the same two nodes have the same split, so training keeps no edge of a held-out pair. ``pairs``, ``group_split``
-and ``edge_splits`` draw them; ``leakage`` audits the result.
+the same two nodes have the same split, so training keeps no edge of a held-out pair. ``relations`` and
+``edge_splits`` draw them; ``leakage`` audits the result.
 """
 
 from __future__ import annotations

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph import evidence, storage
+from graphmill.graph import storage
 from graphmill.graph.attributes import Encoder
+from graphmill.graph.numbering import EVIDENCE_FILE
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
@@ -260,10 +261,10 @@ class TypedGraph:
 
     def evidence(self, keys: npt.NDArray[np.int64]) -> Mapping[int, str]:
         """What edges rest on: the text of each of ``keys`` (low · nodes + high, global numbers of a pair) that has one."""
-        if evidence.FILE not in self.manifest["files"] or not len(keys):
+        if EVIDENCE_FILE not in self.manifest["files"] or not len(keys):
             return {}
         self._check_current()
-        table = storage.read_table(self.path / evidence.FILE)
+        table = storage.read_table(self.path / EVIDENCE_FILE)
         known = table["key"].to_numpy()
         place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
         return {int(k): table["text"][int(at)].as_py() for k, at in zip(keys, place, strict=True) if known[at] == k}

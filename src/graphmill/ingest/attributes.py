@@ -19,17 +19,12 @@ import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.aliases import Aliases, renamed
-from graphmill.ingest.files import path_text
+from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import Format
-from graphmill.ingest.guard import guarded
-from graphmill.ingest.id_columns import require_once, text_rows
-from graphmill.ingest.id_coverage import coverage, nearest
-from graphmill.ingest.json_rows import LIST_MARK
+from graphmill.ingest.id_columns import Aliases, coverage, nearest, renamed, require_once, text_rows
 from graphmill.ingest.names import SEPARATED, TITLES, as_number, first_named, is_row_number
-from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, attribute_kind
+from graphmill.ingest.row_files import LIST_MARK, RowFile
+from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, Reject, attribute_kind, reject_table
 from graphmill.ingest.times import DATE, is_plausible, parse_time
 from graphmill.settings import Settings, parse, setting
 

@@ -1,4 +1,7 @@
-"""Column maps: which column of a node file or an edge file has which role. A format of graphs is a set of such maps."""
+"""Column maps: which column of a node file or an edge file has which role, and the settings of ``kg_csv`` that say so.
+
+A format of graphs is a set of such maps.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pydantic import field_validator, model_validator
 
 from graphmill.ingest.cells import Column
+from graphmill.ingest.tables import KEEP_NEGATED, MIN_CONFIDENCE
+from graphmill.settings import Settings, setting
 
 
 @dataclass(frozen=True)
@@ -118,3 +124,110 @@ def merged_columns(wanted: Iterable[Column]) -> tuple[Column, ...]:
             required, names = known.required or column.required, known.names or column.names
             merged[column.name] = replace(known, required=required, names=names)
     return tuple(merged.values())
+
+
+_PARTS = ("index", "id", "type", "name", "source")
+PRIMEKG = ("relation", "display_relation", *(f"{end}_{part}" for end in ("x", "y") for part in _PARTS))
+"""The columns of PrimeKG's ``kg.csv``, in its order."""
+
+
+def checked_delimiter(value: str) -> str:
+    """``auto``, or the delimiter as one character. Raises ``ValueError`` for an invalid delimiter."""
+    value = {"tab": "\t", "\\t": "\t", "space": " "}.get(value, value)
+    if value in ("auto", "::"):
+        return value
+    if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
+        raise ValueError(
+            "the delimiter must be one ASCII character, such as , or ; or |, ::, the words tab or space, or auto"
+        )
+    return value
+
+
+class EdgeColumns(Settings):
+    """The name of the column for each role in a table of edges."""
+
+    relation: str = setting("", "column with the relation's name")
+    display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
+    head_id: str = setting("", "column with the head's id")
+    head_type: str = setting("", "column with the head's node type")
+    head_name: str = setting("", "column with the head's name; empty: the id")
+    head_source: str = setting("", "column with the vocabulary from which the head's id comes")
+    tail_id: str = setting("", "column with the tail's id")
+    tail_type: str = setting("", "column with the tail's node type")
+    tail_name: str = setting("", "column with the tail's name; empty: the id")
+    tail_source: str = setting("", "column with the vocabulary from which the tail's id comes")
+    timestamp: str = setting(
+        "",
+        "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or an ISO "
+        "8601 date; a blank cell means no time",
+    )
+    weight: str = setting("", "column with the edge's weight, a number; blank: 1")
+    confidence: str = setting("", "column with how sure the edge is, a number; blank: not known")
+    evidence: str = setting("", "column with what the edge rests on, a text that explanations show; blank: none")
+
+
+class KgColumns(EdgeColumns):
+    """The name of the column for each role; all empty means PrimeKG's twelve columns."""
+
+    head_index: str = setting(
+        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
+    )
+    tail_index: str = setting("", "column with the tail's number; set both this and head_index, or neither")
+    relation_constant: str = setting("", "one relation for all rows, if no column has it")
+    head_type_constant: str = setting("", "one node type for all heads, if no column has it")
+    tail_type_constant: str = setting("", "one node type for all tails, if no column has it")
+
+    @model_validator(mode="after")
+    def _complete(self) -> KgColumns:
+        if not any(getattr(self, name) for name in KgColumns.model_fields):
+            return self
+        for part in ("relation", "head_type", "tail_type"):
+            column, constant = getattr(self, part), getattr(self, f"{part}_constant")
+            if not column and not constant:
+                raise ValueError(f"the column map lacks {part}: name its column, or set {part}_constant")
+            if column and constant:
+                raise ValueError(f"both {part} and {part}_constant are set; remove one")
+        for part in ("head_id", "tail_id"):
+            if not getattr(self, part):
+                raise ValueError(f"the column map lacks {part}: name the column")
+        if bool(self.head_index) != bool(self.tail_index):
+            raise ValueError("set both head_index and tail_index, or neither")
+        for index in {self.head_index, self.tail_index} - {""}:
+            if index in [getattr(self, name) for name in KgColumns.model_fields if not name.endswith("_index")]:
+                raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
+        return self
+
+    def or_primekg(self) -> KgColumns:
+        """The map; PrimeKG's columns if it is empty."""
+        if self != KgColumns():
+            return self
+        primekg = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+        return KgColumns(relation="relation", display_relation="display_relation", **primekg)
+
+    def of_file(self, path: str, delimiter: str, header: bool = True) -> EdgeSource:
+        """The map as that of the file ``path``."""
+        columns = self.or_primekg()
+        head, tail = (
+            EdgeEnd(**{part: getattr(columns, f"{end}_{part}") for part in _PARTS},
+                    constant=getattr(columns, f"{end}_type_constant")) for end in ("head", "tail")
+        )  # fmt: skip
+        return EdgeSource(
+            path, head, tail, columns.relation, columns.relation_constant, columns.display_relation, columns.timestamp,
+            delimiter, header, types_required=True, weight=columns.weight, confidence=columns.confidence,
+            evidence=columns.evidence,
+        )  # fmt: skip
+
+
+class KgCsvSettings(Settings):
+    """How a ``kg_csv`` source is read."""
+
+    columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
+    delimiter: str = setting(
+        "auto", "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits"
+    )
+    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
+    limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
+    keep_negated: bool = KEEP_NEGATED
+    min_confidence: float = MIN_CONFIDENCE
+
+    _delimiter = field_validator("delimiter")(checked_delimiter)

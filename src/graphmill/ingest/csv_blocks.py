@@ -14,19 +14,20 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.ingest.cells import RowBlock, checked_block
-from graphmill.ingest.csv_parsers import CsvLayout, read_texts
+from graphmill.ingest.csv_parsers import CsvLayout, cut, read_texts
 from graphmill.ingest.files import COMMENTS, LONGEST_LINE, Source, first_lines, too_long
-from graphmill.ingest.names import END_WORDS, RELATION_NAMES, plain_name, role_of
-from graphmill.ingest.probe import has_header
-from graphmill.ingest.records import cut
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.names import END_WORDS, RELATION_NAMES, has_header, plain_name, role_of
+from graphmill.ingest.tables import Reject
 
+DELIMITERS = (",", "\t", ";", "|")
+LAST_RESORTS = ("::", " ")
+"""Separators that are tried where none of the others fits: a blank stands for any white space."""
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20
 _SAMPLE_BYTES, _SAMPLE_ROWS = 1 << 16, 100
@@ -53,25 +54,15 @@ class Header:
     commented: bool = False
 
 
-class Start(NamedTuple):
-    """The first bytes of a file. ``whole``: whether they are all; ``bom``: whether a byte order mark was before them."""
-
-    name: str
-    data: bytes
-    whole: bool
-    bom: bool
-
-
-def start_of(source: Source) -> Start:
-    """The start of an open file."""
-    data = source.read(_HEADER_BYTES)
-    return Start(source.name, data, len(data) < _HEADER_BYTES, source.bom)
+def start_of(source: Source) -> bytes:
+    """The first bytes of an open file, at most :data:`_HEADER_BYTES`."""
+    return source.read(_HEADER_BYTES)
 
 
 def read_header(
-    source: Start, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
+    source: Source, data: bytes, layout: CsvLayout, *, header_line: bool = True, wanted: Sequence[str] = ()
 ) -> tuple[Header, bytes]:
-    """The header of a file; also returns the bytes of its start after that.
+    """The header of a file that starts with ``data``; also returns the bytes of its start after that.
 
     Lines that begin with ``#``, ``!``, ``%``, ``//`` or ``--`` are comments; the last of them is the header if it has as
     many names as the line after it has fields, of which none is ``wanted``, unless that line is a header itself.
@@ -79,7 +70,7 @@ def read_header(
     :class:`InputError` for an empty file, and for a header that is not UTF-8, has no end, or whose
     quotes are not closed.
     """
-    data, final = source.data, source.whole
+    final = len(data) < _HEADER_BYTES
     directed, length = split_directive(data)
     if directed and directed != layout.delimiter:
         raise InputError(
@@ -174,6 +165,33 @@ def split_directive(data: bytes) -> tuple[str, int]:
     """The delimiter in Excel's first line ``sep=;``, and the length of that line; ("", 0) if there is none."""
     directive = _DIRECTIVE.match(data)
     return (directive[1].decode(), directive.end()) if directive else ("", 0)
+
+
+def guess_delimiter(source: Source, data: bytes, wanted: Sequence[str]) -> str:
+    """The delimiter in the ``sep=`` line, else the one that fits the header and the first rows best."""
+    if directed := split_directive(data)[0]:
+        return directed
+    best, most = ",", (-1, False, 0)
+    for delimiter in (*DELIMITERS, *LAST_RESORTS):
+        if delimiter in LAST_RESORTS and most[1]:
+            continue
+        layout = CsvLayout((), delimiter, quoted=delimiter not in LAST_RESORTS)
+        try:
+            header, rest = read_header(source, data, layout, wanted=wanted)
+        except InputError:
+            if delimiter == DELIMITERS[-1] and most[0] < 0:
+                raise
+            continue
+        names, rows = header.names, first_lines(layout.plain(rest[:_SAMPLE_BYTES]))[: 20 if most[0] >= 0 else 1]
+        rows = rows if delimiter in LAST_RESORTS else rows[:1]
+        widths = [len(layout.split_loosely(row)) == len(names) for row in rows if not row.startswith(COMMENTS)]
+        fits = len(names) > 1 and 5 * sum(widths) >= 4 * len(widths)
+        if delimiter in LAST_RESORTS and not fits:
+            continue
+        score = sum(name in wanted for name in names), fits, len(names)
+        if score > most:
+            best, most = delimiter, score
+    return best
 
 
 def read_blocks(

@@ -1,25 +1,121 @@
 """Reads a block of CSV records as texts: with pyarrow where every record is whole, else record by record.
 
-:mod:`graphmill.ingest.records` has the rules for the bounds of records, and :mod:`graphmill.ingest.cells` checks the texts.
+A quote opens a quoted field only at the start of a field. Within it, ``""`` is a quote, and a line break is text. The
+closing quote must be followed by the delimiter or the end of the line, and must come within :data:`MAX_FIELD_BYTES`.
+Otherwise the record is *broken*: it ends with its first line, and the next line is a new record. So a missing quote
+costs one line and never the rest of the file. :func:`records` has these rules byte by byte, and :func:`cut` is a fast cut
+that follows them. :mod:`graphmill.ingest.cells` checks the texts.
 """
 
 import csv
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from graphmill.ingest.cells import TYPES, Column, printable
-from graphmill.ingest.records import MAX_FIELD_BYTES, Record, records
-from graphmill.ingest.rejects import Reject
+from graphmill.ingest.cells import MAX_FIELD_BYTES, TYPES, Column, printable
+from graphmill.ingest.tables import Reject
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Bytes ``start`` to ``end``, including the line break, are one record. ``fault``: its error, or empty."""
+
+    start: int
+    end: int
+    fault: str = ""
+
+
+@cache
+def _patterns(delimiter: bytes) -> tuple[re.Pattern[bytes], ...]:
+    """A field; a whole record; one without a line break at the end of the data; and one with an open field there."""
+    mark = re.escape(delimiter)
+    field = rb'(?:"(?:[^"]++|"")*+"|(?!")[^%b\n]*+)' % mark
+    fields = rb"%b(?:%b%b)*+" % (field, mark, field)
+    return (
+        re.compile(field),
+        re.compile(rb"%b\r?\n" % fields),
+        re.compile(rb"%b\r?\Z" % fields),
+        re.compile(rb'(?:%b%b)*+"(?P<text>(?:[^"]++|"")*+)\Z' % (field, mark)),
+    )
+
+
+@cache
+def _regular(delimiter: bytes, final: bool) -> re.Pattern[bytes]:
+    """Whole records in which every quote opens or closes a field, or is doubled within one."""
+    mark = re.escape(delimiter)
+    field = rb'(?:"(?:[^"]++|"")*+"|[^"%b\n]*+)' % mark
+    return re.compile(rb"(?:(?!\Z)%b(?:%b%b)*+\r?%b)*+" % (field, mark, field, rb"(?:\n|\Z)" if final else rb"\n"))
+
+
+def records(data: bytes, delimiter: bytes, final: bool, quoted: bool = True) -> Iterator[Record]:
+    """The records of ``data``, which begins with a record. Blank lines count as records.
+
+    It stops before an incomplete record, unless ``final`` says that no more bytes follow.
+    """
+    position, size = 0, len(data)
+    field, whole, last, open_end = _patterns(delimiter)
+    while position < size:
+        newline = data.find(b"\n", position)
+        if newline < 0 and not final:
+            return
+        end, fault = newline + 1 if newline >= 0 else size, ""
+        if quoted and data.find(b'"', position, end) >= 0:
+            match = whole.match(data, position) or last.match(data, position)
+            left_open = None if match else open_end.match(data, position)
+            if not final and ((match and match.re is last) or (left_open and len(left_open["text"]) < MAX_FIELD_BYTES)):
+                return
+            late = match and match.end() - position > MAX_FIELD_BYTES and _longest(field, match[0]) > MAX_FIELD_BYTES
+            if left_open and final and len(left_open["text"]) <= MAX_FIELD_BYTES:
+                fault = "a quote opens a field here and does not close before the end of the file"
+            elif left_open or late:
+                fault = f"a quote opens a field here and does not close within {MAX_FIELD_BYTES:,} bytes"
+            elif match is None:
+                fault = "text after the closing quote of a field (or a quote that was never closed)"
+            else:
+                end = match.end()
+        yield Record(position, end, fault)
+        position = end
+
+
+def _longest(field: re.Pattern[bytes], record: bytes) -> int:
+    """The bytes from the opening to the closing quote of the longest quoted field."""
+    return max((len(each[0]) - 1 for each in field.finditer(record) if each[0].startswith(b'"')), default=0)
+
+
+def cut(data: bytes, delimiter: bytes, final: bool, quoted: bool = True) -> tuple[int, bool]:
+    """The number of bytes of ``data`` that are complete records (0: none), and whether their quotes are
+    regular: each opens or closes a field, or is doubled within one."""
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"')) if quoted else np.zeros(0, np.int64)
+    if len(quotes) == 0:
+        return (len(data) if final else data.rfind(b"\n") + 1), True
+    match = _regular(delimiter, final).match(data)
+    end = match.end() if match else 0
+    if _longest_quoted(quotes, end) > MAX_FIELD_BYTES:
+        end = 0
+    others = [record.end for record in records(data[end:], delimiter, final)]
+    return end + max(others, default=0), not others
+
+
+def _longest_quoted(quotes: np.ndarray, end: int) -> int:
+    """The length of the longest quoted field up to ``end``, including doubled quotes."""
+    inside = quotes[: int(np.searchsorted(quotes, end))]
+    opening, closing = inside[0::2], inside[1::2]
+    if len(closing) == 0:
+        return 0
+    first = np.flatnonzero(np.concatenate([[True], opening[1:] != closing[:-1] + 1]))
+    last = np.append(first[1:], len(closing)) - 1
+    return int((closing[last] - opening[first]).max())
+
 
 _BLANKS, _EDGE_BLANKS = re.compile(rb"[ \t]+"), re.compile(rb"^ | (?=\r?\n)| \Z", re.MULTILINE)
 _LONE_RETURN = re.compile(rb"\r(?!\n)")
 _NO_TEXT = "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
-_RETURN = "a carriage return within the row"
+_LONE = "a carriage return within the row"
 
 
 @dataclass(frozen=True)
@@ -52,7 +148,7 @@ class CsvLayout:
         return data if self.quoted or self.delimiter != " " else _EDGE_BLANKS.sub(b"", _BLANKS.sub(b" ", data))
 
     def records(self, data: bytes, final: bool) -> Iterator[Record]:
-        """The records of ``data``; see :func:`graphmill.ingest.records.records`."""
+        """The records of ``data``; see :func:`graphmill.ingest.csv_parsers.records`."""
         return records(data, self.delimiter_byte, final, self.quoted)
 
     def split(self, text: str) -> list[str]:
@@ -75,7 +171,7 @@ def read_texts(
     """The rows of ``data`` as texts, one column for each of the layout's; the line of each row; and the broken records.
 
     ``data`` are complete records, without a byte order mark, from ``first_line`` on. ``regular``: whether their quotes are
-    (:func:`graphmill.ingest.records.is_regular`).
+    (:func:`graphmill.ingest.csv_parsers.is_regular`).
     """
     if regular and not _LONE_RETURN.search(data) and (table := _arrow_read(data, layout)) is not None:
         view = np.frombuffer(data, dtype=np.uint8)
@@ -152,9 +248,9 @@ def _fault(raw: bytes, line: int, fault: str, layout: CsvLayout) -> Reject | Non
     try:
         fields = [] if fault else layout.split(text)
     except csv.Error as error:
-        fault = _RETURN if "new-line" in str(error) else f"longer than {MAX_FIELD_BYTES:,} bytes"
+        fault = _LONE if "new-line" in str(error) else f"longer than {MAX_FIELD_BYTES:,} bytes"
     if not fault and not layout.quoted and "\r" in text.rstrip("\r\n"):
-        fault = _RETURN
+        fault = _LONE
     if not fault and len(fields) != len(layout.header):
         fault = f"expected {len(layout.header)} fields, found {len(fields)}"
         spanned = raw.rstrip(b"\r\n").count(b"\n")

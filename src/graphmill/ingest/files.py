@@ -4,24 +4,31 @@ refused.
 Only the first bytes are examined here. The readers handle the rest.
 """
 
+from __future__ import annotations
+
 import codecs
+import errno
 import gzip
 import io
 import os
 import re
 import stat
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import contextmanager
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
 import fsspec.core
+import numpy as np
 
-from graphmill.errors import InputError
+from graphmill.arrays import load_npy
+from graphmill.errors import GraphmillError, InputError, ResourceError, one_line
 from graphmill.memory import available_memory, format_size
 
 COMMENTS = ("#", "!", "%", "//", "--")
@@ -163,7 +170,7 @@ class Source:
             self._outer.close()
             raise
 
-    def __enter__(self) -> "Source":
+    def __enter__(self) -> Source:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -181,14 +188,6 @@ class Source:
         """All bytes of a file that cannot be read in parts. Raises :class:`InputError` for more than a quarter of the memory
         that is available, which a small compressed file may hold."""
         return _whole(self.read, self.name)
-
-    @property
-    def place(self) -> int:
-        """Number of stored (compressed) bytes read so far; 0 if not known."""
-        try:
-            return int(self._outer.tell())
-        except (OSError, ValueError):
-            return 0
 
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
@@ -226,6 +225,22 @@ class Source:
         if bom:
             self.read(len(_BOM))
         return bom
+
+
+def load_matrix(path: str | Path) -> np.ndarray:
+    """Read the array of numbers [n, f] in a ``.npy`` file, plain or gzipped, as float32. Raises :class:`InputError` for
+    anything else."""
+    if is_plain(path, NPY):
+        matrix = load_npy(Path(path), path_text(path), "write it with numpy.save")
+    else:
+        with Source(path, text=False) as source:
+            matrix = load_npy(io.BytesIO(source.read_whole()), path_text(path), "write it with numpy.save")
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise InputError(
+            f"{path_text(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node"
+        )
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
 def _whole(read: Callable[[int], bytes], name: str) -> bytes:
@@ -316,15 +331,52 @@ def _open(path: str | Path, name: str) -> io.BufferedReader:
 
 
 def _open_url(url: str, name: str) -> io.BufferedReader:
-    try:
+    with clear_of_client(f"{name} cannot be opened"):
         system, inner = fsspec.core.url_to_fs(url)
         return _buffered(system.open(inner, "rb"))
-    except OSError:
+
+
+@contextmanager
+def clear_of_client(problem: str) -> Iterator[None]:
+    """Errors of a file system's client, whose text may contain a URL with a password or token, become :class:`InputError`
+    with only their kind. Errors of the system and :class:`InputError` stay."""
+    try:
+        yield
+    except (OSError, InputError):
         raise
     except ImportError as error:
-        raise InputError(f"{name} cannot be opened: {error}") from None
+        raise InputError(f"{problem}: {error}") from None
     except Exception as error:
-        # Any error of a file system's client. Its text may contain the URL with a password or token.
         raise InputError(
-            f"{name} cannot be opened ({type(error).__name__}); check the address and the environment's credentials"
+            f"{problem} ({type(error).__name__}); check the address and the environment's credentials"
         ) from None
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def guarded(read: Callable[P, R]) -> Callable[P, R]:
+    """Wrap ``read``, whose first argument is the path: errors of libraries become :class:`InputError`.
+
+    The exception keeps its cause, for debugging the reader.
+    """
+
+    @wraps(read)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        file = path_text(str(args[0])) if args else "the source"
+        try:
+            return read(*args, **kwargs)
+        except GraphmillError:
+            raise
+        except MemoryError as error:
+            raise InputError(f"{file} cannot be read: it asks for more memory than there is; is it whole?") from error
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+                raise ResourceError(
+                    f"{file} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
+                    "to a folder with more"
+                ) from error
+            raise InputError(f"{file} cannot be read ({one_line(error)}); is it whole, and of this format?") from error
+
+    return inside

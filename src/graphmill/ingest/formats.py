@@ -9,23 +9,16 @@ from graphmill.ingest import (
     mmrec,
     node_features,
     ntriples,
-    sequence,
     triples,
 )
 from graphmill.ingest.format import Format, Gives
 
 __all__ = ["FORMATS", "Format", "Gives"]
 
-_MODULES = (
-    kg_csv,
-    kg_files,
-    ntriples,
-    triples,
-    sequence,
-    interactions_csv,
-    mmrec,
-    kgat_files,
-    node_features,
-    attributes,
-)
-FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
+FORMATS: dict[str, Format] = {
+    each.name: each
+    for each in (
+        kg_csv.FORMAT, kg_files.FORMAT, ntriples.FORMAT, triples.FORMAT, interactions_csv.SEQUENCE, interactions_csv.FORMAT,
+        mmrec.FORMAT, kgat_files.FORMAT, node_features.FORMAT, attributes.FORMAT,
+    )
+}  # fmt: skip

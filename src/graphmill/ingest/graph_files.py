@@ -7,23 +7,82 @@ by id. The type of an end comes from the file, from a column, or from the listed
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+import unicodedata
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, merged_nodes
 from graphmill.ingest.column_maps import EdgeSource, NodeSource
 from graphmill.ingest.graph_sources import GraphReading
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes, without_nodes
-from graphmill.ingest.oddities import edge_oddities, node_oddities, spellings
-from graphmill.ingest.rejects import sentences
-from graphmill.ingest.tables import MAX_SHOWN, NO_TIME, IngestResult
+from graphmill.ingest.node_tables import MISSING_TYPE, Catalogue, catalogue_of, merged_nodes
+from graphmill.ingest.tables import MAX_SHOWN, NO_TIME, IngestResult, sentences
 from graphmill.ingest.times import unit_notes
+
+
+def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> dict[str, int]:
+    """``duplicate_rows``: rows with the (relation, head, tail) of an earlier row; ``self_loops``: rows with head = tail.
+
+    The edges are three int32 arrays; ``nodes`` is the number of nodes. It sorts one 64-bit key a row, relation by relation.
+    """
+    kinds = int(relation.max(initial=0)) + 1
+    order = np.argsort(relation.astype(np.uint16) if kinds < 2**16 else relation, kind="stable")
+    starts, duplicates = np.flatnonzero(np.diff(relation[order], prepend=-1)), 0
+    for rows in np.split(order, starts[1:]):
+        key = np.sort(head[rows].astype(np.int64) * nodes + tail[rows])
+        duplicates += int(np.count_nonzero(key[1:] == key[:-1]))
+    return {"duplicate_rows": duplicates, "self_loops": int(np.count_nonzero(head == tail))}
+
+
+def one_writing(ids: pa.Array) -> pa.Array:
+    """Ids in one writing: composed Unicode, no white space around them, ``7`` for ``7.0`` and ``007``."""
+    if not pc.all(pc.string_is_ascii(ids)).as_py():
+        ids = pc.utf8_normalize(ids, "NFC")
+    return pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^([+-]?)0*([0-9]+?)(\.0+)?$", r"\1\2")
+
+
+_UNSEEN = ("Zs", "Cc", "Cf")
+"""Unicode categories of blanks and of invisible characters."""
+_JOINT = re.compile(r"(?<=[^\W\d_])[-_]+(?=[^\W\d_])")
+"""Marks between words, not between numbers."""
+
+
+def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """The names that differ only by case, Unicode form, or blanks and marks between words, in groups."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        visible = [c for c in unicodedata.normalize("NFKC", name).casefold() if unicodedata.category(c) not in _UNSEEN]
+        groups.setdefault(_JOINT.sub("", "".join(visible)), []).append(name)
+    return [tuple(group) for group in groups.values() if len(group) > 1]
+
+
+def node_oddities(nodes: pa.Table) -> dict[str, int]:
+    """Counts over a ``nodes`` table.
+
+    ``ids_in_two_types``: ids of nodes of several types (normal, and the reason why an id alone is not a key).
+    ``ids_with_two_indices``: (type, id) with several indices. ``spaced_ids``: ids that start or end with white space.
+    ``lookalike_ids``: ids that differ from another one of their type only in their writing (:func:`one_writing`).
+    ``ids_of_no_value``: NaN and the like.
+    """
+    ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
+    by_type = pa.table({"id": ids, "type": types.indices})
+    distinct = by_type.group_by(["id", "type"]).aggregate([([], "count_all")])
+    several = distinct.group_by("id").aggregate([([], "count_all")])
+    composed = pa.table({"id": one_writing(distinct["id"]), "type": distinct["type"]})
+    composed = composed.group_by(["id", "type"]).aggregate([])
+    odd = {
+        "ids_in_two_types": pc.greater(several["count_all"], 1),
+        "ids_with_two_indices": pc.greater(distinct["count_all"], 1),
+        "spaced_ids": pc.not_equal(pc.utf8_trim_whitespace(ids), ids),
+        "ids_of_no_value": pc.is_in(pc.utf8_lower(ids), pa.array(("nan", "none", "null", "<na>", "nat"))),
+    }
+    counts = {name: pc.sum(each).as_py() or 0 for name, each in odd.items()}
+    return counts | {"lookalike_ids": distinct.num_rows - composed.num_rows}
+
 
 _SHOWN_TYPES = 8
 
@@ -47,6 +106,10 @@ _SENTENCES = {
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "padded_ids": "{} ids and relations have white space around them; it was taken off",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
+    "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
+    "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
+    "nodes_without_a_row": "{} nodes are in edges and in no node file",
+    "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
 }
 
 
@@ -120,7 +183,7 @@ def finished(
         "rows": edges.num_rows + reading.refused,
         "rejected_rows": reading.refused,
         **edge_oddities(relation.indices.to_numpy(), head.to_numpy(), tail.to_numpy(), nodes.num_rows),
-        **asdict(node_oddities(nodes)),
+        **node_oddities(nodes),
         "nodes_with_two_names": made.renamed,
         "nodes_with_two_sources": made.resourced,
         "nodes": nodes.num_rows,
@@ -152,13 +215,15 @@ def finished(
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *_spelling_notes(nodes, edges)]
-    everything = [
-        *_described_counts(counts, indexed),
-        *sentences(counts, _listed_notes(known)),
-        *notes,
-        *reading.unread_note(),
-        *reading.notes,
-    ]
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    types = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    types += ["…"] * (len(numbers) > _SHOWN_TYPES)
+    texts = _SENTENCES | {
+        "ids_in_two_types": f"{{}} ids occur in two types; nodes are told apart by {'index' if indexed else '(type, id)'}",
+        "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {', '.join(types)}",
+    }
+    everything = [*sentences(counts, texts), *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)
 
 
@@ -182,17 +247,6 @@ def _with_listed(
     return nodes, edges, *marks
 
 
-def _described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
-    """A sentence for each unusual finding about nodes and edges."""
-    notes = sentences(counts, _SENTENCES)
-    if counts["ids_in_two_types"]:
-        key = "by index" if indexed else "by (type, id)"
-        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
-    if counts.get("nodes_left_out"):
-        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
-    return notes
-
-
 def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
     """A sentence for each node type, or relation, that is written in two ways."""
     notes = []
@@ -207,17 +261,3 @@ def _spelling_notes(nodes: pa.Table, edges: pa.Table) -> list[str]:
         for name, rest in negated.items()
         if rest != name and rest in used
     ]
-
-
-def _listed_notes(known: Catalogue) -> dict[str, str]:
-    """What the counts about node files are said as."""
-    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    texts = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
-    types = ", ".join(texts + ["…"] * (len(numbers) > _SHOWN_TYPES))
-    return {
-        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {types}",
-        "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
-        "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
-        "nodes_without_a_row": "{} nodes are in edges and in no node file",
-        "listed_nodes_without_edge": "{} listed nodes are in no edge; they are nodes all the same",
-    }

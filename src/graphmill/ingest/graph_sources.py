@@ -14,14 +14,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.catalogue import LISTED, MISSING_TYPE, Catalogue, listed_rows, places_in
 from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.kg_mentions import category_of, distinct, mentions_of, parsed_cells, text_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
-from graphmill.ingest.rejects import Reading, Reject
+from graphmill.ingest.node_tables import (
+    LISTED,
+    MISSING_TYPE,
+    Catalogue,
+    category_of,
+    distinct,
+    listed_rows,
+    mentions_of,
+    parsed_cells,
+    places_in,
+    text_of,
+)
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME
+from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME, Reading, Reject
 from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time
 
 _SHOWN_COLUMNS = 8
@@ -68,7 +77,7 @@ class GraphReading(Reading):
         return file
 
     def listed(self, source: NodeSource) -> pa.Table:
-        """The rows of a node file, with the schema :data:`~graphmill.ingest.catalogue.LISTED`."""
+        """The rows of a node file, with the schema :data:`~graphmill.ingest.node_tables.LISTED`."""
         parts = [LISTED.empty_table()]
         with self._opened(source) as file:
             if not self.keep_negated:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,14 @@ import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
-from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.files import path_text
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, table_guess
-from graphmill.ingest.guard import guarded
-from graphmill.ingest.interactions import interaction_tables
-from graphmill.ingest.joined_sources import with_dislikes
-from graphmill.ingest.kg_columns import checked_delimiter
-from graphmill.ingest.kg_mentions import category_of, parsed_cells
+from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock
+from graphmill.ingest.column_maps import checked_delimiter
+from graphmill.ingest.files import guarded, path_text
+from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, probe_of, table_guess
+from graphmill.ingest.interactions import interaction_tables, with_dislikes
 from graphmill.ingest.names import (
     KNOWN_NAMES,
+    Probe,
     as_disliking,
     as_liking,
     as_reaction,
@@ -38,12 +37,10 @@ from graphmill.ingest.names import (
     with_point,
     without_blanks,
 )
-from graphmill.ingest.probe import Probe
-from graphmill.ingest.rejects import Reading, Reject, sentences
+from graphmill.ingest.node_tables import category_of, parsed_cells
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
-from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time, whole_times
-from graphmill.ingest.whole_ids import SAMPLE_ROWS
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, sentences
+from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, is_plausible, parse_time, whole_times
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
@@ -329,4 +326,69 @@ FORMAT = Format(
     graph=ONE_WAY,
     guess=_guess,
     suited=_suited,
+)
+
+
+PLACES = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
+
+
+class SequenceSettings(InteractionSettings):
+    """How a ``sequence`` source is read."""
+
+
+@guarded
+def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
+    """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
+
+    Without timestamps the order of the file is each user's order. Raises :class:`InputError` if the file cannot be read
+    as this format.
+    """
+    settings = settings or SequenceSettings()
+    with _opened(path, settings.delimiter) as file:
+        roles = PLACES[len(file.names)]
+        result = read_interactions(file, dict(zip(roles, file.names, strict=True)), settings, ordered=True)
+    if "timestamp" not in roles:
+        result.notes.append("there is no column of times: a user's order is that of the file")
+    return result
+
+
+def _opened(path: str | Path, delimiter: str) -> RowFile:
+    """The open file. Raises :class:`InputError` if its first line has another number of columns, or other names."""
+    with RowFile(path, delimiter, quoted=False) as file:
+        probe, mark, name = probe_of(file), file.delimiter, file.name
+    roles = PLACES.get(len(probe.names), ())
+    if not roles or (probe.header and tuple(role_of(each.strip('"')) for each in probe.names) != roles):
+        what = f"the header has {listed(probe.names)}" if probe.header else f"the first line has {len(probe.names)}"
+        raise InputError(
+            f"{name}: {what}; expected 2, 3 or 4 columns: 'user item', 'user item timestamp' or 'user item rating "
+            "timestamp'. For other columns, or another order, use the format interactions_csv, which goes by a header"
+        )
+    names = [{"weight": "rating"}.get(role, role) for role in roles]
+    return RowFile(path, mark, header_line=bool(probe.header), names=names, quoted=False)
+
+
+def _is_sequence(candidate: Candidate) -> int:
+    probe = candidate.probe
+    if candidate.kind != "csv" or probe is None or probe.header or len(probe.names) not in PLACES:
+        return 0
+    if probe.header is None and probe.names[0] != "0":  # the first line may have names, and would be read as a row
+        return 0
+    rows = tuple(row for row in probe.rows if len(row) == len(probe.names))
+    one = replace(probe, names=tuple(map(str, range(len(probe.names)))), header=False, rows=rows).one_kind(0, 1)
+    if one or not rows:
+        return 0
+    if len(probe.names) == 2:
+        return 30 if one is False else 0
+    times = [parse_time(row[-1].strip()) for row in rows]
+    return 65 if sum(time is not None and is_plausible(time) for time in times) > 0.9 * len(times) else 0
+
+
+SEQUENCE = Format(
+    "sequence",
+    SequenceSettings,
+    "interactions",
+    _is_sequence,
+    read_sequence,
+    graph=ONE_WAY,
+    opened=lambda location, settings: _opened(location, settings.delimiter),
 )

@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.kg_mentions import NodeTable, codes_of, first_rows, text_of
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, as_column
+from graphmill.ingest.node_tables import NodeTable, codes_of, first_rows, text_of
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject, as_column
 
 _PENDING_MENTIONS = 1_000_000
 _CATEGORIES = ("relation", "display_relation")

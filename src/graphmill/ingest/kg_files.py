@@ -19,18 +19,14 @@ from typing import Any
 from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
-from graphmill.ingest.files import path_text, within
-from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Candidate, Format, Guess, Preview, no_columns, table_preview
+from graphmill.ingest.column_maps import EdgeColumns, EdgeSource, KgColumns, NodeSource, checked_delimiter
+from graphmill.ingest.files import guarded, path_text, within
+from graphmill.ingest.format import Candidate, Format, Guess, all_types, no_columns
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.guard import guarded
-from graphmill.ingest.kg_columns import EdgeColumns, checked_delimiter
-from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.kg_csv import guess_columns
 from graphmill.ingest.names import TITLES, first_named
-from graphmill.ingest.rejects import KEEP_NEGATED, MIN_CONFIDENCE
 from graphmill.ingest.row_files import RowFile, kind_of
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import KEEP_NEGATED, MIN_CONFIDENCE, IngestResult
 from graphmill.settings import Settings, parse, setting
 
 TABLES = tuple(
@@ -46,6 +42,7 @@ _NEO4J = re.compile(
     r"(?P<name>[^:]*):(?P<kind>ID|LABEL|START_ID|END_ID|TYPE)(\((?P<space>[^)]*)\))?(\{.*\})?", re.IGNORECASE
 )
 _APOC = ("_id", "_labels", "_start", "_end", "_type")
+_GUESSED = ("type", "name", "source")
 _LABEL_MARKS = ";:"
 """Separators of Neo4j's labels."""
 
@@ -162,39 +159,34 @@ def read_kg_files(path: str | Path, settings: KgFilesSettings | None = None) -> 
 
 def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     """The file with its columns: those named in the settings, and for the others those guessed from the header."""
-    given = file.columns
-    named = [value for value in given.model_dump().values() if value]
-    with RowFile(path, file.delimiter, header_line=file.header, wanted=named) as opened:
+    given = {role: name for role, name in file.columns.model_dump().items() if name}
+    with RowFile(path, file.delimiter, header_line=file.header, wanted=list(given.values())) as opened:
         names, name = opened.names, opened.name
-        opened.require(named)
+        opened.require(list(given.values()))
     guess = guess_columns(names)[0]
-    if guess and (given.head_id or given.tail_id) and (given.head_id, given.tail_id) != (guess.head_id, guess.tail_id):
-        guess = None
-    head, tail = (getattr(given, end) or (getattr(guess, end) if guess else "") for end in ("head_id", "tail_id"))
-    if not head or not tail:
+    guessed = {role: column for role, column in (guess.model_dump() if guess else {}).items() if column}
+    if any(end in given and given[end] != guessed.get(end) for end in ("head_id", "tail_id")):
+        guessed = {}
+    constants = {"relation": file.relation, "head_type": file.head_type, "tail_type": file.tail_type}
+    for role in ("relation", "head_id", "tail_id", *(f"{end}_{part}" for end in ("head", "tail") for part in _GUESSED)):
+        # Ids of KGX are unique over all types, of which a node may have several.
+        of_kgx = role.endswith("_type") and guessed.get(role, "").endswith("_category")
+        if role in guessed and not constants.get(role) and not of_kgx:
+            given.setdefault(role, guessed[role])
+    if not {"head_id", "tail_id"} <= set(given):
         raise InputError(
             f"{name}: which columns are head and tail? It has {listed(names)}; name both in columns: {{head_id: …, tail_id: "
             "…}"
         )
-
-    def column(role: str, constant: str = "") -> str:
-        guessed = getattr(guess, role) if guess and not constant else ""
-        # Ids of KGX are unique over all types, of which a node may have several.
-        return getattr(given, role) or ("" if role.endswith("_type") and guessed.endswith("_category") else guessed)
-
-    relation = column("relation", file.relation)
-    if not relation and not file.relation:
+    if "relation" not in given and not file.relation:
         raise InputError(
             f"{name}: which relation? Write relation: NAME for all rows of the file, or columns: {{relation: …}}"
         )
-    heads, tails = (
-        EdgeEnd(id, column(f"{end}_type", constant), column(f"{end}_name"), column(f"{end}_source"), constant=constant)
-        for end, id, constant in (("head", head, file.head_type), ("tail", tail, file.tail_type))
-    )
-    return EdgeSource(
-        path, heads, tails, relation, "" if relation else file.relation, given.display_relation, given.timestamp,
-        file.delimiter, file.header, PREFIX, weight=given.weight, confidence=given.confidence, evidence=given.evidence,
-    )  # fmt: skip
+    given |= {
+        f"{role}_constant": constant for role, constant in constants.items() if role != "relation" or role not in given
+    }
+    source = KgColumns.model_construct(**given).of_file(path, file.delimiter, file.header)
+    return replace(source, prefix=PREFIX, types_required=False)
 
 
 def guessed_files(
@@ -315,12 +307,6 @@ def _recognises(candidate: Candidate) -> int:
     return 80 if {"id", "category"} <= names and of_kgx else 0
 
 
-def _preview(location: str, settings: KgFilesSettings, role: str) -> Preview:
-    kind, _, name = role.partition(":")
-    file = next((file for file in getattr(settings, kind) if file.file == name), settings)
-    return table_preview(location, file, role)
-
-
 FORMAT = Format(
     "kg_files",
     KgFilesSettings,
@@ -331,5 +317,4 @@ FORMAT = Format(
     data_roles=("edges",),
     guess=_guess,
     suited=all_types,
-    preview=_preview,
 )

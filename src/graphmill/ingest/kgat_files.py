@@ -7,7 +7,7 @@ may be gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -16,10 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.cells import Column
-from graphmill.ingest.files import COMMENTS, path_text, text_lines
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, Preview, lines_preview
-from graphmill.ingest.guard import guarded
+from graphmill.ingest.cells import Column, checked_block
+from graphmill.ingest.files import COMMENTS, guarded, path_text, text_lines
+from graphmill.ingest.format import ONE_WAY, Candidate, Format
 from graphmill.ingest.id_columns import numbered_texts
 from graphmill.ingest.interactions import (
     ENTITY,
@@ -33,9 +32,8 @@ from graphmill.ingest.interactions import (
     node_table,
     numbers,
 )
-from graphmill.ingest.rejects import Reading, Reject, sentences
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, sentences
 from graphmill.settings import Settings, setting
 
 FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}
@@ -45,8 +43,10 @@ LISTS = {
     "entities": "entity_list.txt",
     "relations": "relation_list.txt",
 }
+_COLUMNS = dict.fromkeys(SPLITS, ("user", "item")) | {"knowledge": ("entity", "relation", "entity")}
+"""What the numbers of a file are of."""
+_LIST_OF = {"user": "users", "item": "items", "entity": "entities", "relation": "relations"}
 _LARGEST = 2**31 - 1
-_NO_NUMBER = "not a whole number from 0"
 _SMALL = 100_000
 _BLOCK_LINES = 1 << 16
 """Lines of interactions that are taken apart at a time: their cells as text are many times as large as the file."""
@@ -69,10 +69,8 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
             f"{path_text(path)} is not a folder; the format kgat needs one with train.txt and kg_final.txt"
         )
     wanted = LISTS | {role: file for role, file in FILES.items() if part in ("all", role)}
-    out: dict[str, str | Path] = {}
-    for role, file in wanted.items():
-        if variant := candidate.file(file, file.removesuffix(".txt")):
-            out[role] = variant.path
+    variants = {role: candidate.file(file, file.removesuffix(".txt")) for role, file in wanted.items()}
+    out: dict[str, str | Path] = {role: variant.path for role, variant in variants.items() if variant}
     needed = "knowledge" if part == "knowledge" else "train"
     if needed not in out:
         alone = (
@@ -90,62 +88,60 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
 
     Raises :class:`InputError` for a missing file, a list that cannot be used, and if nothing is usable.
     """
-    settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
     reading = Reading(path_text(path))
-    lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    rows = {split: _interactions(files[split], reading) for split in SPLITS if split in files}
-    facts = _facts(files["knowledge"], reading) if "knowledge" in files else np.zeros((0, 4), np.int64)
+    names = {role: _read_list(files[role]) for role in LISTS if role in files}
+    rows = {role: _facts(files[role], reading) if role == "knowledge" else _interactions(files[role], reading)
+            for role in FILES if role in files}  # fmt: skip
     # Every number up to the largest one becomes a node, so one wrong digit could fill the memory.
-    cells = 3 * len(facts) + sum(2 * len(part) for part in rows.values())
-    listed = max((number for known in lists.values() for number in known), default=0)
+    listed = max((number for known in names.values() for number in known), default=0)
+    cells = sum(part[:, :-1].size for part in rows.values())
     largest = min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
-    for name in rows:
-        for column, role in ((0, "users"), (1, "items")):
-            known = range(max(lists[role], default=-1) + 1) if role in lists else None
-            rows[name] = _known(rows[name], column, role, known, largest, reading, files[name])
-    for column, role in ((0, "entities"), (2, "entities"), (1, "relations")):
-        facts = _known(facts, column, role, lists.get(role), largest, reading, files.get("knowledge", ""))
-    facts = facts[:, :3]
-    user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
-    split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
+    for role in rows:
+        rows[role] = _known(rows[role], role, names, largest, reading, path_text(files[role]))
     order = [path_text(file) for file in files.values()]
     reading.rejects.sort(key=lambda each: order.index(each[0]))
+    facts = rows.pop("knowledge", np.zeros((0, 4), np.int64))[:, :3]
+    user, item = (np.concatenate([np.zeros(0, np.int64), *(part[:, n] for part in rows.values())]) for n in range(2))
+    split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
     if not len(user) and not len(facts):
         raise InputError(f"{path_text(path)} has no usable line{reading.first_reject}")
-    num_users = _count(user, lists.get("users"))
-    num_items = _count(item, lists.get("items"))
+    num_users, num_items = _count(user, names.get("users")), _count(item, names.get("items"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
         raise InputError(f"{path_text(path)}: which entities are items? Add item_list.txt, or read part: all")
-    num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(lists.get("entities", ())))
-    named = np.append(facts[:, [0, 2]], np.array(list(lists.get("entities", ())), np.int64))
+    num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(names.get("entities", ())))
+    known = np.append(facts[:, [0, 2]], np.array(list(names.get("entities", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
         "rows": len(user) + len(facts) + reading.refused,
         "rejected_rows": reading.refused,
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
-        "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), named)),
+        "unnamed_entities": len(np.setdiff1d(np.arange(num_items, num_entities), known)),
         "facts": len(unique),
         "duplicate_facts": len(facts) - len(unique),
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
-        "items_without_facts": num_items - len(np.unique(unique[:, [0, 2]][unique[:, [0, 2]] < num_items])),
+        "items_without_facts": len(np.setdiff1d(np.arange(num_items), unique[:, [0, 2]])),
     }
+    entities = names.get("entities", {})
+    kinds = [
+        (USER, range(num_users), names.get("users", {})),
+        (ITEM, range(num_items), names.get("items", entities)),
+        (ENTITY, range(num_items, num_entities), entities),
+    ]
+    parts = [
+        (kind, numbers(num_entities if kind == ENTITY else len(of))[of.start :]) for kind, of, _ in kinds if len(of)
+    ]
     # A number that is not in a list is its own name.
-    names = {
-        r: [names_of.get(n, str(n)) for n in range(max(names_of, default=-1) + 1)] for r, names_of in lists.items()
-    }
-    by_type = {
-        USER: names.get("users", []),
-        ITEM: names.get("items", names.get("entities", []))[:num_items],
-        ENTITY: names.get("entities", [])[num_items:num_entities],
-    }
-    parts = [(USER, numbers(num_users)), (ITEM, numbers(num_items)), (ENTITY, numbers(num_entities)[num_items:])]
-    parts = [(kind, ids) for kind, ids in parts if len(ids)]
+    labels = {kind: [names_of.get(n, str(n)) for n in of] for kind, of, names_of in kinds}
+    edges = [
+        interaction_edges(user, item, split, num_users),
+        _fact_edges(unique, num_users, names.get("relations", {})),
+    ]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
-        nodes=node_table(parts, Path(path).name, by_type),
-        edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
+        nodes=node_table(parts, Path(path).name, labels),
+        edges=pa.concat_tables([each for each in edges if each.num_rows]).unify_dictionaries().combine_chunks(),
         rejects=reading.table(),
         counts=counts,
         notes=[*sentences(counts, texts), *reading.notes],
@@ -155,35 +151,27 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
 def _interactions(path: str | Path, reading: Reading) -> np.ndarray:
     """int64 [n, 3]: user, item and line of every interaction. A line with only a user has no interaction; this is not an
     error."""
-    parts, comments = [np.zeros((0, 3), np.int64)], 0
-    lines = text_lines(path)
+    columns = (Column("user", "whole", required=True), Column("item", "whole", required=True))
+    parts, comments, lines = [np.zeros((0, 3), np.int64)], 0, text_lines(path)
     while block := list(islice(lines, _BLOCK_LINES)):
-        kept, rejects = list[tuple[int, int, int]](), list[Reject]()
+        users, items, places = list[str](), list[str](), list[int]()
         for place, line in block:
-            cells = [cell for cell in line.replace("\t", " ").split(" ") if cell]
-            if not cells or cells[0].startswith(COMMENTS):
-                comments += bool(cells)
-                continue
-            user, *items = map(_number, cells)
-            if user < 0:
-                rejects.append(Reject(place, "user", _NO_NUMBER, cells[0][:MAX_SHOWN]))
-                continue
-            kept += [(user, number, place) for number in items if number >= 0]
-            wrong = (cell for number, cell in zip(items, cells[1:], strict=True) if number < 0)
-            rejects += [Reject(place, "item", _NO_NUMBER, cell[:MAX_SHOWN]) for cell in wrong]
-        reading.refuse(path_text(path), rejects)
-        parts.append(np.array(kept, np.int64).reshape(-1, 3))
+            user, *others = re.split("[ \t]+", line.strip(" \t"))
+            if user.startswith(COMMENTS):
+                comments += 1
+            elif user and not others and not user.isdigit():
+                reading.refuse(path_text(path), [Reject(place, "user", "not a whole number", user[:MAX_SHOWN])])
+            else:
+                users += [user] * len(others)
+                items += others
+                places += [place] * len(others)
+        pairs = pa.table({"user": pa.array(users, pa.string()), "item": pa.array(items, pa.string())})
+        checked = checked_block(pairs, np.array(places, np.int64), columns)
+        reading.refuse(path_text(path), checked.rejects)
+        parts.append(np.column_stack([*checked.table.columns, checked.lines]))
     if comments:
         reading.notes.append(f"{path_text(path)}: {comments:,} comment lines were skipped")
     return np.concatenate(parts)
-
-
-def _number(text: str) -> int:
-    """``text`` as a whole number from 0, at most :data:`_LARGEST` + 1; else −1."""
-    digits = text.lstrip("0") or "0"
-    if not (text.isascii() and text.isdigit()):
-        return -1
-    return min(int(digits), _LARGEST + 1) if len(digits) < 18 else _LARGEST + 1
 
 
 def _facts(path: str | Path, reading: Reading) -> np.ndarray:
@@ -199,28 +187,21 @@ def _facts(path: str | Path, reading: Reading) -> np.ndarray:
 
 
 def _known(
-    rows: np.ndarray,
-    column: int,
-    role: str,
-    listed: Collection[int] | None,
-    largest: int,
-    reading: Reading,
-    file: str | Path,
+    rows: np.ndarray, role: str, names: dict[str, dict[int, str]], largest: int, reading: Reading, file: str
 ) -> np.ndarray:
-    """The rows whose number in ``column`` is in its list (None: there is none) and not far beyond the others; others are
-    rejects. The last column is the line."""
-    values = rows[:, column]
-    usable = values <= largest
-    if listed is not None:
-        usable &= np.isin(values, np.array(sorted(listed), np.int64))
-    what = {"entities": "entity"}.get(role, role.removesuffix("s"))
-    rejects = []
-    for number, line in np.unique(rows[~usable][:, [column, -1]], axis=0).tolist():
-        far = number > largest
-        reason = f"the {what} is a number far beyond the others" if far else f"the {what} is not in {LISTS[role]}"
-        rejects.append(Reject(line, what, reason, str(number)))
-    reading.refuse(path_text(file), rejects)
-    return rows[usable]
+    """The rows whose numbers are in their lists, where there are any, and not far beyond the others; others are rejects.
+    The last column is the line."""
+    for column, what in enumerate(_COLUMNS[role]):
+        usable = rows[:, column] <= largest
+        if (known := names.get(_LIST_OF[what])) is not None:
+            usable &= np.isin(rows[:, column], np.fromiter(known, np.int64))
+        rejects = []
+        for number, line in np.unique(rows[~usable][:, [column, -1]], axis=0).tolist():
+            fault = "a number far beyond the others" if number > largest else f"not in {LISTS[_LIST_OF[what]]}"
+            rejects.append(Reject(line, what, f"the {what} is {fault}", str(number)))
+        reading.refuse(file, rejects)
+        rows = rows[usable]
+    return rows
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
@@ -244,18 +225,13 @@ def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:
     return max(int(numbers_used.max(initial=-1)) + 1, max(listed or {}, default=-1) + 1)
 
 
-def _edges(
-    user: np.ndarray, item: np.ndarray, split: np.ndarray, facts: np.ndarray, num_users: int, names: list[str]
-) -> pa.Table:
-    interactions = interaction_edges(user, item, split, num_users)
+def _fact_edges(facts: np.ndarray, num_users: int, names: dict[int, str]) -> pa.Table:
     head, relation, tail = facts.T
     used = np.unique(relation)
-    labels = [names[r] if r < len(names) else f"relation {r}" for r in used]
-    twice = {label for label in labels if labels.count(label) > 1}
-    labels = [f"{label} ({r})" if label in twice else label for label, r in zip(labels, used, strict=True)]
+    labels = [names.get(r, str(r) if names else f"relation {r}") for r in used.tolist()]
+    labels = [f"{label} ({r})" if labels.count(label) > 1 else label for label, r in zip(labels, used, strict=True)]
     train = np.zeros(len(facts), np.uint8)
-    known = edge_table(head + num_users, tail + num_users, train, np.searchsorted(used, relation), labels)
-    return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
+    return edge_table(head + num_users, tail + num_users, train, np.searchsorted(used, relation), labels)
 
 
 _FACTS = {
@@ -284,10 +260,6 @@ def _recognises(candidate: Candidate) -> int:
     return 96 if candidate.file("kg_final.txt") else 75 if any(len(row) != len(rows[0]) for row in rows) else 60
 
 
-def _preview(location: str, settings: KgatFilesSettings, role: str) -> Preview:
-    return lines_preview(location, ("head", "relation", "tail") if role == "knowledge" else ("user", "items"), None)
-
-
 FORMAT = Format(
     "kgat",
     KgatFilesSettings,
@@ -298,5 +270,5 @@ FORMAT = Format(
     data_roles=(*SPLITS, "knowledge"),
     graph=ONE_WAY,
     suited=_held_out,
-    preview=_preview,
+    cells=dict.fromkeys(SPLITS, ("user", "items")) | {"knowledge": ("head", "relation", "tail")},
 )

@@ -14,10 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import path_text, within
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, table_preview
-from graphmill.ingest.guard import guarded
+from graphmill.ingest.files import guarded, load_matrix, path_text, within
+from graphmill.ingest.format import ONE_WAY, Candidate, Format
 from graphmill.ingest.interactions import (
     ITEM,
     SENTENCES,
@@ -27,13 +25,12 @@ from graphmill.ingest.interactions import (
     interaction_edges,
     node_table,
     numbers,
+    with_dislikes,
 )
 from graphmill.ingest.interactions_csv import MIN_WEIGHT, InteractionColumns, choose_columns, positive, read_roles
-from graphmill.ingest.joined_sources import with_dislikes
 from graphmill.ingest.names import KNOWN_NAMES, first_named, plain
-from graphmill.ingest.rejects import Reading, sentences
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import IngestResult, feature_key, feature_table
+from graphmill.ingest.tables import IngestResult, Reading, feature_key, feature_table, sentences
 from graphmill.settings import Settings, setting
 
 LABELS = ("x_label", "split_label")
@@ -198,5 +195,4 @@ FORMAT = Format(
     data_roles=("interactions",),
     graph=ONE_WAY,
     brings_features=lambda settings: settings.features != ["none"],
-    preview=lambda location, settings, role: table_preview(location, None, role),
 )

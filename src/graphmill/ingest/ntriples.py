@@ -17,17 +17,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.catalogue import MISSING_TYPE, Catalogue, catalogue_of, listed_rows, places_in
-from graphmill.ingest.files import lines_of, path_text
-from graphmill.ingest.findings import all_types
-from graphmill.ingest.format import Candidate, Format, lines_preview
+from graphmill.ingest.files import guarded, lines_of, path_text
+from graphmill.ingest.format import Candidate, Format, all_types
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
-from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.kg_mentions import distinct, mentions_of, text_of
-from graphmill.ingest.rejects import KEEP_NEGATED, Reject
-from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.ingest.node_tables import (
+    MISSING_TYPE,
+    Catalogue,
+    catalogue_of,
+    distinct,
+    listed_rows,
+    mentions_of,
+    text_of,
+)
+from graphmill.ingest.tables import KEEP_NEGATED, MAX_SHOWN, IngestResult, Reject
 from graphmill.settings import Settings
 
 _TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
@@ -60,7 +64,6 @@ _IRI_ESCAPE = re.compile(rf"\\({_NUMBERED})")
 _ESCAPE = re.compile(rf"\\({_NUMBERED}|[tbnrf\"'\\])")
 _PLAIN = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
 _BLOCK_LINES = 1 << 17
-_COLUMNS = ("subject", "predicate", "object")
 
 
 class NTriplesSettings(Settings):
@@ -114,8 +117,9 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
             edges = []
     assembly.add(*_block(edges))
     made = assembly.finish()
-    if withdrawn and not settings.keep_negated:
-        made, left_out = _without(made, {tuple(about[node]) for node in withdrawn if node in about})
+    negated = {tuple(about[node]) for node in withdrawn if node in about}
+    if negated and not settings.keep_negated:
+        made, left_out = _without(made, negated)
         reading.counts["negated"] += left_out
     if literals:
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
@@ -156,17 +160,10 @@ def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled
 
 def _without(made: Assembled, statements: Collection[tuple[str, ...]]) -> tuple[Assembled, int]:
     """The tables without the edges that are one of the statements (subject, predicate, object), and how many those are."""
-    ids, edges = text_of(made.nodes, "id"), made.edges
-    relation = edges["relation"].combine_chunks()
-    parts = [pa.array([each[part] for each in statements], pa.string()) for part in range(3)]
-    places = [places_in(part, held) for part, held in zip(parts, (ids, relation.dictionary, ids), strict=True)]
-    ends = [edges[name].to_numpy().astype(np.int64) for name in ("head", "tail")]
-    gone = np.zeros(edges.num_rows, bool)
-    for code in np.unique(places[1][places[1] >= 0]).tolist():
-        mine = places[1] == code
-        keys = (places[0] * len(ids) + places[2])[mine & (places[0] >= 0) & (places[2] >= 0)]
-        gone |= (relation.indices.to_numpy() == code) & np.isin(ends[0] * len(ids) + ends[1], keys)
-    return replace(made, edges=edges.filter(pa.array(~gone)).combine_chunks()), int(gone.sum())
+    ids, edges = text_of(made.nodes, "id").to_pylist(), made.edges
+    rows = zip(*(edges[name].to_pylist() for name in ("head", "relation", "tail")), strict=True)
+    kept = [(ids[head], relation, ids[tail]) not in statements for head, relation, tail in rows]
+    return replace(made, edges=edges.filter(pa.array(kept, pa.bool_())).combine_chunks()), kept.count(False)
 
 
 def _listed(
@@ -234,5 +231,5 @@ FORMAT = Format(
     _recognises,
     read_ntriples,
     suited=all_types,
-    preview=lambda location, settings, role: lines_preview(location, _COLUMNS, None),
+    cells={"": ("subject", "predicate", "object")},
 )

@@ -10,41 +10,132 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, listed, one_line
-from graphmill.ingest.cells import Column, RowBlock, checked_block
+from graphmill.ingest.cells import (
+    PREVIEW_ROWS,
+    SAMPLE_ROWS,
+    Column,
+    RowBlock,
+    are_dates,
+    are_decimals,
+    checked_block,
+    whole_number,
+    with_whole_ids,
+)
 from graphmill.ingest.csv_blocks import (
+    DELIMITERS,
+    LAST_RESORTS,
     Header,
-    Start,
+    guess_delimiter,
     read_blocks,
     read_header,
     read_pieces,
-    split_directive,
     start_of,
     without_comments,
 )
 from graphmill.ingest.csv_parsers import CsvLayout
-from graphmill.ingest.files import COMMENTS, LONGEST_LINE, PARQUET, Source, first_lines, is_plain, path_text
-from graphmill.ingest.json_rows import LIST_MARK, json_blocks, json_names
+from graphmill.ingest.files import LONGEST_LINE, PARQUET, Source, first_lines, is_plain, lines_of, path_text
 from graphmill.ingest.names import is_time_name
-from graphmill.ingest.rejects import Reject
-from graphmill.ingest.whole_ids import PREVIEW_ROWS, SAMPLE_ROWS, are_dates, are_decimals, with_whole_ids
+from graphmill.ingest.tables import MAX_SHOWN, Reject
 from graphmill.parquet import ParquetTable
 from graphmill.settings import LONGEST_TEXT
+
+LIST_MARK = "|"
+"""Separator of the values of a list that is read as text."""
+_KEYS_FROM = 1000
+"""Number of objects whose keys become the columns of a JSON-lines file. A key that first occurs later is not read."""
+
+
+class _Decimal(str):
+    """The text of a decimal number in JSON."""
+
+
+def _json_records(path: str | Path) -> Iterator[tuple[int, Any, str]]:
+    """Yield line number, object (None if the line is not an object) and text of every line that is not blank."""
+    for number, raw in lines_of(path):
+        if not raw.strip():
+            continue
+        try:
+            value_of_line = json.loads(raw, parse_int=str, parse_float=_Decimal, parse_constant=str)
+        except (ValueError, RecursionError):
+            value_of_line = None
+        yield number, value_of_line if isinstance(value_of_line, dict) else None, raw.decode("utf-8", errors="replace")
+
+
+def json_names(path: str | Path) -> list[str]:
+    """The keys of the first objects, as names of columns."""
+    names: dict[str, None] = {}
+    for _, record, _ in islice(_json_records(path), _KEYS_FROM):
+        names |= dict.fromkeys(filter(_is_unicode, record or ()))
+    return list(names)
+
+
+def json_blocks(
+    path: str | Path, columns: tuple[Column, ...], decimals: list[tuple[str, int]], rows: int
+) -> Iterator[RowBlock]:
+    """Blocks of at most ``rows`` lines. ``decimals``: gets the column of each whole number that is written as decimal."""
+    records = _json_records(path)
+    while part := list(islice(records, rows)):
+        rejects, lines = list[Reject](), list[int]()
+        texts: dict[str, list[str]] = {column.name: [] for column in columns}
+        for line, record, source in part:
+            if record is None:
+                rejects.append(Reject(line, "", "no JSON object", source[:MAX_SHOWN].replace("\0", "\\0")))
+                continue
+            values = [_cell(record.get(column.name), column) for column in columns]
+            wrong = next((place for place, (_, fault) in enumerate(values) if fault), None)
+            if wrong is not None:
+                name = columns[wrong].name
+                rejects.append(Reject(line, name, values[wrong][1], json.dumps(record[name])[:MAX_SHOWN]))
+                continue
+            lines.append(line)
+            for column, (text, _) in zip(columns, values, strict=True):
+                texts[column.name].append(text)
+                if column.names and isinstance(record.get(column.name), _Decimal):
+                    decimals.append((column.name, 1))
+        block = checked_block(
+            pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
+            np.array(lines, np.int64),
+            columns,
+        )
+        block.rejects.extend(rejects)
+        yield block
+
+
+def _cell(value: Any, column: Column) -> tuple[str, str]:
+    """The text of a value, and why it cannot be used, empty if it can."""
+    text = "" if value is None else value
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, list) and all(part is None or isinstance(part, str) for part in value):
+        text = LIST_MARK.join(part or "" for part in value)
+    if not isinstance(text, str):
+        return "", "neither text nor a number"
+    if not _is_unicode(text):
+        return "", "half a character"
+    return whole_number(text) if column.names and isinstance(value, _Decimal) else (text, "")
+
+
+def _is_unicode(text: str) -> bool:
+    r"""Whether the text is valid Unicode: JSON may have one half of a surrogate pair, such as ``"\ud800"``."""
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
 
 T = TypeVar("T")
 Digest = Callable[[RowBlock], T]
 
-DELIMITERS = (",", "\t", ";", "|")
-_LAST_RESORTS = ("::", " ")
-"""Separators that are tried where none of the others fits: a blank stands for any white space."""
 _WORDS = {"\t": "tab"}
 _BLOCK_ROWS = 1 << 17
 _BLOCK_BYTES = 1 << 29
@@ -82,9 +173,11 @@ class RowFile:
             self._source = Source(self._path)
             try:
                 start = start_of(self._source)
-                self.delimiter = _guess_delimiter(start, wanted) if delimiter == "auto" else delimiter
-                self._quoted = quoted and self.delimiter not in _LAST_RESORTS
-                self.header, self._rest = read_header(start, self._layout(), header_line=header_line, wanted=wanted)
+                self.delimiter = guess_delimiter(self._source, start, wanted) if delimiter == "auto" else delimiter
+                self._quoted = quoted and self.delimiter not in LAST_RESORTS
+                self.header, self._rest = read_header(
+                    self._source, start, self._layout(), header_line=header_line, wanted=wanted
+                )
             except BaseException:
                 self._source.close()
                 raise
@@ -211,16 +304,15 @@ class RowFile:
                 layout.plain(self._rest[:_PREVIEW_BYTES]), layout, everywhere=self.header.comments > 0
             )
             return [layout.split_loosely(line) for line in first_lines(start)[:count]]
-        return [[str(row.get(name, "")) for name in self.names] for row in self.first(count)]
+        once = [name for name in self.names if self.names.count(name) == 1]
+        for block in self._typed_blocks(tuple(map(Column, once)), count):
+            rows = block.table.slice(0, count).to_pylist()
+            return [[str(row.get(name, "")) for name in self.names] for row in rows]
+        return []
 
     def first(self, count: int) -> list[dict[str, str]]:
         """The first rows as text, unchecked."""
-        if self.kind == "csv":
-            return [dict(zip(self.names, row, strict=False)) for row in self.cells(count)]
-        once = [name for name in self.names if self.names.count(name) == 1]
-        for block in self._typed_blocks(tuple(map(Column, once)), count):
-            return [dict(row) for row in block.table.slice(0, count).to_pylist()]
-        return []
+        return [dict(zip(self.names, row, strict=False)) for row in self.cells(count)]
 
 
 def kind_of(path: str | Path) -> str:
@@ -249,32 +341,6 @@ def kind_of(path: str | Path) -> str:
                 "(jq -c '.[]' FILE > FILE.jsonl)"
             ) from None
         return "jsonl"
-
-
-def _guess_delimiter(start: Start, wanted: Sequence[str]) -> str:
-    if directed := split_directive(start.data)[0]:
-        return directed
-    best, most = ",", (-1, False, 0)
-    for delimiter in (*DELIMITERS, *_LAST_RESORTS):
-        if delimiter in _LAST_RESORTS and most[1]:
-            continue
-        layout = CsvLayout((), delimiter, quoted=delimiter not in _LAST_RESORTS)
-        try:
-            header, rest = read_header(start, layout, wanted=wanted)
-        except InputError:
-            if delimiter == DELIMITERS[-1] and most[0] < 0:
-                raise
-            continue
-        names, rows = header.names, first_lines(layout.plain(rest[:_PREVIEW_BYTES]))[: 20 if most[0] >= 0 else 1]
-        rows = rows if delimiter in _LAST_RESORTS else rows[:1]
-        widths = [len(layout.split_loosely(row)) == len(names) for row in rows if not row.startswith(COMMENTS)]
-        fits = len(names) > 1 and 5 * sum(widths) >= 4 * len(widths)
-        if delimiter in _LAST_RESORTS and not fits:
-            continue
-        score = sum(name in wanted for name in names), fits, len(names)
-        if score > most:
-            best, most = delimiter, score
-    return best
 
 
 # ---------------------------------------------------------------------- Parquet

@@ -1,21 +1,71 @@
-"""The sources of a dataset in the YAML. ``ingest.formats`` defines the formats."""
+"""The sources of a dataset in the YAML, and their files: local or by fsspec URL, with location, state and content hash.
 
+:mod:`graphmill.ingest.formats` defines the formats.
+"""
+
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.aliases import Aliases, with_aliases
 from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+from graphmill.ingest.files import clear_of_client, path_text
 from graphmill.ingest.formats import FORMATS, Gives
-from graphmill.ingest.joined_sources import with_knowledge
+from graphmill.ingest.id_columns import Aliases, with_aliases
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
-from graphmill.ingest.rejects import checked_share
-from graphmill.ingest.source_files import located
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import IngestResult, checked_share
 from graphmill.settings import Settings, SettingsT, abbreviated, parse
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileState:
+    """The state of a file without reading it: size in bytes, and the time or tag of its version."""
+
+    size: int
+    version: str
+
+
+def located(path: str, root: Path) -> str:
+    """``path`` as given if it is a URL or absolute, else below ``root``."""
+    return path if "://" in path or Path(path).is_absolute() else str(root / path)
+
+
+def state(path: str) -> FileState:
+    """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
+    try:
+        with clear_of_client(f"{path_text(path)} cannot be read"):
+            filesystem, inner = fsspec.core.url_to_fs(path)
+            filesystem.invalidate_cache()  # a cached listing of an object store would hide a change
+            info: dict[str, Any] = filesystem.info(inner)
+    except FileNotFoundError:
+        raise InputError(
+            f"{path_text(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{path_text(path)} cannot be read ({type(error).__name__})") from None
+    if info.get("type") == "directory":
+        raise InputError(f"{path_text(path)} is a directory; name a file in the defs.yaml")
+    version = next((info[key] for key in ("mtime", "ETag", "etag", "LastModified", "updated") if info.get(key)), "")
+    return FileState(int(info.get("size") or 0), str(version))
+
+
+def digest(path: str) -> str:
+    """Hex digest (BLAKE2b, 128 bits) of the content of the file at ``path``. Raises :class:`InputError` as above."""
+    state(path)
+    hasher = hashlib.blake2b(digest_size=16)
+    with fsspec.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            hasher.update(block)
+    return hasher.hexdigest()
+
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 ADDED = ("features", "attributes", "knowledge")

@@ -20,19 +20,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import listed_rows
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.files import COMMENTS, path_text
-from graphmill.ingest.format import ONE_WAY, Candidate, Format, lines_preview
+from graphmill.ingest.files import COMMENTS, guarded, path_text
+from graphmill.ingest.format import ONE_WAY, Candidate, Format
 from graphmill.ingest.graph_files import read_graph
-from graphmill.ingest.guard import guarded
 from graphmill.ingest.id_columns import numbered_texts, require_once
 from graphmill.ingest.interactions import SPLITS
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
+from graphmill.ingest.node_tables import listed_rows
 from graphmill.ingest.ntriples import is_statement
-from graphmill.ingest.rejects import KEEP_NEGATED
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import KEEP_NEGATED, IngestResult
 from graphmill.ingest.times import parse_time
 from graphmill.settings import Settings, setting
 
@@ -249,5 +247,5 @@ FORMAT = Format(
     triples_files,
     data_roles=SPLITS,
     graph=ONE_WAY,
-    preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
+    cells=dict.fromkeys(SPLITS, COLUMNS),
 )

@@ -12,7 +12,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest import source_files
+from graphmill.ingest import sources as source_files
 from graphmill.ingest.files import path_text
 from graphmill.ingest.snapshots import order
 

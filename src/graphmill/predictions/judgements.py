@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.files import path_text
-from graphmill.ingest.id_columns import text_columns
-from graphmill.ingest.id_coverage import Coverage, coverage
-from graphmill.ingest.source_files import located
+from graphmill.ingest.id_columns import Coverage, coverage, text_columns
+from graphmill.ingest.sources import located
 from graphmill.predictions.selection import Nodes, relations_of
 
 Int64 = NDArray[np.int64]

@@ -1,6 +1,6 @@
 """``graphmill init --data``: places files in a project, finds out how to read them, and writes their ``defs.yaml``.
 
-``ingest.report`` guesses how to read a file; this module combines the guesses for several files.
+``ingest.public_readers`` guesses how to read a file; this module combines the guesses for several files.
 """
 
 import os
@@ -22,8 +22,8 @@ from graphmill.ingest.files import path_text as on_one_line
 from graphmill.ingest.format import Candidate
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
-from graphmill.ingest.report import IngestReport, ingest_report, report_on
-from graphmill.ingest.report import recognised as known_formats
+from graphmill.ingest.public_readers import IngestReport, ingest_report, report_on
+from graphmill.ingest.public_readers import recognised as known_formats
 from graphmill.ingest.sources import parse_sources
 from graphmill.ingest.tables import attribute_kind
 

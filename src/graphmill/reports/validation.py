@@ -22,8 +22,8 @@ from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.export.manifests import read_manifest
+from graphmill.graph.co_occurrence import neighbourhood_groups
 from graphmill.graph.graph_location import open_graph_of
-from graphmill.graph.same_neighbours import neighbourhood_groups
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.verified_files import MANIFEST

@@ -28,7 +28,7 @@ from graphmill.graph.relations import mirror_of
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.id_coverage import coverage
+from graphmill.ingest.id_columns import coverage
 from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.runs.export import Restored, restore
 from graphmill.systems import registry

@@ -15,9 +15,9 @@ from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.attributes import encode
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.attributes import parsed, read_attribute_rows
-from graphmill.ingest.catalogue import MISSING_TYPE
 from graphmill.ingest.interactions import ENTITY
 from graphmill.ingest.node_features import NodeFeatureSettings, load_rows
+from graphmill.ingest.node_tables import MISSING_TYPE
 from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, EDGES, NODES, REJECTS, IngestResult, split_feature_key
 

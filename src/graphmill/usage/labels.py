@@ -14,10 +14,8 @@ from graphmill.evaluation.probe import LEAST, LabelSettings, labels_of
 from graphmill.evaluation.ranking.parts import NodeLabels
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.aliases import read_aliases, renamed
-from graphmill.ingest.id_columns import label_columns, text_columns
-from graphmill.ingest.id_coverage import Coverage, coverage, nearest
-from graphmill.ingest.source_files import located
+from graphmill.ingest.id_columns import Coverage, coverage, label_columns, nearest, read_aliases, renamed, text_columns
+from graphmill.ingest.sources import located
 
 SEPARATOR = "|"
 QUARTERS = (0.25, 0.5, 0.75)

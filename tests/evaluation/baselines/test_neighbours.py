@@ -12,7 +12,7 @@ from graphmill.evaluation.baselines.neighbours import NeighbourScorer, Neighbour
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import both_sides, link_queries
-from graphmill.graph import similar_neighbours
+from graphmill.graph import typed_paths
 from graphmill.graph.spectral import SpectralVectors, neighbourhoods, scaled
 from tests.evaluation.ranking.graphs import FakeGraph, random_graph
 
@@ -78,7 +78,7 @@ def by_hand(edges: TrainEdges, rows: np.ndarray, relation: int, setting: Neighbo
 )
 @pytest.mark.parametrize("kind", ["knn", "spectral"])
 def test_scores_are_sums_of_similarities(kind: str, setting: NeighbourSetting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(similar_neighbours, "BLOCK_BYTES", 600)  # a block of one or two heads
+    monkeypatch.setattr(typed_paths, "BLOCK_BYTES", 600)  # a block of one or two heads
     graph = random_graph(2)
     edges, entries = TrainEdges(graph), neighbourhoods(graph)
     rows = scaled(entries.matrix, setting.shrinkage) if kind == "knn" else SpectralVectors.of(entries, 6, seed=0).all()

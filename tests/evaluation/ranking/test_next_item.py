@@ -138,7 +138,7 @@ def test_baselines_on_movielens_are_the_recorded_ones(datasets, tmp_path):
     from graphmill.graph.build import build_graph
     from graphmill.graph.sequences import sequence_view
     from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
+    from graphmill.ingest.interactions_csv import read_sequence
 
     tables = read_sequence(datasets / "ml-latest-small" / "ml-latest-small.txt.gz")
     s = sequence_view(build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / "graph"))

@@ -11,7 +11,7 @@ import torch
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.items import rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
-from graphmill.ingest.joined_sources import with_knowledge
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import MmrecSettings, read_mmrec
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.ingest.samples import write_sample
-from graphmill.ingest.sequence import read_sequence
 from tests.samples.watch import Watch
 
 

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import knowledge_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.sorted_unique import in_sorted
 from graphmill.graph.typed_graph import TypedGraph

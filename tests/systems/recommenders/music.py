@@ -7,7 +7,7 @@ from pathlib import Path
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.joined_sources import with_knowledge
+from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.graph.interactions import CsrPattern, Interactions
-from graphmill.graph.knowledge import Knowledge
+from graphmill.graph.interactions import CsrPattern, Interactions, Knowledge
 from graphmill.settings import parse
 from graphmill.systems.kgat import system as kgat
 from graphmill.systems.kgat.graph import CollaborativeGraph

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.evaluation.ranking.comparison import SIMPLER
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.verdict import run_verdict
 from graphmill.runs.export import Restored, export_run, restore

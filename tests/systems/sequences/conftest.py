@@ -11,7 +11,7 @@ import torch
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.settings import parse
 from graphmill.systems import registry
 from graphmill.training.contract import StepSizes

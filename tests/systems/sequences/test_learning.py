@@ -4,7 +4,7 @@ import torch
 
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 
 
 def hits(system, model):

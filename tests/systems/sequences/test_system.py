@@ -10,7 +10,7 @@ import yaml
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.interactions_csv import read_sequence
 from graphmill.runs.resolve import parse_settings
 from graphmill.settings import parse
 from graphmill.systems import registry

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
-from graphmill.graph.similar_neighbours import Side, blocks, similar
 from graphmill.graph.spectral import SHRINKAGE, neighbourhoods_of_links, scaled, shortened
+from graphmill.graph.typed_paths import Side, blocks, similar
 
 if TYPE_CHECKING:
     import torch

@@ -25,7 +25,7 @@ MOST_PARTS = 30
 @dataclass(frozen=True)
 class NodeLabels:
     """Labels of nodes: ``member`` bool [nodes, classes], rows in the graph's global order. ``coverage``: how the labels' ids
-    match the nodes', as :meth:`graphmill.ingest.id_coverage.Coverage.to_dict` has it."""
+    match the nodes', as :meth:`graphmill.ingest.id_columns.Coverage.to_dict` has it."""
 
     title: str
     classes: Sequence[str]

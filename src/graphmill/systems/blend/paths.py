@@ -16,11 +16,10 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError
 from graphmill.graph.interactions import CsrPattern, largest
-from graphmill.graph.similar_neighbours import blocks
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.graph.typed_paths import NONE, TypedPaths
+from graphmill.graph.typed_paths import NONE, TypedPaths, blocks
 from graphmill.sampling.keyed import generator
 from graphmill.systems.blend.part import TIE_BREAK, Part
 

@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.graph.interactions import Interactions
-from graphmill.graph.knowledge import Knowledge
+from graphmill.graph.interactions import Interactions, Knowledge
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import EdgeGroup, score_edges_, segment_softmax

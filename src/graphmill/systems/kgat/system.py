@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import SettingsError
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.losses import fact_losses

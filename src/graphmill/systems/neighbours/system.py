@@ -26,10 +26,10 @@ from graphmill.evaluation.baselines.neighbours import (
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.graph.later_nodes import LaterNodes, grown_links, neighbourhoods_of
-from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.graph.spectral import Neighbourhoods, SpectralVectors, neighbourhoods, scaled
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_paths import BLOCK_BYTES
 from graphmill.systems.base_system import blocks_of
 from graphmill.systems.closed_form import ClosedFormSystem
 from graphmill.systems.link_export import ExportedScorer

@@ -19,8 +19,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.health.figures import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, ScoreBlock, excluded, top_k
 from graphmill.graph.histories import Histories
-from graphmill.graph.interactions import Interactions, interaction_view, require_items
-from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.interactions import Interactions, interaction_view, knowledge_view, require_items
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
