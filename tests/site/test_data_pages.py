@@ -129,4 +129,5 @@ def test_a_graph_that_grows(repository: Path, monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setitem(sys.modules, "months.definitions", module)
             exec(script, {})
         shown = run(versions)
-    assert "1 node (drug DB02649) and" in shown
+    assert "2026-9" in shown
+    assert "2026-10" in shown
