@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,9 @@ def promote(
         str, typer.Option("--if", help="Only if the policy says so: better, or checks_pass (its health)")
     ] = "",
     metric: Annotated[str, typer.Option(help="What is compared; empty: what chose the best epoch")] = "",
+    question: Annotated[
+        str, typer.Option(help="YAML file of the links and the metric to compare, instead of --metric")
+    ] = "",
     min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
     keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
     to: Annotated[
@@ -50,7 +54,13 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    values = {
+        "when": policy or "manual",
+        "metric": metric,
+        "question": question,
+        "min_gain": min_gain,
+        "keep": keep,
+    }
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 
@@ -155,6 +165,19 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     if not any(row["snapshot"] for row in rows):
         names, lines = names[:1] + names[2:], [line[:1] + line[2:] for line in lines]
     print_table(f"Versions of {store.label}", names, lines)
+    for row in rows:
+        if any(row["left"].get(part) for part in ("nodes", "edges")):
+            print(f"{row['version']}: {_departed(row['left'])}")
+
+
+def _departed(left: Mapping[str, Any]) -> str:
+    """What left with a version, such as ``1 node left (drug DB01), 3 edges left``."""
+    parts = []
+    for name in ("node", "edge"):
+        count, sample = left[f"{name}s"], left[f"{name}_sample"]
+        listed = f" ({', '.join(sample)}{', …' * (count > len(sample))})" if sample else ""
+        parts.append(f"{count:,} {name}{'s' * (count != 1)}{listed}")
+    return f"{' and '.join(parts)} left with it"
 
 
 @app.command(rich_help_panel=JUDGE)

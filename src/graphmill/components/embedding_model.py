@@ -11,13 +11,13 @@ from pydantic import Field
 from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
+from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, partitions_of, require_single_keys
+from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
 from graphmill.components.plan import (
     WHICH,
-    FollowSettings,
     ModelChecks,
     ModelPlan,
     RecommendationSettings,
@@ -189,7 +189,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets, the retraining job, and the schedule if there is one."""
-        require_single_keys(context)
+        require_unique_names(context)
         plan = self.plan(context)
         assets = []
         for name, (declare, applies) in ASSETS.items():

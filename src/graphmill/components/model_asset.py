@@ -6,6 +6,7 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.following import decide
 from graphmill.components.plan import WHICH, ModelPlan, Reference
 from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
@@ -14,6 +15,7 @@ from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import Picture, scalars
+from graphmill.orchestration.page import sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
@@ -88,15 +90,11 @@ def _job(step: Step) -> Job:
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
     values = settings.model_dump()
-    follow = step.plan.follow
-    if follow.way != "fresh":
-        live = Versions(step.path(step.plan.versions_folder)).current()
-        step.followed = f"{follow.way}: from {live.name}" if live else "fresh: nothing is live yet"
-        if live:
-            values["training"] |= {
-                "init_from": "champion",
-                "epochs": follow.epochs if follow.way == "warm_start" else 0,
-            }
+    follow, versions = step.plan.follow, Versions(step.path(step.plan.versions_folder))
+    way, reason = decide(follow, step.plan.system, versions, step.path(settings.data))
+    step.followed = f"{way}: {reason}" if reason else ""
+    if way != "fresh":
+        values["training"] |= {"init_from": "champion", "epochs": follow.epochs if way == "warm_start" else 0}
     return {"settings": values, "run_root": step.run_root, "note": step.followed}
 
 
@@ -156,7 +154,9 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
     if verdict.word != "unranked":
         text, end = f"{verdict.text}\n\n{text}", ""
-    return f"{text} The last loss is {losses[-1]:.4g}.{end}" if losses else text + end
+    if len(losses) < FEWEST_DRAWN:
+        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}.{end}" if losses else text + end
+    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}{end}"
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:

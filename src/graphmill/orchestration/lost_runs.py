@@ -157,7 +157,9 @@ def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted) -> str:
     current = instance.get_run_by_id(run.run_id)
     if current is None or current.status not in _OPEN:
         return ""  # it ended in the meantime
-    message = f"The run's process {worker.pid} is gone: it was killed, or the machine was restarted. The next run resumes."
+    message = (
+        f"The run's process {worker.pid} is gone: it was killed, or the machine was restarted. The next run resumes."
+    )
     if current.status == DagsterRunStatus.CANCELING:
         instance.report_run_canceled(current, message)
     else:
