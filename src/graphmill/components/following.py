@@ -9,7 +9,7 @@ import numpy as np
 from graphmill.graph.sorted_unique import in_sorted
 from graphmill.graph.summary import GraphSummary, NodeHashes, summarise
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.promotion.contents import nodes_of
+from graphmill.promotion.departures import nodes_of
 from graphmill.promotion.versions import Version, Versions
 from graphmill.settings import Settings, setting
 from graphmill.systems.registry import entry

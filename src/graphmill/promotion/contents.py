@@ -19,16 +19,13 @@ from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import ExportedNodes, read_embeddings, read_nodes
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
-from graphmill.export.weights import NODES
-from graphmill.graph.graph_location import open_graph_of
-from graphmill.graph.sorted_unique import in_sorted
-from graphmill.graph.summary import GraphSummary, NodeHashes, graph_difference, summarise
+from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import write_parquet
-from graphmill.promotion.lists import LISTS, best_lists, table_of
+from graphmill.promotion.departures import departures, nodes_of
+from graphmill.promotion.drift import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
@@ -41,7 +38,6 @@ from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion, read_weights
 from graphmill.systems import registry
 from graphmill.training.contract import OldRows, StepSizes, System
-from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_files import RunSettings, shaped
 from graphmill.usage.links import FOLDER as LINKS_FOLDER
 from graphmill.usage.links import REPORT as LINKS_REPORT
@@ -54,8 +50,6 @@ from graphmill.verified_files import REMEDIES, describe_file, read_json_file, ve
 
 SETTINGS = "settings.json"
 HEALTH, RANKING, DRIFT = "health.json", "ranking.json", "drift.json"
-SAMPLE = 5
-"""How many nodes and edges that left a version names."""
 _COPIED = {
     RANKING: RANKING,
     ANSWER: ANSWER,
@@ -241,41 +235,3 @@ def _old_rows(version: Version, summary: GraphSummary, graph: TypedGraph) -> Old
     first = np.unique(before.types, return_index=True)[1]
     of_type = np.where(rows < 0, rows, rows - first[before.types[rows]])
     return OldRows(rows, of_type, [" | ".join(each.key) for each in graph.relations] == list(summary.relations))
-
-
-def departures(before: Version, graph: TypedGraph, summary: GraphSummary) -> dict[str, Any]:
-    """``nodes`` and ``edges`` (pairs of nodes): how many of the version ``before`` are not in ``graph``.
-
-    ``node_sample``, ``edge_sample``: the first few, as text; edges only if the graph of ``before`` still exists. {} if
-    the version ``before`` is damaged.
-    """
-    table = graph.node_table()
-    here = set(zip(table["type"].to_pylist(), table["id"].to_pylist(), strict=True))
-    try:
-        nodes, lost = nodes_of(before), graph_difference(GraphSummary.load(before.path), summary).lost
-    except InputError:
-        return {}
-    kinds = (nodes.type_names[code] for code in nodes.types)
-    gone = [f"{kind} {node}" for kind, node in zip(kinds, nodes.ids, strict=True) if (kind, node) not in here]
-    edges = _edges_that_left(before, summary) if lost else []
-    return {"nodes": len(gone), "edges": lost, "node_sample": gone[:SAMPLE], "edge_sample": edges}
-
-
-def nodes_of(version: Version) -> ExportedNodes:
-    """The nodes of the version's graph, in its order."""
-    return read_embeddings(version.path) if version.about["dim"] else read_nodes(version.path / NODES)
-
-
-def _edges_that_left(version: Version, summary: GraphSummary) -> list[str]:
-    """The first edges of the version's graph whose pair is not in ``summary``; none if that graph is gone."""
-    run = Path(version.about["run_dir"])
-    try:
-        graph = open_graph_of(run, RunDirectory(run).read_json("manifest.json")["data"])
-    except InputError:
-        return []
-    hashes, ids, sample = NodeHashes(graph), graph.node_table()["id"], list[str]()
-    for relation in graph.relations:
-        src, dst = graph.ends(relation)
-        rows = np.flatnonzero(~in_sorted(hashes.pairs(src, dst), summary.pairs))[: SAMPLE - len(sample)]
-        sample += [f"{ids[int(src[row])]} {relation.name} {ids[int(dst[row])]}" for row in rows]
-    return sample
