@@ -44,8 +44,6 @@ from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
-Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
-"""Metadata and check results of an asset."""
 POOL = "accelerator"
 WHICH = "which_model"
 """The part of a model of ``system: auto`` that chooses the system."""

@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.model_asset import describe
-from graphmill.components.plan import ModelPlan, Page, Reference
+from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation import markdown
@@ -25,6 +25,8 @@ from graphmill.reports.verdict import comparison_sentence, run_verdict
 from graphmill.systems.registry import entry
 from graphmill.training.settings import CHOSEN_ON_TEST
 
+Page = tuple[dict[str, Any], dg.AssetCheckResult]
+"""The metadata of a ranking, and the result of its check."""
 BEATS_BASELINES = Check(
     "beats_baselines",
     "The model ranks held-out links or items better than every baseline (degree, nearest neighbours, ComplEx, …). If "
@@ -96,7 +98,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
 
 
 def _link_page(step: Step, report: Mapping[str, Any]) -> Page:
-    """The metadata and the check results, from the worker's ``ranking.json``."""
+    """The metadata and the result of the check, from the worker's ``ranking.json``."""
     comparison = report["comparison"]
     against, average = comparison["against"], comparison["against"]["average"]
     other = "micro" if average == "macro" else "macro"
@@ -119,7 +121,18 @@ def _link_page(step: Step, report: Mapping[str, Any]) -> Page:
             name: values | {f"{other}_mrr": others[name]["mrr"]} for name, values in figures.items() if name != "model"
         },
     )
-    return metadata | {"queries": report["rankings"]["model"]["queries"]}, against_result(step, against)
+    value, bound = ratio["value"], step.plan.checks.baseline_ratio_min
+    result = _ratio_result(
+        step,
+        value is None or value >= bound,  # None: no baseline has an MRR above 0
+        comparison_sentence(against) + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
+        ratio=value,
+        bound=bound,
+        of=RATIO,
+        best=title(against["best"]),
+        interval=_interval(ratio),
+    )
+    return metadata | {"queries": report["rankings"]["model"]["queries"]}, result
 
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,33 +141,16 @@ def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **baselines}
 
 
-def ratio_result(
-    step: Step, check: Check, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
+def _ratio_result(
+    step: Step, passed: bool, summary: str, *, ratio: Any, bound: float, of: str, **more: Any
 ) -> dg.AssetCheckResult:
     """The result of a check of a ratio to baselines. ``of``: the figure whose previous value is shown."""
     metadata = scalars({"ratio": ratio, "bound": bound, "ratio of the run before": step.previous.figure(of), **more})
     severities = (step.plan.checks.severity, step.plan.checks.baseline_severity)
-    return step.check(check, passed, summary, "error" if "error" in severities else "warn", metadata)
+    return step.check(BEATS_BASELINES, passed, summary, "error" if "error" in severities else "warn", metadata)
 
 
-def against_result(step: Step, against: Mapping[str, Any]) -> dg.AssetCheckResult:
-    """The check: the ratio to the best baseline is at least ``checks.baseline_ratio_min``."""
-    ratio, bound = against["ratios"][against["best"]], step.plan.checks.baseline_ratio_min
-    value = ratio["value"]
-    return ratio_result(
-        step,
-        BEATS_BASELINES,
-        value is None or value >= bound,  # None: no baseline has an MRR above 0
-        comparison_sentence(against) + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
-        ratio=value,
-        bound=bound,
-        of=RATIO,
-        best=title(against["best"]),
-        interval=interval_of(ratio),
-    )
-
-
-def interval_of(ratio: Mapping[str, Any]) -> str:
+def _interval(ratio: Mapping[str, Any]) -> str:
     """A ratio's 95 % interval; "" without one."""
     low, high = ratio.get("low"), ratio.get("high")
     return f"{low:.3f} to {high:.3f}" if low is not None and high is not None else ""
@@ -170,14 +166,14 @@ def _mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
                 "scorer": name if name == "model" else title(name),
                 f"{against['average']} MRR": mrr,
                 "model / baseline": ratio.get("value"),
-                "95 % interval": interval_of(ratio),
+                "95 % interval": _interval(ratio),
             }
         )
     return dg.MetadataValue.md(markdown_table(rows))
 
 
 def _item_page(step: Step, report: Mapping[str, Any]) -> Page:
-    """The metadata and the check results, from the worker's ``ranking.json``."""
+    """The metadata and the result of the check, from the worker's ``ranking.json``."""
     plan, figures_of = step.plan, report["figures"]
     model = figures_of["model"]
     protocols = {name: figures_of[name] for name in figures_of if name in PROTOCOLS}
@@ -247,4 +243,4 @@ def _items_result(step: Step, judged: str, ratio: float, best: str, report: Mapp
         return step.check(BEATS_BASELINES, True, "no baseline was measured (evaluation.baselines)", "warn")
     text = f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
     text += f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else ""
-    return ratio_result(step, BEATS_BASELINES, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")
+    return _ratio_result(step, ratio >= bound, text, ratio=ratio, bound=bound, of="over_best_baseline")
