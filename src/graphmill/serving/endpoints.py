@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -116,13 +116,11 @@ def page(default: int = 10) -> tuple[Parameter, ...]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: its fields besides the version's name."""
+    """``GET /v1/{dataset}/{model}/{version}/<name>``."""
 
     name: str
-    about: str
     parameters: tuple[Parameter, ...]
     answer: Callable[[OpenVersion, dict[str, Any]], Answer]
-    gives: str
 
 
 def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -192,47 +190,12 @@ def _paged(name: str, result: list[Any], query: dict[str, Any]) -> Answer:
     return {name: result[start:stop], "next": stop if len(result) > stop else None}
 
 
-SHAPES = {
-    "Node": "`id`, `name`, `type`",
-    "Neighbor": "`id`, `name`, `type`, `cosine`",
-    "Path": "`steps`",
-    "Link": "`relation`, `id`, `name`, `type`, `score`, `known`, `from`, `rank`, `median_rank`, `relative_rank`, "
-    "`probability`, `because`, `paths` (list of Path)",
-    "Edge": "`head`, `relation`, `tail`, `share`, `weight`, `confidence`, `time`, `evidence`",
-    "Recommendation": "`rank`, `id`, `name`, `score`",
-    "Error": "`error`",
-}
-"""The fields of what answers contain."""
 ENDPOINTS = (
-    Endpoint(
-        "vector",
-        "The vector of a node.",
-        NODE,
-        _vector,
-        "`node` (Node), `dimensions`, `vector`",
-    ),
-    Endpoint(
-        "neighbors",
-        "The nodes whose vectors have the highest cosine with the node's, nearest first.",
-        (*NODE, *page(), Parameter("among", "Only neighbours of this type")),
-        _neighbors,
-        "`node` (Node), `neighbors` (list of Neighbor), `next`",
-    ),
-    Endpoint(
-        "edges",
-        "The training edges of a node, to nodes with few edges first. `forward`: the edge begins at the node.",
-        (*NODE, *page()),
-        _edges,
-        "`node` (Node), `edges`, `next`",
-    ),
+    Endpoint("vector", NODE, _vector),
+    Endpoint("neighbors", (*NODE, *page(), Parameter("among", "Only neighbours of this type")), _neighbors),
+    Endpoint("edges", (*NODE, *page()), _edges),
     Endpoint(
         "links",
-        "Predicted links that begin at a node: the k likeliest targets in each relation, or in one relation. Links that the "
-        "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
-        "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
-        "median ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link "
-        "was scored for this answer, because the table lacks this head or has too few of its links; by a system without "
-        "vectors only while the version's run is on this machine.",
         (
             *NODE,
             Parameter(
@@ -246,16 +209,9 @@ ENDPOINTS = (
             ),
         ),
         _links,
-        "`node` (Node), `links` (list of Link), `next`",
     ),
     Endpoint(
         "explain",
-        "Why a link is predicted. If the version's run and its graph are on this machine, the explanation is computed and "
-        "`from` is `run`: the edges and paths that contribute to the score, with their shares, and of edges the weight, "
-        "confidence, time (seconds since 1970) and evidence that the data give; for ConvE the training triples by "
-        "influence (TracIn), which takes as long as `graphmill explain`. Otherwise `from` "
-        "is `table`: if the table of predicted links explains this link, the answer has the edges in `because`; `why_not` "
-        "says why nothing was computed.",
         (
             *NODE,
             Parameter("relation", "A relation's name, or source|name|target"),
@@ -264,53 +220,28 @@ ENDPOINTS = (
             Parameter("edges", "Maximum number of edges in the answer", "number", 10, 1, 100),
         ),
         _explain,
-        "`node` (Node), `relation`, `target` (Node), `from`, `score`, `edges` (list of Edge), `paths`, `parts`, "
-        "`because`, `why_not`",
     ),
-    Endpoint(
-        "recommendations",
-        "The best new items of a user. `promote.recommendations` sets how many a version holds.",
-        (*NODE, *page(20)),
-        _recommendations,
-        "`node` (Node), `recommendations` (list of Recommendation), `next`",
-    ),
+    Endpoint("recommendations", (*NODE, *page(20)), _recommendations),
     Endpoint(
         "search",
-        "Nodes whose name or id contains a text; upper and lower case are equal. Exact matches come first, then names "
-        "and ids that begin with the text.",
         (
             Parameter("q", "The text to look for"),
             Parameter("type", "Only nodes of this type"),
             Parameter("k", "Maximum number of nodes in the answer", "number", 10, 1, 100),
         ),
         _search,
-        "`nodes` (list of Node)",
     ),
-    Endpoint(
-        "report",
-        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of "
-        "`graphmill report` with figures, losses, health, ranking and drift.",
-        (),
-        _report,
-        "`about`, `html`",
-    ),
+    Endpoint("report", (), _report),
     Endpoint(
         "projection",
-        "The vectors in two dimensions. The nodes are a random sample of every type; if id or name is given, they are that "
-        "node and its k nearest.",
         (
             *NODE,
             Parameter("k", "How many neighbours to show, if a node is given", "number", 10, 1, 100),
             Parameter("points", "Maximum number of nodes in the answer", "number", 3000, 10, MOST_POINTS),
         ),
         _projection,
-        "`explained`, `types`, `total`, `points`",
     ),
 )
-
-
-if TYPE_CHECKING:
-    from graphmill.serving.open_version import OpenVersion
 
 
 def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[str, Any]:
