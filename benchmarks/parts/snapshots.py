@@ -20,7 +20,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from benchmarks.parts import card
-from graphmill.components.plan import FollowSettings
+from graphmill.components.following import FollowSettings
 from graphmill.evaluation.ranking.recommendation import KnownItems, set_metrics
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings

@@ -12,6 +12,7 @@ from graphmill.components import EmbeddingModel
 from graphmill.components.promoted_asset import gating_checks
 from graphmill.errors import SettingsError
 from graphmill.promotion.versions import Versions
+from graphmill.serving.runs import finished_runs
 from graphmill.systems import registry
 from tests.components.conftest import INTERACTIONS, Project, WorkerHere, checks, failure, write_interactions
 
@@ -68,6 +69,11 @@ def test_the_choice_goes_through_all_assets_and_is_made_anew_for_new_data(projec
     assert two is not None
     assert two.about["system"] == "mf"
     assert json.loads(choice.read_text())["system"] == "mf"
+    rows = [row for row in finished_runs(project.root) if row["model"] == "auto"]
+    trials = [row for row in rows if "test_recall@20" not in row["metrics"]]
+    assert {row["system"] for row in rows} == {"mf", "popularity"}, "the service lists the trials, too"
+    assert trials
+    assert all("valid_recall@20" in row["metrics"] for row in trials)
 
 
 def test_the_chosen_system_is_trained_on_newer_data_without_a_new_choice(project: Project) -> None:

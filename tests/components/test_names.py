@@ -40,6 +40,25 @@ def test_a_folder_of_the_datasets_own_is_no_models_name(project: Project, name: 
         project.model(name=name)
 
 
+def test_names_that_are_one_when_joined_are_refused_with_both_places(project: Project) -> None:
+    write(
+        project,
+        shop=DATASET.format(name="shop") + "---" + MODEL.format(dataset="shop", name="eu_bpr"),
+        shop_eu=DATASET.format(name="shop_eu") + "---" + MODEL.format(dataset="shop_eu", name="bpr"),
+    )
+    with pytest.raises(SettingsError) as caught:
+        EmbeddingModel(dataset="shop_eu", system="hgt", name="bpr").build_defs(project.context)
+    for model, place in (("'eu_bpr'", "defs/shop/defs.yaml, line 10"), ("'bpr'", "defs/shop_eu/defs.yaml, line 10")):
+        assert model in str(caught.value)
+        assert place in str(caught.value)
+
+
+def test_a_dataset_that_is_there_twice_is_refused_also_where_only_capitals_differ(project: Project) -> None:
+    write(project, a=DATASET.format(name="shop"), b=DATASET.format(name="Shop"))
+    with pytest.raises(SettingsError, match=r"'shop' \(defs/a/defs.yaml, line 3\) and dataset 'Shop' \(defs/b/"):
+        project.dataset(name="shop")
+
+
 def test_a_broken_file_of_another_dataset_is_that_ones_business(project: Project) -> None:
     write(project, a=DATASET.format(name="shop"), b="type: [", c="- 1", d="type: x.EmbeddingModel", e="\0")
     assert project.dataset(name="shop").jobs

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,22 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from dagster.components.testing import create_defs_folder_sandbox
+from typer.testing import CliRunner
 
+from graphmill.cli import app
 from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.components.following import FollowSettings, decide
 from graphmill.components.promoted_asset import failed_checks, gating_checks
 from graphmill.errors import SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.summary import summarise
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.public_readers import read_edges
 from graphmill.ingest.snapshots import snapshot_names
 from graphmill.ingest.sources import parse_sources
 from graphmill.promotion.versions import Version, Versions, version_rows
+from graphmill.serving.runs import finished_runs
 from tests.components.conftest import INTERACTIONS, Project, WorkerHere, write_interactions, write_kg
 
 PATH = "data/01_raw/{partition}/kg.csv"
@@ -188,27 +197,56 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
     write_snapshot(growing.root, "2024-12", 3, GONE)
     found = growing.tick()
     assert [request.partition_key for request in found.run_requests] == ["2024-12"]
+    before = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-11/graph")
     assert growing.run("2024-12").success
     assert growing.live() == "2024-12"
-    require_departure(growing)
+    require_departure(growing, before)
     epochs = {name: growing.trained(name) for name in ("2024-11", "2024-12")}
     assert epochs == {"2024-11": ("", 2), "2024-12": ("champion", 1)}, "the later one starts from the live version"
     assert growing.known == ["2024-10", "2024-11", "2024-12"]
     outputs = growing.root / "data/06_models/toy"
     assert not list(outputs.rglob("2024-09*"))
     assert len(list(outputs.glob("snapshots/*/distmult/*/manifest.json"))) == 3
+    assert {row["dataset"] for row in finished_runs(growing.root)} == {"toy"}, "the service lists them"
     assert not growing.tick().run_requests, "a removed snapshot is not made again, though its file is still there"
 
 
-def require_departure(growing: Growing) -> None:
-    """What left the graph is in none of the live version's files."""
+def require_departure(growing: Growing, before: TypedGraph) -> None:
+    """What left the graph is in none of the live version's files, and the list of versions says so."""
     older, live = growing.versions.all()
     ids = [set(pq.read_table(each.path / "embeddings.parquet")["node_id"].to_pylist()) for each in (older, live)]
     assert ids[0] - ids[1] == {GONE}
     links = pq.read_table(live.path / "links.parquet")
     assert GONE not in {*links["head_id"].to_pylist(), *links["tail_id"].to_pylist()}
     assert f'"{GONE}"' not in (live.path / "parameter_rows.json").read_text()
-    assert version_rows(growing.versions)[0]["snapshot"] == "2024-12"
+    row = version_rows(growing.versions)[0]
+    left = row["left"]
+    assert (row["snapshot"], left["nodes"], left["node_sample"]) == ("2024-12", 1, [f"drug {GONE}"])
+    after = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-12/graph")
+    summaries = summarise(before), summarise(after)
+    assert left["edges"] == len(set(summaries[0].pairs.tolist()) - set(summaries[1].pairs.tolist()))
+    assert len(left["edge_sample"]) == 5
+    shown = CliRunner().invoke(app, ["versions", "toy/distmult", "--folder", str(growing.versions.path.parents[1])])
+    assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in shown.stdout
+
+
+def test_appended_snapshots_hold_all_before_them(make: Make) -> None:
+    growing = make({"mode": "append"})
+    for seed, name in enumerate(("9", "10")):
+        write_snapshot(growing.root, name, seed)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"]
+    graphs = []
+    for name in ("9", "10"):
+        selection = ['key:"toy/graph"', 'key:"toy/raw_edges"', 'key:"toy/nodes"', 'key:"toy/edges"']
+        result = dg.materialize(
+            growing.definitions.assets, selection=" or ".join(selection), partition_key=name,
+            instance=growing.instance, resources=growing.definitions.resources,
+        )  # fmt: skip
+        assert result.success
+        graphs.append(TypedGraph.open(growing.root / f"data/06_models/toy/snapshots/{name}/graph"))
+    assert graphs[0].num_pairs < graphs[1].num_pairs < 2 * graphs[0].num_pairs
+    write_snapshot(growing.root, "9", 5)
+    assert [request.partition_key for request in growing.tick().run_requests] == ["9", "10"], "both hold its rows"
 
 
 def test_a_snapshot_with_a_failed_check_does_not_go_live(make: Make, project: Project) -> None:
@@ -248,7 +286,7 @@ def test_snapshots_of_interactions_are_trained_compared_and_promoted(make: Make,
     ("path", "partitions", "words"),
     [
         ("data/kg.csv", {}, "partitions: the path of source 'edges' has no {partition}"),
-        (PATH, None, r"source 'edges' has {partition} in its path: add the section `partitions`"),
+        (PATH, None, r"source 'edges' has {partition} in its path: add `partitions: {mode: replace}`"),
         (PATH, {"mode": "both"}, "mode"),
     ],
 )
@@ -260,9 +298,10 @@ def test_a_section_that_does_not_fit_the_paths_is_refused(
         project.dataset(sources=sources, partitions=partitions)
 
 
-def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> None:
-    growing = make({})
-    write_snapshot(growing.root, "2023-12")
+@pytest.mark.parametrize("mode", ["replace", "append"])
+def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make, mode: str) -> None:
+    growing = make({"mode": mode})
+    write_snapshot(growing.root, "2023-12")  # in mode append, its rows alone are not the later snapshot
     growing.instance.add_dynamic_partitions("toy_snapshots", ["2024-01"])
     result = growing.run("2024-01")
     failures = [e for e in result.all_events if e.is_step_failure]
@@ -277,9 +316,9 @@ def test_a_snapshot_without_a_file_and_two_of_one_name_are_said(make: Make) -> N
     assert "two snapshots are named" in growing.tick().skip_reason.skip_message
 
 
-def test_a_change_is_embedded_only(make: Make, project: Project) -> None:
-    """A first snapshot is trained; the second is embedded only, in a version that is complete by itself."""
-    growing = make({}, {"way": "embed_only"}, except_checks=any_check(project))
+def test_auto_follows_a_change_by_what_changed(make: Make, project: Project, tmp_path: Path) -> None:
+    """A first snapshot is trained; a small change is embedded only, in a version that is complete by itself."""
+    growing = make({}, {"way": "auto", "epochs": 3}, except_checks=any_check(project))
     write_snapshot(growing.root, "2024-09")
     write_snapshot(growing.root, "2024-10", without=GONE, joined=True)
     growing.tick()
@@ -301,9 +340,32 @@ def test_a_change_is_embedded_only(make: Make, project: Project) -> None:
     assert all(np.allclose(after[node], before[node], atol=1e-5) for node in before if node != GONE)
     assert np.linalg.norm(after[NEW]) > 0.1 * np.mean([np.linalg.norm(vector) for vector in before.values()])
 
+    def decided(name: str, **change: Any) -> tuple[str, str]:
+        tables = read_edges(changed(tmp_path / f"{name}.csv", **change))
+        graph = build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / name).path
+        return decide(FollowSettings(way="auto"), "distmult", growing.versions, graph)
+
+    way, why = decided("edges", seed=1)
+    assert way == "warm_start"
+    assert f"since {first.name} was trained" in why, "not since the version that was only embedded"
+    assert decided("relations", words=("dise_dise", "resembles")) == (
+        "warm_start", f"disease | dise_dise | disease has come or gone since {first.name} was trained"
+    )  # fmt: skip
+    assert decided("others", words=("node ", "name "), ids="x")[0] == "fresh"
+    assert decide(FollowSettings(way="auto"), "conve", growing.versions, tmp_path)[0] == "fresh"
+
 
 def vectors_of(version: Version) -> dict[str, Any]:
     return {row["node_id"]: row["embedding"] for row in pq.read_table(version.path / "embeddings.parquet").to_pylist()}
+
+
+def changed(path: Path, seed: int = 0, words: tuple[str, str] = ("", ""), ids: str = "") -> Path:
+    """The first snapshot's file with another word, or with ``ids`` before each id."""
+    write_kg(path, seed=seed)
+    header, *lines = path.read_text().replace(*words).splitlines()
+    lines = [re.sub(r",(\d{3}),", rf",{ids}\1,", line) for line in lines]
+    path.write_text("\n".join([header, *lines]) + "\n")
+    return path
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """An asset's page: a summary first, numbers once, what changed since the run before, and pictures inline."""
 
+import math
 from pathlib import Path
 
 import dagster as dg
@@ -13,6 +14,7 @@ from graphmill.orchestration.page import (
     change,
     in_words,
     links,
+    sparkline,
 )
 from graphmill.serving.addresses import SERVICE_VARIABLE
 from tests.orchestration.test_metadata import noise
@@ -79,6 +81,14 @@ def test_a_long_summary_is_cut_to_what_is_shown_at_once() -> None:
     with dg.instance_for_test() as instance:
         text = asset_page("x" * 5000, plotted={}, previous=PreviousRun(instance, KEY))["summary"].md_str
     assert len(text) <= INLINE_CHARACTERS
+
+
+def test_a_sparkline_ends_with_the_last_value() -> None:
+    assert sparkline([3.0, 2.0, 1.0]) == "█▅▁"
+    assert sparkline([3.0, math.nan, 1.0]) == "█·▁"
+    assert len(sparkline(range(1000))) <= 24
+    assert sparkline([*range(999), -5.0])[-1] == "▁"
+    assert sparkline([1.0]) == ""
 
 
 def test_links_follow_the_setting_of_the_moment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -116,6 +116,28 @@ def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: 
         assert found[who] == pytest.approx(json.loads((run / "report.json").read_text())["metrics"]["valid_mrr"])
 
 
+def test_a_question_decides_on_its_own_links(store: Versions, first: Path, better: Path, tmp_path: Path) -> None:
+    file = tmp_path / "question.yaml"
+    file.write_text("relations: [drug_protein, disease_protein]\nmetric: hits@10\n")
+    settings = PromotionSettings(when="better", question=str(file), min_gain=-1.0)
+    promote_run(first, store, settings, **BY)
+    found = promote_run(better, store, settings, **BY)
+    assert found["outcome"] == "promoted"
+    restored = restore(better)
+    edges = [restored.graph.edges(r.index) for r in restored.graph.relations if r.name != "protein_protein"]
+    assert found["comparison"]["queries"] == sum(int((np.asarray(own.split) == 1).sum()) for own in edges)
+    assert found["comparison"]["metric"] == "hits@10"
+    for content, sentence in (
+        ("metric: hits@0", "metric 'hits@0' is not measured"),
+        ("split: test", "write split: valid"),
+        ("relations: [cures]", "has no relation 'cures'"),
+    ):
+        file.write_text(content)
+        with pytest.raises(InputError, match=sentence):
+            promote_run(first, store, settings, **BY)
+    assert live(store).name == found["version"]
+
+
 def test_what_was_rolled_back_comes_back_by_hand_only(store: Versions, first: Path, better: Path) -> None:
     settings = PromotionSettings(when="better")
     promote_run(first, store, settings, **BY)

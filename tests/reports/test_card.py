@@ -149,7 +149,7 @@ def test_the_report_is_one_file_that_asks_for_no_other(run: Path, tmp_path: Path
 
 
 def test_the_service_gives_reports_of_runs_and_no_other_page(run: Path) -> None:
-    from graphmill.serving.application import _report_page as report_page
+    from graphmill.serving.runs import report_page
 
     root = run.parents[4]
     write_report(run)

@@ -1,5 +1,6 @@
 """What a person sees and does in the explorer, in a real browser. Saves pictures on request."""
 
+import csv
 import os
 import re
 from collections.abc import Iterator
@@ -237,26 +238,62 @@ def test_what_carries_a_score_is_told_where_the_run_is_here(page: Page, tmp_path
         picture(page, "explained")
 
 
-def test_the_verdict_stands_above_a_version(page: Page, promoted: Path, make: MakeVersion) -> None:
-    make(
-        items=3,
-        about={"verdict": {"word": "worse", "short": "worse than kNN", "sentence": "MRR 0.1 against 0.2 of kNN."}},
-    )
+def test_the_index_shows_every_model_with_its_verdict_and_the_runs(
+    page: Page, promoted: Path, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worse = {"word": "worse", "short": "worse than kNN", "sentence": "MRR 0.1 against 0.2 of kNN."}
+    make(items=3, about={"verdict": worse})
+    rows = [
+        {"dataset": "toy", "model": "hgt", "run": f"data/06_models/toy/hgt/run{n}", "system": f"system{n}",
+         "when": f"2026-11-0{n}T10:00:00Z", "verdict": {"word": word}, "metrics": {"test_mrr": mrr},
+         "settings": {"training.epochs": 10 * n}}
+        for n, word, mrr in ((1, "better", 0.3), (2, "worse", 0.1), (3, "level", 0.2))
+    ]  # fmt: skip
+    monkeypatch.setattr(application, "finished_runs", lambda root: rows)
     with served_here(promoted) as address:
         for width in (1440, 390):
             page.set_viewport_size({"width": width, "height": 900})
             page.goto(f"{address}/?{width}")
+            models = page.get_by_role("table", name="Models")
+            expect(models.get_by_role("link", name="toy/hgt")).to_be_visible()
+            expect(models.locator(".worse")).to_have_text("worse")
             expect(page.locator("#verdict")).to_contain_text("worse. MRR 0.1 against 0.2 of kNN.")
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.locator("#all-runs summary").click()
+        runs = page.get_by_role("table", name="Runs").locator("tbody tr")
+        expect(runs.locator("td:nth-child(2)")).to_have_text(["run3", "run2", "run1"])
+        page.get_by_role("button", name="test_mrr").press("Enter")
+        expect(runs.locator("td:nth-child(2)")).to_have_text(["run1", "run3", "run2"])
+        page.get_by_role("searchbox", name="Filter runs").fill("test_mrr > 0.15 epochs = 30")
+        expect(runs).to_have_count(1)
+        expect(runs).to_contain_text("run3")
+        expect(runs).to_contain_text("system3")
+        models.get_by_role("link", name="toy/hgt").click()
+        expect(models).to_be_hidden()
 
 
-def test_known_edges_are_listed(page: Page, promoted: Path, make: MakeVersion) -> None:
+def test_known_edges_grow_by_a_click_and_a_list_of_heads_becomes_a_file(
+    page: Page, promoted: Path, make: MakeVersion, tmp_path: Path
+) -> None:
     make(items=3)
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt/current?id=DR5&type=drug")
-        known = page.get_by_role("table", name="Known edges").locator("tbody tr")
-        expect(known.first).to_contain_text(re.compile("→ (indication|target)"))
+        reached = page.locator("#reached button")
+        expect(reached.first).to_be_visible()
+        expect(page.locator("#graph canvas").first).to_be_visible()
+        before = reached.count()
+        reached.last.press("Enter")  # the first ones have few edges, perhaps none but this
+        page.wait_for_function("count => document.querySelectorAll('#reached button').length > count", arg=before)
         picture(page, "known_edges")
+        page.locator("#heads-text").fill("DR5\nDrug 6\nnobody")
+        page.locator("#heads-k").fill("2")
+        with page.expect_download() as saved:
+            page.get_by_role("button", name="Make links.csv").click()
+        saved.value.save_as(tmp_path / "links.csv")
+        expect(page.locator("#heads-done")).to_contain_text("not found, or of several types: nobody")
+    rows = list(csv.DictReader((tmp_path / "links.csv").open(encoding="utf-8")))
+    assert {row["head"] for row in rows} == {"DR5", "Drug 6"}
+    assert all(row["relation"] and row["id"] and float(row["score"]) for row in rows)
 
 
 def test_an_edge_says_which_way_it_goes_and_who_has_few_comes_first(promoted: Path, make: MakeVersion) -> None:

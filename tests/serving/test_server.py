@@ -1,11 +1,14 @@
 """``graphmill serve`` as a process, and where it refuses to start."""
 
+import contextlib
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +21,7 @@ from graphmill.cli import app
 from graphmill.errors import GraphmillError, ResourceError, SettingsError
 from graphmill.promotion.promote import roll_back
 from graphmill.promotion.versions import Versions
+from graphmill.serving import connections
 from graphmill.serving.server import TOKEN_VARIABLE, is_local, require_token
 from tests.serving.conftest import MakeVersion
 
@@ -126,3 +130,34 @@ def test_with_a_token_a_real_server_lets_in_who_brings_it(promoted: Path, make: 
         assert httpx.get(f"{address}/v1").status_code == 401
         found = httpx.get(f"{address}/v1", headers={"authorization": f"Bearer {token}"})
         assert found.json()["models"][0]["model"] == "hgt"
+
+
+def test_slow_clients_lock_nobody_out(promoted: Path, make: MakeVersion) -> None:
+    """As many half-sent requests as this process may open, and half-sent bodies: the honest are answered meanwhile."""
+    make()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, hard), hard))
+    slow: list[socket.socket] = []
+    try:
+        count = min(1300, min(4096, hard) - 400)
+        with served(promoted) as address, httpx.Client(base_url=address, timeout=60) as client:
+            host, port = address.removeprefix("http://").split(":")
+            for number in range(count):
+                body = b"GET /v1 HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\nhalf"
+                slow.append(socket.create_connection((host, int(port)), timeout=60))
+                slow[-1].sendall(body if number % 2 else b"GET /v1 HTTP/1.1\r\nhost: loc")
+                if number % 200 == 0:
+                    assert client.get("/v1").status_code == 200
+            began = time.monotonic()
+            while time.monotonic() < began + connections.HEADER_SECONDS / 2:
+                with httpx.Client(base_url=address, timeout=60) as honest:
+                    assert honest.get("/v1/toy/hgt/current/neighbors", params={"id": "DR5"}).status_code == 200
+            first = slow[-1 if count % 2 else -2]  # without a body: closed when its headers' time is over
+            first.settimeout(connections.HEADER_SECONDS * 6)
+            with contextlib.suppress(ConnectionError):
+                assert first.recv(100) == b""
+            assert time.monotonic() - began < connections.HEADER_SECONDS * 6
+    finally:
+        for each in slow:
+            each.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from graphmill.cli import app
 from graphmill.components import EmbeddingModel, GraphDataset
-from graphmill.components.plan import FollowSettings
+from graphmill.components.following import FollowSettings
 from graphmill.components.promoted_asset import gating_checks
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import snapshot_names
@@ -103,7 +103,7 @@ def test_a_graph_that_grows(repository: Path, monkeypatch: pytest.MonkeyPatch) -
     """With a training that is shorter than the page's, whose checks may fail."""
     text = blocks(repository, "a_graph_that_grows", "yaml")[0]
     dataset, model = documents(text)
-    assert FollowSettings(**model["follow"]).way == "warm_start"
+    assert FollowSettings(**model["follow"]).way == "auto"
     months, script = blocks(repository, "a_graph_that_grows", "python")
     sample, versions = (each.strip() for each in blocks(repository, "a_graph_that_grows", "bash"))
     settings = {"preset": "none", "model": {"embedding_dim": 8}, "training": {"epochs": 2}}

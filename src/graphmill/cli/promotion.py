@@ -5,6 +5,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,6 +142,19 @@ def _show_versions(store: "Versions", rows: list[dict[str, Any]]) -> None:
     if not any(row["snapshot"] for row in rows):
         names, lines = names[:1] + names[2:], [line[:1] + line[2:] for line in lines]
     print_table(f"Versions of {store.label}", names, lines)
+    for row in rows:
+        if any(row["left"].get(part) for part in ("nodes", "edges")):
+            print(f"{row['version']}: {_departed(row['left'])}")
+
+
+def _departed(left: Mapping[str, Any]) -> str:
+    """What left with a version, such as ``1 node left (drug DB01), 3 edges left``."""
+    parts = []
+    for name in ("node", "edge"):
+        count, sample = left[f"{name}s"], left[f"{name}_sample"]
+        listed = f" ({', '.join(sample)}{', …' * (count > len(sample))})" if sample else ""
+        parts.append(f"{count:,} {name}{'s' * (count != 1)}{listed}")
+    return f"{' and '.join(parts)} left with it"
 
 
 @app.command(rich_help_panel=JUDGE)

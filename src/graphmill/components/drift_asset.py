@@ -8,8 +8,8 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.model_asset import describe
 from graphmill.components.plan import ModelPlan, Reference
-from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.metadata import markdown_table, records, scalars

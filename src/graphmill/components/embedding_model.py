@@ -9,15 +9,15 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.components.drift_asset import drift_asset
-from graphmill.components.embeddings_asset import embeddings_asset
+from graphmill.components.embeddings_asset import embeddings_asset, scorer_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, resolved, section
+from graphmill.components.following import FollowSettings
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.links_asset import links_asset
-from graphmill.components.model_asset import model_asset
-from graphmill.components.names import checked_model_name, partitions_of, require_single_keys
+from graphmill.components.model_asset import model_asset, which_model_asset
+from graphmill.components.names import checked_model_name, partitions_of, require_unique_names
 from graphmill.components.plan import (
     WHICH,
-    FollowSettings,
     ModelChecks,
     ModelPlan,
     RecommendationSettings,
@@ -27,9 +27,7 @@ from graphmill.components.plan import (
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
-from graphmill.components.scorer_asset import scorer_asset
 from graphmill.components.validation_asset import validation_asset
-from graphmill.components.which_model_asset import which_model_asset
 from graphmill.components.worker_asset import WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
@@ -189,7 +187,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets, the retraining job, and the schedule if there is one."""
-        require_single_keys(context)
+        require_unique_names(context)
         plan = self.plan(context)
         assets = []
         for name, (declare, applies) in ASSETS.items():

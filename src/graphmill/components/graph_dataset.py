@@ -10,7 +10,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, resolved, section
 from graphmill.components.graph_asset import graph_asset
-from graphmill.components.names import is_first_dataset, require_single_keys
+from graphmill.components.names import is_first_dataset, require_unique_names
 from graphmill.components.plan import DatasetPlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.table_assets import table_assets
@@ -72,14 +72,14 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         "chain stops.",
     )
     partitions: Annotated[Any, section(SnapshotSettings, "partitions")] = Field(
-        None, description="For a dataset of snapshots, whose paths have `{partition}`: how many to keep."
+        None, description="For a dataset of snapshots, whose paths have `{partition}`: mode and keep."
     )
     watch: Watch = Field(default_factory=Watch, description="A sensor that watches the files.")
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the assets from the files to the graph, two jobs, and the sensor if there is one."""
-        require_single_keys(context)
+        require_unique_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root, self.attributes)
         if not 0 <= self.rejected_share_max <= 1:

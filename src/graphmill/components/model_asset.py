@@ -1,4 +1,6 @@
-"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss."""
+"""The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and checks of its loss; its check
+``verdict``, which the steps that rank and validate update; and for ``system: auto`` ``<dataset>/which_model``: all systems
+that suit the graph are trained within a budget, and validation chooses one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,24 +8,36 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.following import decide
 from graphmill.components.plan import WHICH, ModelPlan, Reference
-from graphmill.components.verdict_check import VERDICT, verdict_result
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
-from graphmill.orchestration.checks import Check
-from graphmill.orchestration.metadata import Picture, scalars
+from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
+from graphmill.orchestration.metadata import Picture, records, scalars
+from graphmill.orchestration.page import run_pages, sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.promotion.versions import Versions
 from graphmill.reports.verdict import ModelVerdict, run_verdict
 from graphmill.runs.messages import duration
+from graphmill.systems.auto import FEWEST, FILE
 from graphmill.training.machine import require_processes
 from graphmill.training.metrics_log import MetricsLog
 
 # The component, the upstream asset and the accelerator resource set these.
 NOT_IN_LAUNCHPAD = ("system", "data", "preset", "acceleration.device")
 
+VERDICT = Check(
+    "verdict",
+    "The whole model: it is better than the best simple way on held-out data, and its vectors are sound. If not: the "
+    "sentence says what to do. Ranking, validation and drift update it.",
+    updated_later=True,
+)
+DECIDED = Check(
+    "queries_decide",
+    f"The choice rests on {FEWEST} validation queries or more. If not: hold out more (graph.split.valid).",
+)
 FINITE = Check(
     "loss_finite",
     "Every epoch's loss is a finite number. If not: lower training.learning_rate, or set acceleration.precision: fp32.",
@@ -84,15 +98,11 @@ def _job(step: Step) -> Job:
         raise SettingsError(f"publish: {publish} is a folder; name the file to which the CSV is copied")
     step.processes = settings.acceleration.processes
     values = settings.model_dump()
-    follow = step.plan.follow
-    if follow.way != "fresh":
-        live = Versions(step.path(step.plan.versions_folder)).current()
-        step.followed = f"{follow.way}: from {live.name}" if live else "fresh: nothing is live yet"
-        if live:
-            values["training"] |= {
-                "init_from": "champion",
-                "epochs": follow.epochs if follow.way == "warm_start" else 0,
-            }
+    follow, versions = step.plan.follow, Versions(step.path(step.plan.versions_folder))
+    way, reason = decide(follow, step.plan.system, versions, step.path(settings.data))
+    step.followed = f"{way}: {reason}" if reason else ""
+    if way != "fresh":
+        values["training"] |= {"init_from": "champion", "epochs": follow.epochs if way == "warm_start" else 0}
     return {"settings": values, "run_root": step.run_root, "note": step.followed}
 
 
@@ -152,7 +162,9 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
     if verdict.word != "unranked":
         text, end = f"{verdict.text}\n\n{text}", ""
-    return f"{text} The last loss is {losses[-1]:.4g}.{end}" if losses else text + end
+    if len(losses) < FEWEST_DRAWN:
+        return f"{text} Loss {', '.join(f'{loss:.4g}' for loss in losses)}.{end}" if losses else text + end
+    return f"{text}\n\nLoss {sparkline(losses)} {losses[-1]:.4g}{end}"
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
@@ -208,3 +220,73 @@ def _check_results(step: Step, losses: list[float]) -> list[dg.AssetCheckResult]
             MESSAGES, least is None or least >= bounds.message_share_min, messages, metadata=scalars(of_messages)
         ),
     ]
+
+
+def which_model_asset(plan: ModelPlan) -> WorkerAsset:
+    """The asset of the choice. Its value has the chosen system's settings."""
+    return WorkerAsset(
+        part=WHICH,
+        stage="training",
+        inputs=("graph",),
+        kinds={"pytorch", plan.system},
+        description=(
+            "Trains all systems that suit the data within a budget of time, and chooses one by validation. The test split "
+            f"is read for that one alone. The choice stays until the data, the settings or the budget change. Next: "
+            f"{plan.name}_model takes the chosen run."
+        ),
+        settings=plan.settings,
+        hidden=("system", "data", "acceleration.device"),
+        given=lambda inputs, accelerator: {"data": inputs["graph"]["path"], **accelerator.overrides()},
+        checks=(DECIDED,),
+        job=lambda step: {"mode": "choose", "settings": step.settings.model_dump(), "run_root": step.run_root},
+        page=_choice_page,
+        trains=True,
+    )
+
+
+def _choice_page(step: Step) -> dg.MaterializeResult[Reference]:
+    choice, result = step.read(f"{step.run_root}/{FILE}"), step.report.result
+    metric, queries, run_dir = choice["metric"], int(choice["queries"]), str(result["run_dir"])
+    names = ("settings", "seconds", "memory", "size", "state", "reason")
+    systems = [
+        {"system": each["system"], metric: each["figure"], "low": each["low"], "high": each["high"]}
+        | {name: each[name] for name in names}
+        | {"has": ", ".join(each["abilities"])}
+        for each in choice["candidates"]
+    ]
+    chosen = next(each for each in choice["candidates"] if each["run"] == choice["run"])
+    rest = {"system": choice["system"], "systems": records(systems), "run_dir": dg.MetadataValue.path(run_dir)}
+    return step.result(
+        {"system": choice["system"], "settings": step.read(f"{run_dir}/settings.json") | {"preset": "none"}},
+        step.page(choice["sentence"], rest, plotted={metric: chosen["figure"], "queries": queries}),
+        [step.check(DECIDED, queries >= FEWEST, f"{queries:,} validation queries", "warn")],
+        str(result["data_version"]),
+    )
+
+
+def verdict_result(step: Step, verdict: ModelVerdict) -> dg.AssetCheckResult:
+    """The check's result for the step's own asset: an error if the model is broken, else a warning."""
+    severity: SeverityName = "error" if verdict.word == "broken" else "warn"
+    return step.check(VERDICT, verdict.passed, verdict.text, severity, {"word": verdict.word})
+
+
+def describe(step: Step) -> dict[str, Any]:
+    """Write the run's card and report again, and update the model's check; returns metadata with the verdict.
+
+    The check is updated only if the model's last training is of the same run.
+    """
+    verdict, model = run_verdict(step.path(step.run_dir)), step.plan.key("model")
+    instance = step.context.instance
+    if PreviousRun(instance, model).value("run_dir") == step.run_dir:
+        result = verdict_result(step, verdict)
+        instance.report_runless_asset_event(
+            dg.AssetCheckEvaluation(
+                asset_key=model,
+                check_name=VERDICT.name,
+                passed=result.passed,
+                severity=result.severity,
+                description=result.description,
+                metadata=result.metadata,
+            )
+        )
+    return {"verdict": dg.MetadataValue.md(verdict.text), **run_pages(step.plan.root, step.run_dir)}

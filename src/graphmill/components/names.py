@@ -1,5 +1,5 @@
-"""What a component reads of all ``defs.yaml`` files of its project, whether or not they load: repeated keys, partitions,
-and which dataset is the first. Errors in a broken file are reported when its own component loads."""
+"""What a component reads of all ``defs.yaml`` files of its project, whether or not they load: repeated names and keys,
+partitions, and which dataset is the first. Errors in a broken file are reported when its own component loads."""
 
 from collections.abc import Iterator
 from functools import lru_cache
@@ -11,6 +11,7 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.orchestration.automation import snapshot_partitions
+from graphmill.orchestration.loading import in_a_run
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {
@@ -31,13 +32,41 @@ def checked_model_name(name: str) -> str:
     return name
 
 
-def require_single_keys(context: dg.ComponentLoadContext) -> None:
-    """Raise :class:`SettingsError` for a key that this component's file gives twice, because the second would silently
-    replace the first."""
+def require_unique_names(context: dg.ComponentLoadContext) -> None:
+    """Raise :class:`SettingsError` for names in this project that would be one, because some disks ignore case, with file
+    and line of both; and for a key that this component's file gives twice, of which the second would silently win."""
+    if in_a_run():
+        return  # a running chain depends only on its own file; the code server has already reported errors
     current = context.path if context.path.is_file() else context.path / "defs.yaml"
     if current.is_file() and current.suffix in (".yaml", ".yml"):
-        where = current.relative_to(context.project_root) if current.is_relative_to(context.project_root) else current
-        read_yaml_documents(current.read_text(encoding="utf-8"), str(where))
+        read_yaml_documents(current.read_text(encoding="utf-8"), _relative(current, context.project_root))
+    before: dict[tuple[bool, str], str] = {}
+    for place, dataset, model in sorted(_names(context.defs_module_path, context.project_root)):
+        joined = "_".join(filter(None, (dataset, model))).lower()
+        described = f"model {model!r} on {dataset!r} ({place})" if model else f"dataset {dataset!r} ({place})"
+        if other := before.get((bool(model), joined)):
+            raise SettingsError(
+                f"{other} and {described} would both have jobs named {joined}_…: give one of them another name"
+            )
+        before[bool(model), joined] = described
+
+
+def _names(folder: Path, root: Path) -> Iterator[tuple[str, str, str]]:
+    """File and line, dataset, and model ("" for a dataset) of each component; not of templates that Dagster fills in."""
+    for path, _, kind, attributes in _documents(folder):
+        values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
+        if any("{{" in value for value in values.values()):
+            continue
+        node = attributes.get("name") or attributes.get("system") or attributes.get("dataset")
+        place = f"{_relative(path, root)}, line {node.start_mark.line + 1 if node is not None else 1}"
+        if kind == "GraphDataset" and "name" in values:
+            yield place, values["name"], ""
+        elif kind == "EmbeddingModel" and "dataset" in values:
+            yield place, values["dataset"], values.get("name") or values.get("system", "")
+
+
+def _relative(path: Path, root: Path) -> str:
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
 
 
 def partitions_of(context: dg.ComponentLoadContext, dataset: str) -> dg.DynamicPartitionsDefinition | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import dagster as dg
 
+from graphmill.components.following import FollowSettings
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.checks import HealthThresholds
@@ -17,7 +18,15 @@ from graphmill.evaluation.probe import LabelSettings
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.settings import GraphSettings
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.ingest.snapshots import SnapshotSettings, at_snapshot, checked_snapshot
+from graphmill.ingest.snapshots import (
+    PLACE,
+    SnapshotSettings,
+    at_snapshot,
+    checked_snapshot,
+    joined,
+    order,
+    snapshot_names,
+)
 from graphmill.ingest.sources import SourceFile
 from graphmill.launchers.settings import LauncherSettings
 from graphmill.orchestration.automation import snapshot_partitions
@@ -35,8 +44,6 @@ from graphmill.training.run_directory import RunDirectory
 
 Reference = dict[str, Any]
 """A small value of an asset, such as the paths of its files."""
-Page = tuple[dict[str, Any], list[dg.AssetCheckResult]]
-"""Metadata and check results of an asset."""
 POOL = "accelerator"
 WHICH = "which_model"
 """The part of a model of ``system: auto`` that chooses the system."""
@@ -106,17 +113,6 @@ class RecommendationSettings(Settings):
     )
 
 
-class FollowSettings(Settings):
-    """What a run takes from the live version."""
-
-    way: Literal["fresh", "warm_start", "embed_only"] = setting(
-        "fresh",
-        "fresh: nothing. warm_start: its vectors, matched by node id, from which a training starts. embed_only: the whole "
-        "model; new nodes are folded in, and nothing is trained",
-    )
-    epochs: int = setting(8, "Epochs of a warm start", ge=1)
-
-
 @dataclass(frozen=True)
 class DatasetPlan:
     """Names, paths and settings of the assets of a dataset: its files, tables and graph."""
@@ -145,17 +141,41 @@ class DatasetPlan:
 
     def at(self, context: dg.AssetExecutionContext) -> "DatasetPlan":
         """The plan of the step's snapshot; the plan itself for a dataset without snapshots."""
-        if not self.snapshots:
-            return self
-        snapshot = checked_snapshot(context.partition_key)
-        return replace(self, snapshot=snapshot, sources=[at_snapshot(source, snapshot) for source in self.sources])
+        return self.of(context.partition_key) if self.snapshots else self
+
+    def of(self, snapshot: str) -> "DatasetPlan":
+        """The plan of one snapshot. In mode append, the file of a source is the one that :meth:`prepare` writes."""
+        sources = [at_snapshot(source, checked_snapshot(snapshot)) for source in self.sources]
+        here = replace(self, snapshot=snapshot, sources=sources)
+        if self.snapshots is None or self.snapshots.mode == "replace":
+            return here
+        return replace(here, sources=[self._joined(here.folder, source) for source in self.sources])
+
+    def _joined(self, folder: str, source: SourceFile) -> SourceFile:
+        if PLACE not in source.location:
+            return source
+        path = f"{folder}/{source.name}{Path(source.path.removesuffix('.gz')).suffix}"
+        return replace(source, path=path, location=str(self.root / path))
+
+    def prepare(self, source: SourceFile, snapshot: str) -> None:
+        """Write the file of a source at this snapshot, if it is made of those of several snapshots."""
+        if self.snapshots is not None and self.snapshots.mode == "append" and PLACE in source.location:
+            target = self._joined(self.of(snapshot).folder, source).location
+            joined(source, self.up_to(snapshot), Path(target))
+
+    def up_to(self, snapshot: str) -> list[str]:
+        """The names of the snapshots that are no newer than this one, the oldest first, and its own."""
+        return [n for n in snapshot_names(self.sources) if order(n) < order(snapshot)] + [snapshot]
 
     def files(self, snapshot: str = "") -> dict[str, str]:
         """Every file of every source, by a unique name; of a snapshot, those of which it is made."""
+        names = self.up_to(snapshot) if self.snapshots and self.snapshots.mode == "append" else [snapshot]
         result = {"aliases": self.aliases} if self.aliases else {}
-        for source in self.sources:
-            files = (at_snapshot(source, snapshot) if snapshot else source).files().items()
-            result |= {f"{source.name}.{role}".rstrip("."): location for role, location in files}
+        for name in names:
+            for source in self.sources:
+                files = (at_snapshot(source, name) if name else source).files().items()
+                mark = f"@{name}" if PLACE in source.location else ""
+                result |= {f"{source.name}{mark}.{role}".rstrip("."): location for role, location in files}
         return result
 
     @property

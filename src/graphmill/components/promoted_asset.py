@@ -10,10 +10,9 @@ from collections.abc import Sequence
 import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 
-from graphmill.components import embeddings_asset, scorer_asset
+from graphmill.components import embeddings_asset, ranking_asset
 from graphmill.components.drift_asset import checks_of as drift_checks_of
 from graphmill.components.plan import ModelPlan, Reference
-from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import checks_of
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import InputError, SettingsError
@@ -123,9 +122,9 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
-        "scorer": scorer_asset.CHECKS,
+        "scorer": embeddings_asset.SCORER_CHECKS,
         "validation": checks_of(plan),
-        "ranking": KINDS[plan.abilities.ranks].CHECKS,
+        "ranking": ranking_asset.CHECKS,
         "drift": [each.check for each in drift_checks_of(plan) if "moved" not in each.findings],
     }
     judging = (plan.export_part, *judging_parts(plan))

@@ -38,6 +38,8 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
+            if plan.snapshots:
+                plan.prepare(source, context.partition_key)
             here = next(each for each in plan.at(context).sources if each.name == source.name)
             locations = here.files()
             size, version = _state(locations)

@@ -6,8 +6,8 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.model_asset import describe
 from graphmill.components.plan import ModelPlan, Reference
-from graphmill.components.verdict_check import describe
 from graphmill.components.worker_asset import Step, WorkerAsset
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.check import Group, Verdict, bounds_sentence, setting_names

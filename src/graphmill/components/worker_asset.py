@@ -48,7 +48,7 @@ class Step:
     environment: dict[str, str]
     processes: int = 1
     followed: str = ""
-    """What the run takes from the live version, in words."""
+    """What the run takes from the live version, and why, as a sentence (:mod:`graphmill.components.following`)."""
     report: WorkerReport = field(default_factory=WorkerReport)
 
     @property

@@ -4,13 +4,18 @@ A snapshot's name is what stands for ``{partition}``. Names are ordered as peopl
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Literal
 
 import fsspec
 
+from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.files import path_text
+from graphmill.ingest.files import is_binary, lines_of, path_text
+from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import ADDED, SourceFile
 from graphmill.settings import Settings, setting
 
@@ -19,8 +24,12 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*(\.[A-Za-z0-9_+-]+)*")
 
 
 class SnapshotSettings(Settings):
-    """How many snapshots are kept. A snapshot's files are the whole dataset."""
+    """How the files of snapshots make a graph, and how many snapshots are kept."""
 
+    mode: Literal["replace", "append"] = setting(
+        "replace",
+        "replace: a snapshot's files are the whole dataset; append: they are added to those of the snapshots before it",
+    )
     keep: int = setting(
         0, "Number of snapshots whose graphs and runs are kept, the newest and the live ones; 0: all of them", ge=0
     )
@@ -32,8 +41,8 @@ def require_places(sources: Sequence[SourceFile], settings: SnapshotSettings | N
     if settings is None:
         if varying:
             raise SettingsError(
-                f"source {varying[0].name!r} has {PLACE} in its path: add the section `partitions` to the dataset, or "
-                "remove it"
+                f"source {varying[0].name!r} has {PLACE} in its path: add `partitions: {{mode: replace}}` to the dataset, "
+                "or remove it"
             )
         return
     (main,) = [source for source in sources if source.gives not in ADDED]
@@ -41,6 +50,11 @@ def require_places(sources: Sequence[SourceFile], settings: SnapshotSettings | N
         raise SettingsError(
             f"partitions: the path of source {main.name!r} has no {PLACE}; write it where the snapshot's name stands, such "
             f"as data/01_raw/{PLACE}/kg.csv"
+        )
+    if settings.mode == "append" and (folders := [s for s in varying if FORMATS[s.format].files is not None]):
+        raise SettingsError(
+            f"partitions: mode append joins text files, and source {folders[0].name!r} ({folders[0].format}) is a folder: "
+            "use mode replace"
         )
 
 
@@ -96,3 +110,26 @@ def at_snapshot(source: SourceFile, name: str) -> SourceFile:
         path=source.path.replace(PLACE, name),
         location=source.location.replace(PLACE, name),
     )
+
+
+def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
+    """Write the text of the source's files of all these snapshots into one file, with one header.
+
+    Raises :class:`InputError` if a file is missing or not text, or if two have different headers.
+    """
+    parts = [at_snapshot(source, name).location for name in names]
+    for part in parts:
+        if is_binary(part):
+            raise InputError(f"{path_text(part)} is not text, and partitions: mode append joins text: use mode replace")
+    lines = FORMATS[source.format].preview(parts[0], source.settings, "").header_lines
+    header: list[bytes] = []
+    with replacing(target) as file:
+        for part in parts:
+            content = (line for _, line in lines_of(part))
+            head = list(islice(content, lines))
+            if header and head != header:
+                raise InputError(
+                    f"{path_text(part)} has another header than {path_text(parts[0])}: give both the same columns"
+                )
+            file.file.writelines(line + b"\n" for line in chain(() if header else head, content))
+            header = head

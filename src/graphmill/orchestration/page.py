@@ -30,6 +30,8 @@ LINE_CHARACTERS = 32
 HARD_BREAK = "  \n"
 GLUE = "\0"
 """Replaces a space at which a line must not break."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+SPARKS = 24
 
 
 def asset_page(
@@ -105,6 +107,21 @@ def in_words(text: str, links: str = "") -> dg.MetadataValue:
     after = f"\n\n{links}" if links else ""
     room = INLINE_CHARACTERS - len(after)
     return dg.MetadataValue.md((lines if len(lines) <= room else lines[: room - 1].rstrip() + "…") + after)
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """A sparkline of at most ``SPARKS`` characters, from ▁ (lowest value) to █ (highest). Values that are not finite
+    are dots."""
+    finite = [value for value in values if math.isfinite(value)]
+    if len(finite) < 2:
+        return ""
+    step = max(1, -(-len(values) // SPARKS))
+    kept = list(values)[::-step][::-1]  # always include the last one
+    low, high = min(finite), max(finite)
+    spread = (high - low) or 1.0
+    return "".join(
+        BLOCKS[round((value - low) / spread * (len(BLOCKS) - 1))] if math.isfinite(value) else "·" for value in kept
+    )
 
 
 def change(now: Any, before: float | None) -> str:

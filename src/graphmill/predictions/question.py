@@ -1,4 +1,4 @@
-"""The question that a ranking and a table of links answer. Importing it does not import torch."""
+"""The question that a ranking, a table of links and a promotion answer. Importing it does not import torch."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class LinkSelection(Settings):
 
 
 class Question(LinkSelection):
-    """A question in a file of its own, for `graphmill rank` and `graphmill links`."""
+    """A question in a file of its own, for `graphmill rank`, `graphmill links` and `promote.question`."""
 
-    split: Literal["valid", "test"] = setting("valid", "Held-out links that are ranked")
+    split: Literal["valid", "test"] = setting("valid", "Held-out links that are ranked; a promotion needs valid")
     metric: str = setting("mrr", "The figure that counts: mrr or hits@k, as a mean over relations")
 
 

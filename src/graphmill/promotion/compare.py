@@ -23,17 +23,19 @@ from graphmill.evaluation.ranking.per_query import (
     next_item_values,
     parse_metric,
 )
-from graphmill.evaluation.ranking.queries import first_nodes
+from graphmill.evaluation.ranking.queries import first_nodes, link_queries
 from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.predictions.question import Question
+from graphmill.predictions.settings import RankSettings
 from graphmill.promotion.contents import load_champion
 from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.registry import entry
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.usage.ranking import QuestionRanking
 from graphmill.usage.shared_queries import shared_queries
 
-Values = Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues]
 FEWEST = 30
 """With fewer queries, an interval has no meaning."""
 
@@ -73,10 +75,12 @@ def compare(
     candidate: Restored,
     version: Version,
     metric: str,
+    question: Question | None = None,
     *,
     poll: Callable[[], None] = lambda: None,
 ) -> Comparison:
-    """Evaluate both on the validation queries of the candidate's graph, with a paired bootstrap interval.
+    """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
+    bootstrap interval.
 
     Two systems are compared by the queries and the metric that all systems for these data share.
 
@@ -85,7 +89,7 @@ def compare(
             fewer than 30 queries are left.
     """
     values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
-        query_values, split="valid", metric=metric
+        query_values, split="valid", metric=metric, question=question
     )
     if version.about["system"] == candidate.system.name:
         check_metric(candidate.system, metric)
@@ -97,7 +101,8 @@ def compare(
                     f"{version.name} is of {version.about['system']} and the candidate of {candidate.system.name}: one "
                     "recommends items and the other scores links, so give the model another name"
                 )
-        metric, values = shared.metric, shared.values
+        if not question:
+            metric, values = shared.metric, shared.values
     champion = load_champion(version, candidate)
     graph = candidate.graph
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
@@ -141,10 +146,12 @@ def query_values(
     *,
     split: str,
     metric: str,
+    question: Question | None = None,
 ) -> QueryValues:
     """``metric`` of each query of ``split`` that is not left out, computed like the system's own ranking.
 
-    Links: one group per relation, or a single one, by the system's average. Items: one query per user.
+    Links: one group per relation, or a single one, by the system's average. Items: one query per user. With a
+    ``question``: the tails that it asks for, one group per relation.
 
     Raises:
         InputError: the metric cannot be computed for each query, or the graph has no held-out data.
@@ -173,8 +180,21 @@ def query_values(
         raise InputError(f"{system.name} cannot be compared query by query: it has no scorer")
     scorer = system.scorer(model)
     scorer.poll = poll
-    queries, macro = system.ranking_queries(split), system.average == "macro"
-    return link_values(scorer, queries, first_nodes(system.graph), metric, leave_out, macro=macro)
+    graph, macro = system.graph, bool(question) or system.average == "macro"
+    if question:
+        queries = QuestionRanking(graph, RankSettings(), question).queries(link_queries(graph, split))
+    else:
+        queries = system.ranking_queries(split)
+    return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=macro)
+
+
+def check_question(system: Any, question: Question) -> None:
+    """Raise :class:`InputError` for a question that a promotion cannot ask this system."""
+    if isinstance(system.evaluator, RecommenderEvaluator | SequenceEvaluator):
+        raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
+    if question.split != "valid":
+        raise InputError("a promotion compares on validation links: write split: valid into its question")
+    QuestionRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
 
 
 def check_metric(system: Any, metric: str) -> None:

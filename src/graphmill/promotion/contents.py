@@ -19,14 +19,13 @@ from torch import nn
 
 from graphmill.arrays import save_safetensors
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import read_embeddings, read_nodes
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import VERSION_FORMAT, read_manifest
-from graphmill.export.weights import NODES
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.parquet import write_parquet
-from graphmill.promotion.lists import LISTS, best_lists, table_of
+from graphmill.promotion.departures import departures, nodes_of
+from graphmill.promotion.drift import LISTS, best_lists, table_of
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.reports.card import write_card
@@ -67,12 +66,13 @@ def fill_from(
     settings: PromotionSettings | None = None,
     health: HealthReport | None = None,
     *,
+    live: Version | None = None,
     snapshot: str = "",
 ) -> Callable[[Path], dict[str, Any]]:
     """Return a function that writes a run's version into a folder and returns the entries of ``version.json``.
 
-    ``health``: the health report of the export, for a run without one. ``snapshot``: the name of the snapshot of the run's
-    graph.
+    ``health``: the health report of the export, for a run without one. ``live``: the version before it. ``snapshot``: the
+    name of the snapshot of the run's graph.
     """
     wanted = settings or PromotionSettings()
 
@@ -97,6 +97,7 @@ def fill_from(
             "fingerprint": restored.fingerprint,
             "epoch": restored.epoch,
             "snapshot": snapshot,
+            "left": departures(live, restored.graph, graph) if live else {},
             "rows": exported["rows"],
             "dim": exported["dim"],
             "selection_metric": str(restored.job.settings.evaluation.selection_metric),
@@ -229,8 +230,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
 
 def _old_rows(version: Version, summary: GraphSummary, graph: TypedGraph) -> OldRows:
     """Where the nodes of ``graph`` are in the graph of a version."""
-    before = read_embeddings(version.path) if version.about["dim"] else read_nodes(version.path / NODES)
-    here = graph.node_table()
+    before, here = nodes_of(version), graph.node_table()
     rows = before.rows_of(here["type"].to_pylist(), here["id"].to_pylist())
     first = np.unique(before.types, return_index=True)[1]
     of_type = np.where(rows < 0, rows, rows - first[before.types[rows]])

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from graphmill.errors import SettingsError
+from graphmill.predictions.question import Question, read_question
 from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
@@ -25,6 +27,9 @@ class PromotionSettings(Settings):
     )
     metric: str = setting(
         "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
+    )
+    question: str = setting(
+        "", "A YAML file with the validation links and the metric to compare, instead of `metric`; empty: all links"
     )
     min_gain: float = setting(
         0.0,
@@ -45,6 +50,12 @@ class PromotionSettings(Settings):
         le=1000,
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
+
+    def parsed_question(self) -> Question | None:
+        """The question of the file, if there is one. Raises :class:`SettingsError` beside a metric."""
+        if self.question and self.metric:
+            raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")
+        return read_question(self.question) if self.question else None
 
 
 @dataclass(frozen=True)

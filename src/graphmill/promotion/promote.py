@@ -15,7 +15,7 @@ from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.graph.graph_location import snapshot_of
 from graphmill.ingest.snapshots import order
-from graphmill.promotion.compare import check_metric, compare
+from graphmill.promotion.compare import check_metric, check_question, compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
@@ -57,8 +57,12 @@ def promote_run(
     settings = settings or PromotionSettings()
     restored = export_trial(run_dir)
     exported = read_manifest(restored.export_folder)
-    if settings.metric:
-        check_metric(restored.system, settings.metric)
+    question = settings.parsed_question()
+    if question:
+        check_question(restored.system, question)
+    metric = question.metric if question else settings.metric
+    if metric:
+        check_metric(restored.system, metric)
     snapshot = snapshot or snapshot_of(restored.graph.path)
     health = _require_health(restored) if person and not force and restored.entry.vectors else None
     for _ in range(_ATTEMPTS):
@@ -71,7 +75,7 @@ def promote_run(
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # another process was faster: compare with the version that is live now
-            version = store.add(fill_from(restored, settings, health, snapshot=snapshot))
+            version = store.add(fill_from(restored, settings, health, live=champion, snapshot=snapshot))
             store.switch(version, kind="promoted", by=by, why=outcome["reason"])
             removed = store.prune(settings.keep)
         return {
@@ -200,9 +204,11 @@ def _facts(
     }
     if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
-    metric = settings.metric or str(restored.job.settings.evaluation.selection_metric)
+    question = settings.parsed_question()
+    metric = question.metric if question else settings.metric
+    metric = metric or str(restored.job.settings.evaluation.selection_metric)
     try:
-        return Facts(**common, comparison=compare(restored, champion, metric, poll=poll).to_dict())
+        return Facts(**common, comparison=compare(restored, champion, metric, question, poll=poll).to_dict())
     except GraphmillError as error:
         return Facts(**common, problem=str(error))
 

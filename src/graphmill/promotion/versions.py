@@ -342,6 +342,7 @@ def version_rows(store: Versions) -> list[dict[str, Any]]:
                 "valid": figures.get(f"valid_{metric}"),
                 "test": figures.get(f"test_{metric}"),
                 "snapshot": about.get("snapshot", ""),
+                "left": about.get("left") or {},
                 "run_dir": about["run_dir"],
                 "path": str(store.path / name),
                 "problem": problem,

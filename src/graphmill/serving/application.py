@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -17,15 +16,12 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from graphmill.errors import GraphmillError
-from graphmill.reports.report_html import REPORT
 from graphmill.serving.answers import RequestError, json_answer, problem_answer
 from graphmill.serving.catalogue import Catalogue
 from graphmill.serving.endpoints import ENDPOINTS, Endpoint, read_query
 from graphmill.serving.guard import PAGE, Guard
+from graphmill.serving.runs import finished_runs, report_page
 
-OUTPUTS = "data/06_models"
-_NO_SCRIPTS = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
-_PART = re.compile(r"[^./\\\x00][^/\\\x00]*")
 log = logging.getLogger("graphmill.serving")
 
 
@@ -47,6 +43,10 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         read_query((), request.query_params.multi_items())
         return json_answer({"models": catalogue.models()})
 
+    def runs(request: Request) -> Response:
+        read_query((), request.query_params.multi_items())
+        return json_answer({"runs": finished_runs(catalogue.folder.parent.parent)})
+
     def versions(request: Request) -> Response:
         read_query((), request.query_params.multi_items())
         at = request.path_params
@@ -57,12 +57,13 @@ def application(promoted: Path, token: str = "", local: bool = True) -> Starlett
         return json_answer({"status": "degraded" if problems else "ok", "problems": sorted(problems)})
 
     def run_report(request: Request) -> Response:
-        return _report_page(catalogue.folder.parent.parent, request.path_params["path"])
+        return report_page(catalogue.folder.parent.parent, request.path_params["path"])
 
     routes = [
         *(Route(path, show) for path in PAGE),
         Route("/healthz", health),
         Route("/v1", models),
+        Route("/v1/runs", runs),
         Route("/v1/{dataset}/{model}", versions),
         *(
             Route(f"/v1/{{dataset}}/{{model}}/{{version}}/{each.name}", _answering(catalogue, each))
@@ -86,21 +87,6 @@ def _answering(catalogue: Catalogue, endpoint: Endpoint) -> Callable[[Request], 
         return json_answer({"dataset": at["dataset"], "model": at["model"], "version": opened.name, **result})
 
     return answer
-
-
-def _report_page(root: Path, path: str) -> Response:
-    """The ``report.html`` of a run; ``path``: its file, relative to ``root``, below its outputs. Else 404."""
-    none = problem_answer(404, "there is no such report; `graphmill report RUN` writes one")
-    outputs = (root / OUTPUTS).resolve()
-    if not all(_PART.fullmatch(part) for part in path.split("/")):
-        return none
-    try:
-        file = (root / path).resolve()
-        if file.name != REPORT or not file.is_relative_to(outputs) or not file.is_file():
-            return none
-        return Response(file.read_bytes(), media_type="text/html", headers={"content-security-policy": _NO_SCRIPTS})
-    except (OSError, ValueError):
-        return none
 
 
 def _problem(request: Request, error: Any) -> Response:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
 
 from graphmill.reports.report_html import STYLE
 from graphmill.serving.answers import RequestError
 from graphmill.serving.open_version import OpenVersion
-from graphmill.serving.projection import MOST_POINTS, projection
 from graphmill.serving.version_run import explain
 
 ABOUT = (
@@ -28,6 +32,14 @@ ABOUT = (
 )
 """What a report says of its version."""
 Answer = dict[str, Any]
+MOST_POINTS = 20_000
+FITTED_ON = 20_000
+"""Number of vectors, sampled by type, to which the axes are fitted."""
+LEAST_OF_TYPE = 50
+
+Map = tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], list[float]]
+_maps: WeakKeyDictionary[OpenVersion, Map] = WeakKeyDictionary()
+_fitting = threading.Lock()
 MOST_TEXT = 512
 MOST_ROWS = 1000
 """Largest k. Paging reaches 10 times as many rows."""
@@ -104,13 +116,11 @@ def page(default: int = 10) -> tuple[Parameter, ...]:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: its fields besides the version's name."""
+    """``GET /v1/{dataset}/{model}/{version}/<name>``."""
 
     name: str
-    about: str
     parameters: tuple[Parameter, ...]
     answer: Callable[[OpenVersion, dict[str, Any]], Answer]
-    gives: str
 
 
 def _vector(opened: OpenVersion, query: dict[str, Any]) -> Answer:
@@ -180,47 +190,12 @@ def _paged(name: str, result: list[Any], query: dict[str, Any]) -> Answer:
     return {name: result[start:stop], "next": stop if len(result) > stop else None}
 
 
-SHAPES = {
-    "Node": "`id`, `name`, `type`",
-    "Neighbor": "`id`, `name`, `type`, `cosine`",
-    "Path": "`steps`",
-    "Link": "`relation`, `id`, `name`, `type`, `score`, `known`, `from`, `rank`, `median_rank`, `relative_rank`, "
-    "`probability`, `because`, `paths` (list of Path)",
-    "Edge": "`head`, `relation`, `tail`, `share`, `weight`, `confidence`, `time`, `evidence`",
-    "Recommendation": "`rank`, `id`, `name`, `score`",
-    "Error": "`error`",
-}
-"""The fields of what answers contain."""
 ENDPOINTS = (
-    Endpoint(
-        "vector",
-        "The vector of a node.",
-        NODE,
-        _vector,
-        "`node` (Node), `dimensions`, `vector`",
-    ),
-    Endpoint(
-        "neighbors",
-        "The nodes whose vectors have the highest cosine with the node's, nearest first.",
-        (*NODE, *page(), Parameter("among", "Only neighbours of this type")),
-        _neighbors,
-        "`node` (Node), `neighbors` (list of Neighbor), `next`",
-    ),
-    Endpoint(
-        "edges",
-        "The training edges of a node, to nodes with few edges first. `forward`: the edge begins at the node.",
-        (*NODE, *page()),
-        _edges,
-        "`node` (Node), `edges`, `next`",
-    ),
+    Endpoint("vector", NODE, _vector),
+    Endpoint("neighbors", (*NODE, *page(), Parameter("among", "Only neighbours of this type")), _neighbors),
+    Endpoint("edges", (*NODE, *page()), _edges),
     Endpoint(
         "links",
-        "Predicted links that begin at a node: the k likeliest targets in each relation, or in one relation. Links that the "
-        "model was trained on are left out. Compare scores only within a relation. `from` says where a link comes from. "
-        "`table`: the run predicted it before it was promoted (the asset `_links`, or `graphmill links RUN`). The table has "
-        "median ranks, calibrated probabilities and, for the best links, the edges that explain them. `scores`: the link "
-        "was scored for this answer, because the table lacks this head or has too few of its links; by a system without "
-        "vectors only while the version's run is on this machine.",
         (
             *NODE,
             Parameter(
@@ -234,16 +209,9 @@ ENDPOINTS = (
             ),
         ),
         _links,
-        "`node` (Node), `links` (list of Link), `next`",
     ),
     Endpoint(
         "explain",
-        "Why a link is predicted. If the version's run and its graph are on this machine, the explanation is computed and "
-        "`from` is `run`: the edges and paths that contribute to the score, with their shares, and of edges the weight, "
-        "confidence, time (seconds since 1970) and evidence that the data give; for ConvE the training triples by "
-        "influence (TracIn), which takes as long as `graphmill explain`. Otherwise `from` "
-        "is `table`: if the table of predicted links explains this link, the answer has the edges in `because`; `why_not` "
-        "says why nothing was computed.",
         (
             *NODE,
             Parameter("relation", "A relation's name, or source|name|target"),
@@ -252,46 +220,76 @@ ENDPOINTS = (
             Parameter("edges", "Maximum number of edges in the answer", "number", 10, 1, 100),
         ),
         _explain,
-        "`node` (Node), `relation`, `target` (Node), `from`, `score`, `edges` (list of Edge), `paths`, `parts`, "
-        "`because`, `why_not`",
     ),
-    Endpoint(
-        "recommendations",
-        "The best new items of a user. `promote.recommendations` sets how many a version holds.",
-        (*NODE, *page(20)),
-        _recommendations,
-        "`node` (Node), `recommendations` (list of Recommendation), `next`",
-    ),
+    Endpoint("recommendations", (*NODE, *page(20)), _recommendations),
     Endpoint(
         "search",
-        "Nodes whose name or id contains a text; upper and lower case are equal. Exact matches come first, then names "
-        "and ids that begin with the text.",
         (
             Parameter("q", "The text to look for"),
             Parameter("type", "Only nodes of this type"),
             Parameter("k", "Maximum number of nodes in the answer", "number", 10, 1, 100),
         ),
         _search,
-        "`nodes` (list of Node)",
     ),
-    Endpoint(
-        "report",
-        "The report of the run when it was promoted: its verdict and metrics in `about`, and in `html` the page of "
-        "`graphmill report` with figures, losses, health, ranking and drift.",
-        (),
-        _report,
-        "`about`, `html`",
-    ),
+    Endpoint("report", (), _report),
     Endpoint(
         "projection",
-        "The vectors in two dimensions. The nodes are a random sample of every type; if id or name is given, they are that "
-        "node and its k nearest.",
         (
             *NODE,
             Parameter("k", "How many neighbours to show, if a node is given", "number", 10, 1, 100),
             Parameter("points", "Maximum number of nodes in the answer", "number", 3000, 10, MOST_POINTS),
         ),
         _projection,
-        "`explained`, `types`, `total`, `points`",
     ),
 )
+
+
+def projection(opened: OpenVersion, points: int, around: int, k: int) -> dict[str, Any]:
+    """Coordinates of up to ``points`` nodes, sampled by type; or of the row ``around`` and its ``k`` nearest (−1: none)."""
+    with _fitting:  # a fit takes seconds: simultaneous requests share one
+        if opened not in _maps:
+            _maps[opened] = _pca(opened)
+    place, explained = _maps[opened]
+    if around >= 0:
+        near, _ = opened.vectors.around(around, k)
+        rows = np.concatenate([[around], near])
+    else:
+        rows = drawn(opened.nodes.types, opened.vectors.usable, points)
+    e, where = opened.nodes, place(opened.vectors.unit(rows))
+    return {
+        "explained": explained,
+        "types": list(e.type_names),
+        "total": len(e.ids),
+        "points": {
+            "id": e.ids[rows].tolist(),
+            "name": e.names[rows].tolist(),
+            "type": e.types[rows].tolist(),
+            "x": np.round(where[:, 0], 5).tolist(),
+            "y": np.round(where[:, 1], 5).tolist(),
+        },
+    }
+
+
+def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """About ``count`` usable rows, ascending, sampled with a fixed seed: in proportion to the types, with at least 50
+    of each."""
+    existing = np.flatnonzero(usable)
+    if len(existing) <= count:
+        return existing
+    random, parts = np.random.default_rng(0), []
+    for kind in np.unique(types[existing]):
+        of_type = existing[types[existing] == kind]
+        share = min(len(of_type), max(round(count * len(of_type) / len(existing)), LEAST_OF_TYPE))
+        parts.append(random.choice(of_type, share, replace=False))
+    rows = np.concatenate(parts)
+    return np.sort(rows if len(rows) <= count else random.choice(rows, count, replace=False))
+
+
+def _pca(opened: OpenVersion) -> Map:
+    from sklearn.decomposition import PCA
+
+    units = opened.vectors.unit(drawn(opened.nodes.types, opened.vectors.usable, FITTED_ON))
+    if len(units) < 2 or units.shape[1] < 2:
+        raise RequestError(404, f"{opened.name} has {len(units)} vectors of {units.shape[1]}: nothing to project")
+    fitted = PCA(2, random_state=0).fit(units)
+    return fitted.transform, [round(float(share), 4) for share in fitted.explained_variance_ratio_]

@@ -19,6 +19,9 @@ PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
     "/map.js": ("map.js", "text/javascript"),
+    "/lists.js": ("lists.js", "text/javascript"),
+    "/around.js": ("around.js", "text/javascript"),
+    "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),
     "/explorer.css": ("explorer.css", "text/css"),
 }
 """Path → file of the explorer's page and its media type."""

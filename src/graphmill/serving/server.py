@@ -14,8 +14,6 @@ TOKEN_VARIABLE = "GRAPHMILL_TOKEN"
 LEAST_TOKEN = 16
 IDLE_SECONDS = 15
 MOST_HEADERS = 16 << 10
-MOST_CONNECTIONS = 900
-"""Above it, a new connection gets status 503; most systems let a process open 1,024 files."""
 
 
 def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = print) -> None:
@@ -29,22 +27,24 @@ def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = pri
     import uvicorn
 
     from graphmill.serving.application import application
+    from graphmill.serving.connections import BoundedConnection, most_connections
 
     local, token = is_local(host), os.environ.get(TOKEN_VARIABLE, "")
     require_token(host, local, token)
     if promoted.exists() and not promoted.is_dir():
         raise InputError(f"{promoted} is a file; --folder is the folder of promoted versions, such as data/07_promoted")
     listening = bound(host, port)
+    BoundedConnection.most = most_connections()
+    app = application(promoted, token, local)
     config = uvicorn.Config(
-        application(promoted, token, local),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_keep_alive=IDLE_SECONDS,
         timeout_graceful_shutdown=IDLE_SECONDS,
         h11_max_incomplete_event_size=MOST_HEADERS,
-        limit_concurrency=MOST_CONNECTIONS,
-        http="h11",
+        http=BoundedConnection,
         ws="none",
     )
     displayed = f"[{host}]" if ":" in host else host

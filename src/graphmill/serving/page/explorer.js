@@ -1,6 +1,8 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
+import { drawAround } from "/around.js";
 import { COLOURS, Map } from "/map.js";
+import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
 const at = (id) => document.getElementById(id);
 const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
@@ -47,7 +49,7 @@ async function attempt(job, where) {
 
 // -- making ----------------------------------------------------------------------------------------------------------
 
-function make(name, attributes = {}, ...inside) {
+export function make(name, attributes = {}, ...inside) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
@@ -57,11 +59,11 @@ function make(name, attributes = {}, ...inside) {
   return made;
 }
 
-const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
+export const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
 const words = (name) => name.replaceAll("_", " ");
 
 // columns: [title, cell(row) → text or element, is it a number]
-function table(caption, columns, rows, kind = "") {
+export function table(caption, columns, rows, kind = "") {
   const head = make("tr", {}, ...columns.map(([title, , right]) => make("th", { scope: "col", class: right ? "number" : "" }, title)));
   const body = rows.map((row) => make("tr", {}, ...columns.map(([title, cell, right]) => make("td", { class: right ? "number" : "", "data-title": title }, cell(row)))));
   const made = make("table", { "aria-label": caption, class: kind }, make("thead", {}, head), make("tbody", { onkeydown: byArrows }, ...body));
@@ -85,7 +87,20 @@ function nodeButton({ id, name, type }) {
 
 const quoted = (word) => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'"'"'`)}'`); // for a shell
 
-const command = (text) => make("div", {}, make("code", {}, text));
+export function command(text) {
+  const shown = make("code", {}, text);
+  const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    } catch {
+      getSelection().selectAllChildren(shown); // without a clipboard, as over plain HTTP from another machine
+    }
+  });
+  return make("div", { class: "command" }, shown, copy);
+}
 
 // -- where one is ----------------------------------------------------------------------------------------------------
 
@@ -113,6 +128,7 @@ function modelOf({ dataset, asset }) {
 
 async function arrive() {
   const wanted = place();
+  at("index").open = !wanted.dataset;
   state.turn += 1;
   const { turn } = state;
   const { found, meant } = modelOf(wanted);
@@ -159,6 +175,8 @@ async function showModel(turn) {
   const { verdict } = about;
   at("verdict").hidden = !verdict;
   if (verdict) at("verdict").replaceChildren(make("strong", { class: verdict.word }, words(verdict.word)), `. ${verdict.sentence}`);
+  at("many").hidden = !state.answers.includes("links");
+  at("around").hidden = true;
   showReport(report.html);
   if (vectors) await showMap(turn);
   return true;
@@ -251,10 +269,11 @@ async function showNode({ id, type }, turn) {
   if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
-  if (state.answers.includes("edges")) parts.push(make("h3", {}, "Known edges"), await known(node));
   if (turn !== state.turn) return;
   where.replaceChildren(...parts);
   at("shown").focus({ preventScroll: true });
+  at("around").hidden = !state.answers.includes("edges");
+  if (!at("around").hidden) await attempt(() => drawAround(node, of, state.answers, at("graph"), at("reached")), at("reached"));
   const around = vectors && await attempt(() => of("projection", { id: node.id, type: node.type }));
   if (around && turn === state.turn) map.mark(around.points);
 }
@@ -327,15 +346,6 @@ async function recommended(node) {
   await attempt(async () => {
     const found = await of("recommendations", { id: node.id, type: node.type, k: 10 });
     where.append(table("Recommended items", [["rank", (row) => number(row.rank), true], ["item", nodeButton], ["score", (row) => number(row.score), true]], found.recommendations));
-  }, where);
-  return where;
-}
-
-async function known(node) {
-  const where = make("div");
-  await attempt(async () => {
-    const { edges } = await of("edges", { id: node.id, type: node.type, k: 12 });
-    where.append(edges.length ? table("Known edges", [["relation", (row) => `${row.forward ? "→" : "←"} ${words(row.relation)}`], ["node", nodeButton]], edges) : nothing("It has no training edge."));
   }, where);
   return where;
 }
@@ -413,12 +423,20 @@ at("token").addEventListener("submit", (event) => {
   at("token").hidden = true;
   start();
 });
+at("heads").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(() => csvOfLinks(at("heads-text").value, Number(at("heads-k").value), of, (text) => { at("heads-done").textContent = text; }));
+});
+at("all-runs").addEventListener("toggle", () => attempt(async () => {
+  if (at("all-runs").open) showRuns(at("runs"), (await ask("/v1/runs")).runs);
+}, at("runs")));
 window.addEventListener("hashchange", arrive);
 
 function start() {
   return attempt(async () => {
     state.models = (await ask("/v1")).models;
     at("model").replaceChildren(...state.models.map(({ dataset, model }) => make("option", {}, `${dataset}/${model}`)));
+    showModels(at("models"), state.models);
     await arrive();
   });
 }
