@@ -243,9 +243,6 @@ _USUAL = {"edges": "kg_csv", "interactions": "interactions_csv"}
 
 def _read(path: Any, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
     """``path`` in ``format``, or in the likeliest one of the wanted kind, with the settings that fit it."""
-    from graphmill.ingest.formats import FORMATS
-    from graphmill.ingest.public_readers import reading_of, recognised
-
     read = {name: each for name, each in FORMATS.items() if each.read is not None}
     kinds = {n: each.gives if isinstance(each.gives, str) else each.gives(each.settings()) for n, each in read.items()}
     known = [name for name, kind in kinds.items() if kind.startswith(gives)]
@@ -267,9 +264,6 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 
     Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
     """
-    from graphmill.ingest.formats import FORMATS
-    from graphmill.settings import parse
-
     if format not in FORMATS or (read := FORMATS[format].read) is None:
         known = ", ".join(name for name, each in FORMATS.items() if each.read)
         raise SettingsError(f"{where}: there is no format '{format}' of edges or interactions (known: {known})")
