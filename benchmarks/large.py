@@ -1,7 +1,6 @@
 """Graphs that do not fit one process: ``python -m benchmarks.large WORD [--json]``; the rest of the line is the word's own.
 
 * ``ingest``: reading and building a large table (``parts/ingest_large.py``)
-* ``optimus``: a graph of OptimusKG's shape, from file to checked vectors (``parts/optimus.py``)
 * ``sharding``: tables divided by rows, and the cost model of ADR 2 (``parts/sharding.py``)
 """
 
@@ -11,7 +10,7 @@ import sys
 
 from benchmarks.parts.card import handed_over
 
-WORDS = {"ingest": "ingest_large", "optimus": "optimus", "sharding": "sharding"}
+WORDS = {"ingest": "ingest_large", "sharding": "sharding"}
 
 
 def main() -> None:

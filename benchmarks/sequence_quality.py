@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.parts.card import Row, fresh, handed_over, row, store
+from benchmarks.parts.card import Row, fresh, row, store
 
 #: Data → systems and forms to train, the targets of test NDCG@10 and HR@10 (the better of the public implementation and the
 #: best trivial predictor, as recorded).
@@ -156,8 +156,6 @@ def simple_rows(data: str, found: dict[str, Any]) -> list[Row]:
 
 def main() -> None:
     """Command line."""
-    if handed_over({"recbole": "sequence_reach"}):
-        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/sequence_quality.json")
     parser.add_argument("--data", nargs="*", choices=list(PLANS), default=list(PLANS))

@@ -33,7 +33,7 @@ BY_NAME = {
     "types-pyyaml": ("src/graphmill/search.py", "import yaml"),
 }
 """Declared and never imported: a file that asks for it, and the words there (of a package of types: what it describes)."""
-ELSEWHERE = {"pykeen", "recbole"}
+ELSEWHERE = {"pykeen"}
 """What benchmarks compare with, in environments of their own."""
 OPTIONAL_FOLDERS = ("graphmill.kernels",)
 """Compiled kernels are imported only where numba is."""

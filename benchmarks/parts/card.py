@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 DATASETS = Path(os.environ.get("GRAPHMILL_DATASETS", ROOT.parent / "shared" / "datasets"))
 """The public data sets: beside the checkout unless ``$GRAPHMILL_DATASETS`` says where."""
-PACKAGES = ("numpy", "pyarrow", "scipy", "numba", "torch", "torch-geometric", "pykeen", "recbole", "dagster")
+PACKAGES = ("numpy", "pyarrow", "scipy", "numba", "torch", "torch-geometric", "pykeen", "dagster")
 _TARGET = re.compile(r"(ratio|ours) (<=|>=|<|>) ([0-9.]+)")
 
 
