@@ -48,7 +48,7 @@ from graphmill.systems.registry import SYSTEMS, choose_preset, require_folds_in
 from graphmill.training.machine import this_machine
 
 ASSETS: Mapping[str, tuple[Callable[[ModelPlan], WorkerAsset], Callable[[Entry], bool]]] = {
-    WHICH: (which_model_asset, lambda system: system.system == AUTO),
+    WHICH: (which_model_asset, lambda system: not system.folder),  # that of `system: auto`
     "model": (model_asset, lambda _: True),
     "embeddings": (embeddings_asset, lambda system: system.vectors),
     "scorer": (scorer_asset, lambda system: not system.vectors),

@@ -35,7 +35,7 @@ class LayersExplainer(LinkExplainer):
         parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
         decoder = self.model.decoder
         weight = float(decoder.popularities()[relation].detach())
-        parts[NOT_SHARED[1]] = weight * float(self.system.log_degree[relation][tail])
+        parts[NOT_SHARED[1]] = weight * float(self._log_degree(relation, tail))
         parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
         return LinkShares(parts, [(hood.pairs, values)], hood.whole)
 
@@ -47,8 +47,13 @@ class LayersExplainer(LinkExplainer):
         masked[torch.from_numpy(system.data.masks_of(pairs)).to(masked.device)] = True
         z = system.embedded(self.model, masked)
         _, target = self.local(relation, head, tail)
-        degree = system.log_degree[relation][target].reshape(1)
+        degree = self._log_degree(relation, target).reshape(1)
         return float(self.model.decoder.against_all(z[head : head + 1], relation, z[tail : tail + 1], degree)[0, 0])
+
+    def _log_degree(self, relation: int, tail: int) -> Tensor:
+        """Log(1 + training links into a target), fp32 []."""
+        degree = np.log1p(self.system.data.relations[relation].degree[tail])
+        return torch.tensor(degree, dtype=torch.float32, device=self.system.device)
 
     def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
         source, target = self.relations[relation]

@@ -1,4 +1,4 @@
-"""The tables of matrix factorisation, which LightGCN propagates and DRAGON can add to its features."""
+"""The tables of matrix factorisation, which other recommenders propagate or add to their features."""
 
 from __future__ import annotations
 
