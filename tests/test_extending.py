@@ -1,4 +1,4 @@
-"""What docs/extending says a system, a format and a check take: four files and an entry, three files, and two, beside their tests."""
+"""What docs/extending says a system (four files, an entry), a format (three files) and a check (two) take, beside tests."""
 
 from __future__ import annotations
 
