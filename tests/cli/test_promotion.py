@@ -137,7 +137,8 @@ def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch
     assert "DATASET/MODEL" in mistake("versions", "toy")
     assert "../hgt' is not a model" in mistake("versions", "../hgt")
     assert "has no version of toy/hgt" in mistake("versions", "toy/hgt", "--folder", folder)
-    run("promote", str(runs[1]), "--to", folder)
+    promoted = run("promote", str(runs[1]), "--to", folder)
+    assert promoted.exit_code == 0, promoted.exception or promoted.output
     assert "it has versions of: toy/hgt" in mistake("rollback", "toy/ht", "--folder", folder)
     assert "has no version '7'" in mistake("rollback", "toy/hgt", "7", "--folder", folder)
     assert "no older one" in mistake("rollback", "toy/hgt", "--folder", folder)
