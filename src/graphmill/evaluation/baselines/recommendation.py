@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -46,7 +45,7 @@ EASE_TUNING_ITEMS = 5_000
 PAIRS = 200_000_000
 """Largest number of item pairs in item-kNN, over all users. If there are more, the items with most interactions are used."""
 TUNING_USERS = 3_000
-_BLOCK_ITEMS, _TILE = 256, 1024
+_TILE = 1024
 _BLOCK_NUMBERS = 1 << 22
 _SEED = 2024
 
@@ -145,20 +144,14 @@ def weighted_scores(rows: sp.csr_matrix, chosen: Int64, weights: Any) -> torch.T
 
 
 def scores_of(rows: sp.csr_matrix, weights: NDArray[np.float32] | sp.csr_matrix) -> torch.Tensor:
-    """fp32 [B, m]: ``rows`` [B, n] times ``weights`` [n, m], dense or sparse. Sums have the order of a row's entries.
-
-    SciPy multiplies sparse matrices on one thread and leaves Python to others meanwhile, so each thread has some rows.
-    """
+    """fp32 [B, m]: ``rows`` [B, n] times ``weights`` [n, m], dense or sparse. Sums have the order of a row's entries."""
     import torch
 
     from graphmill.kernels.propagation import CsrMatrix, product
+    from graphmill.kernels.sparse_products import sparse_product
 
     if sp.issparse(weights):
-        first, *rest = np.array_split(np.arange(rows.shape[0]), torch.get_num_threads())
-        with ThreadPoolExecutor(max(len(rest), 1)) as threads:
-            later = [threads.submit(lambda part: (rows[part] @ weights).toarray(), part) for part in rest]
-            blocks = [(rows[first] @ weights).toarray(), *(each.result() for each in later)]
-        return torch.from_numpy(np.concatenate(blocks) if rest else blocks[0])
+        return torch.from_numpy(sparse_product(rows, weights))
     index = [torch.from_numpy(each.astype(np.int64)) for each in (rows.indptr, rows.indices)]
     return product(CsrMatrix(index[0], index[1], index[1], torch.from_numpy(rows.data)), torch.from_numpy(weights))
 
@@ -169,10 +162,9 @@ def ease_weights(rows: sp.csr_matrix, penalty: float) -> NDArray[np.float32]:
     Raises:
         TrainingError: the matrix cannot be inverted in float32; the message says what to do.
     """
-    size, turned = rows.shape[1], rows.T.tocsr()
-    matrix = np.empty((size, size), np.float32)
-    for first in range(0, size, _BLOCK_ITEMS):
-        matrix[first : first + _BLOCK_ITEMS] = (turned[first : first + _BLOCK_ITEMS] @ rows).toarray()
+    from graphmill.kernels.sparse_products import sparse_product
+
+    matrix, size = sparse_product(rows.T.tocsr(), rows), rows.shape[1]
     matrix[np.diag_indices_from(matrix)] += np.float32(penalty)
     # It is symmetric and positive definite: Cholesky takes half the work of a general inverse. LAPACK works in place on
     # columns, so its lower triangle is the upper one here.
