@@ -14,6 +14,7 @@ from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import CsrPattern, Interactions
 from graphmill.sampling.keyed import sampled
 from graphmill.systems.recommenders.settings import METRICS, ClosedFormRecommenderSettings, RecommenderSettings
+from graphmill.training.allocator import trim
 
 QUERY_SEED = 2024
 """The sample of users that is asked while training is the same for every model, run and seed of a data set."""
@@ -69,6 +70,7 @@ class RecommenderEvaluator:
         """A baseline's lists on the split, computed once."""
         if (split, name) not in self._lists:
             score = self.baselines[name].scores(self._models)
+            self._models.__dict__.pop("together", None)  # large, and the other settings are not needed
             self._lists[split, name] = self.lists(score, split)
         return self._lists[split, name]
 
@@ -92,9 +94,11 @@ class RecommenderEvaluator:
             self.settings.evaluation,
         )
         wanted = [name for name in FAMILIES if name in evaluation.baselines and name != self.settings.system]
-        return tune_item_baselines(
+        tuned = tune_item_baselines(
             train, valid, self.view.num_items, evaluation.selection_metric, self._poll, wanted=wanted
         )
+        trim()
+        return tuned
 
     @cached_property
     def _models(self) -> ItemModels:
