@@ -109,8 +109,6 @@ def test_interactions_become_sequences(project: Project) -> None:
     assert checks(result)["users_can_be_evaluated"].passed
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     assert [(t.name, t.count) for t in graph.node_types] == [("user", 21), ("item", 7)]
-    said = {row.data["of"]: row.data["is"] for row in project.metadata("toy/graph")["sequences"].records}
-    assert (said["users"], said["interactions"], said["evaluated_users"]) == (21, 122, 20)
     sealed = checks(result)["no_split_leakage"]
     assert sealed.passed
     assert "the same item again" in sealed.description, "what a person does again is no leak"

@@ -1,5 +1,6 @@
 """The entry of the kit's commands: what is wrong with the instance's folder, settings or variables is one sentence."""
 
+import shutil
 from pathlib import Path
 
 import dagster as dg
@@ -7,7 +8,6 @@ import pytest
 import sqlalchemy as sa
 
 from graphmill.orchestration.instance import main, open_instance
-from graphmill.project.create import kit_files
 
 VARIABLES = {
     "POSTGRES_USER": "graphmill",
@@ -19,10 +19,10 @@ VARIABLES = {
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, repository: Path) -> Path:
     """A kit's folder with all variables that its ``dagster.yaml`` reads."""
     pytest.importorskip("dagster_postgres")
-    (tmp_path / "dagster.yaml").write_text(kit_files(tmp_path, "shop.definitions", ".")["deploy/dagster.yaml"])
+    shutil.copy(repository / "deploy/dagster.yaml", tmp_path)
     for name, value in {**VARIABLES, "DAGSTER_HOME": str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
     return tmp_path

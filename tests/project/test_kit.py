@@ -25,7 +25,7 @@ import yaml
 from dagster import DagsterRunStatus
 
 from graphmill.launchers import k8s
-from graphmill.project.create import init, kit_files
+from graphmill.project.create import init
 from graphmill.training.metrics_log import MetricsLog
 from tests.components.conftest import write_kg
 
@@ -52,8 +52,9 @@ def chain(name: str) -> str:
     )
 
 
-def project(root: Path, dataset: str) -> Path:
-    init(root, sample="none", kit=True)
+def project(root: Path, dataset: str, repository: Path) -> Path:
+    init(root, sample="none")
+    shutil.copytree(repository / "deploy", root / "deploy")
     write_kg(root / "data" / "01_raw" / "kg.csv")
     defs = next(root.glob("*/defs")) / dataset
     defs.mkdir()
@@ -74,7 +75,8 @@ def interpolated(text: str, variables: dict[str, str]) -> str:
 
 
 def compose(root: Path, variables: dict[str, str]) -> dict[str, Any]:
-    return yaml.safe_load(interpolated((root / "deploy/compose.yaml").read_text(), variables))
+    names = {"PROJECT_NAME": root.name, "PROJECT_MODULE": f"{root.name}.definitions", "PROJECT_FOLDER": "."}
+    return yaml.safe_load(interpolated((root / "deploy/compose.yaml").read_text(), names | variables))
 
 
 # -- the files -------------------------------------------------------------------------------------------------------
@@ -83,15 +85,11 @@ SECRETS = {"POSTGRES_PASSWORD": "s3cret/@", "GRAPHMILL_TOKEN": "a-token-of-thirt
 
 
 @pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("kit") / "My shop"
-    init(root, sample="none", kit=True)
-    return root
+def kit(repository: Path) -> Path:
+    return repository
 
 
-def test_names_are_filled_in_and_secrets_stay_out_of_git_and_image(kit: Path) -> None:
-    files = [path for path in (kit / "deploy").rglob("*") if path.is_file()]
-    assert not [path for path in files if "{{" in path.read_text()]
+def test_secrets_stay_out_of_git_and_image(kit: Path) -> None:
     assert ".env" in (kit / "deploy/.gitignore").read_text().split()
     assert "deploy/.env" in (kit / "deploy/Dockerfile.dockerignore").read_text().split()
     with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
@@ -110,7 +108,11 @@ def test_each_part_has_a_health_check_and_what_the_instance_reads(kit: Path) -> 
     assert read <= secrets | set(manifests[1]["data"])
     commands = {s: services[s]["command"] for s in ("code", "webserver", "daemon", "serve")}
     pods = [m["spec"]["template"]["spec"] for m in manifests if m["kind"] == "Deployment"]
-    assert {each["name"]: each["command"] for pod in pods for each in pod["containers"]} == commands, "the same parts"
+    names = {"$(PROJECT_NAME)": kit.name, "$(PROJECT_MODULE)": f"{kit.name}.definitions", "$(PROJECT_FOLDER)": "."}
+    containers = {each["name"]: each["command"] for pod in pods for each in pod["containers"]}
+    containers["code"] = [names.get(part, part) for part in containers["code"]]
+    assert containers == commands, "the same parts"
+    assert {name[2:-1] for name in names} <= secrets
     assert secrets >= {*SECRETS, "TORCH_INDEX"}
     assert kustomization_of(kit)["secretGenerator"] == [{"name": "graphmill", "envs": [".env"]}]
     assert kustomization_of(kit)["resources"] == ["kubernetes.yaml"]
@@ -143,7 +145,7 @@ def test_the_pod_that_runs_the_steps_may_do_what_the_launcher_k8s_asks_for(kit: 
 def test_the_image_installs_the_extras_that_it_is_built_with(kit: Path, repository: Path) -> None:
     dockerfile = (kit / "deploy/Dockerfile").read_text()
     (default,) = re.findall(r"^ARG EXTRAS=(\S+)$", dockerfile, re.M)
-    assert re.search(r'^RUN pip install -e \. "graphmill\[\$\{EXTRAS\}\]>=', dockerfile, re.M)
+    assert re.search(r'^RUN pip install -e \. && pip install "graphmill\[\$\{EXTRAS\}\]"$', dockerfile, re.M)
     assert compose(kit, SECRETS)["services"]["code"]["build"]["args"]["EXTRAS"] == default
     assert (
         compose(kit, {**SECRETS, "EXTRAS": "server,k8s"})["services"]["code"]["build"]["args"]["EXTRAS"] == "server,k8s"
@@ -158,18 +160,6 @@ def test_the_manifests_are_valid(kit: Path) -> None:
     assert len(manifests_of(kit)) > 10
     for manifest in manifests_of(kit):
         validate.validate(manifest, validate.latest_version(), strict=True)
-
-
-def test_a_project_that_is_there_gets_the_kit_alone(tmp_path: Path) -> None:
-    package = tmp_path / "src" / "theirs"
-    (package / "defs").mkdir(parents=True)
-    (tmp_path / "pyproject.toml").write_text(
-        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "theirs"\n'
-    )
-    made = init(tmp_path, kit=True)
-    assert {path.split("/")[0] for path in made.written} == {"deploy", "data"}
-    command = compose(tmp_path, SECRETS)["services"]["code"]["command"]
-    assert command[command.index("start") :][5:9] == ["-m", "theirs.definitions", "-d", "src"]
 
 
 @pytest.mark.slow  # Dagster tries for half a minute
@@ -189,11 +179,6 @@ def test_a_database_that_is_down_at_the_start_is_one_sentence(kit: Path, tmp_pat
     assert line.startswith("error: Dagster's database cannot be used (connection to server at")
     assert "is PostgreSQL up" in line
     assert SECRETS["POSTGRES_PASSWORD"] not in line
-
-
-def test_this_repository_has_its_own(repository: Path) -> None:
-    for path, text in kit_files(repository, "graphmill.definitions", "src", name="graphmill").items():
-        assert (repository / path).read_text() == text, f"{path}: make it anew with `graphmill init . --kit`"
 
 
 # -- the parts, running ----------------------------------------------------------------------------------------------
@@ -377,14 +362,15 @@ class Server:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Server]:
     if shutil.which("initdb") is None:
         pytest.skip("PostgreSQL is not installed")
     pytest.importorskip("dagster_postgres")
     folder = tmp_path_factory.mktemp("server")
     postgres = Postgres()
     before = dict(os.environ)
-    running = Server(project(folder / "shop", "toy"), postgres, project(folder / "second", "other"))
+    shop, second = (project(folder / name, kind, repository) for name, kind in (("shop", "toy"), ("second", "other")))
+    running = Server(shop, postgres, second)
     try:
         yield running
     finally:

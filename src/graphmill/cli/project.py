@@ -22,7 +22,6 @@ def init(
     columns: Columns = None,
     name: Annotated[str, Option(help="Name of the dataset; default: the file's")] = "",
     in_place: Annotated[bool, Option(help="Leave the data where they are; else copied")] = False,
-    kit: Annotated[bool, Option("--kit", help="Add deploy/: files for a server or Kubernetes")] = False,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +30,7 @@ def init(
 
     made = make(
         folder, sample=sample, data=data or (), format=format_, columns=named_columns(columns), name=name,
-        in_place=in_place, kit=kit, ask=None if as_json else asking(), force=force,
+        in_place=in_place, ask=None if as_json else asking(), force=force,
     )  # fmt: skip
     if as_json:
         print_json({**vars(made), "root": str(made.root)})

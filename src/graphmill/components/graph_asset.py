@@ -11,7 +11,6 @@ from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
 from graphmill.graph.graph_location import SNAPSHOTS
 from graphmill.graph.interaction_tables import graph_tables
-from graphmill.graph.sequences import sequence_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import checked_snapshot
 from graphmill.ingest.sources import table_names
@@ -20,7 +19,7 @@ from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.io_managers import REMEDY
-from graphmill.orchestration.metadata import records, scalar, snippet
+from graphmill.orchestration.metadata import records, snippet
 from graphmill.orchestration.page import asset_page
 from graphmill.parquet import ParquetTable
 from graphmill.promotion.versions import Versions
@@ -149,12 +148,10 @@ def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
             "relation_table": records([{n: r[n] for n in _OF_RELATION} | r["split"] for r in manifest["relations"]]),
             **_attributes(graph),
-            **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
 
 graph = TypedGraph.open({plan.graph_path!r})
-data = graph.to_hetero_data()       # PyTorch Geometric
 """),
         },
         check_results=_check_results(plan, manifest),
@@ -188,15 +185,6 @@ def _attributes(graph: TypedGraph) -> dict[str, Any]:
         for each in graph.attributes(kind.name)
     ]  # fmt: skip
     return {"attributes": records(rows)} if rows else {}
-
-
-def _sequences(graph: TypedGraph) -> dict[str, Any]:
-    """Figures of the sequence view of interactions in order; empty for other graphs."""
-    if not any(graph.edges(relation).position is not None for relation in graph.relations):
-        return {}
-    return {
-        "sequences": records([{"of": name, "is": scalar(v)} for name, v in sequence_view(graph).describe().items()])
-    }
 
 
 _OF_RELATION = ("source", "name", "target", "edges", "added_edges", "self_loops")

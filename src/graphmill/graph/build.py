@@ -109,9 +109,10 @@ def build_graph(
         keys = node_keys(table["type"].to_pylist(), table["id"].to_pylist(), settings.split.seed)
         arrays["split"] = draw_splits(pairs, keys, settings.split)[pairs.of_edge]
     indptr, in_split, cold = _count_ends(numbering, facts, arrays)
+    cold_nodes = np.bincount(numbering.type_of_node()[cold], minlength=len(numbering.types))
     report = {
         "excluded_edges": edges.num_rows - inside,
-        "cold_nodes": {name: n for name, n in zip(numbering.types, _by_type(cold, numbering), strict=True) if n},
+        "cold_nodes": {name: n for name, n in zip(numbering.types, cold_nodes.tolist(), strict=True) if n},
         "split_source": source,
         **about,
         **_counts(numbering, facts, aligned),
@@ -209,11 +210,6 @@ def _count_ends(
         pointers.append(np.cumsum(np.bincount(dst + 1, minlength=counts[facts.key[2]] + 1)))
         in_split.append(np.bincount(split, minlength=len(SPLIT_NAMES)))
     return np.concatenate(pointers), in_split, cold
-
-
-def _by_type(nodes: npt.NDArray[np.bool_], numbering: Numbering) -> list[int]:
-    counts: list[int] = np.bincount(numbering.type_of_node()[nodes], minlength=len(numbering.types)).tolist()
-    return counts
 
 
 def _describe_relations(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,7 @@ import numpy.typing as npt
 from graphmill.errors import InputError
 from graphmill.graph.interactions import NO_PAIRS, CsrPattern, disliked_pairs
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
+from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.tables import NO_PLACE
 
@@ -85,21 +84,6 @@ class Sequences:
     def repeats(self) -> bool:
         """Whether users of these data repeat items: in at least the fraction :data:`REPEATS_FROM` of the interactions."""
         return self.repeat_share >= REPEATS_FROM
-
-    def describe(self) -> dict[str, Any]:
-        """A summary as plain values."""
-        lengths = np.diff(self.indptr)
-        return {
-            "users": self.num_users,
-            "items": self.num_items,
-            "interactions": len(self.items),
-            "mean_length": float(lengths.mean()) if len(lengths) else 0.0,
-            "longest": int(lengths.max(initial=0)),
-            "evaluated_users": int((self.split == TEST).sum()),
-            "same_second": int(self.same_second().sum()),
-            "repeat_share": self.repeat_share,
-            "timestamps": self.timestamps is not None,
-        }
 
 
 def sequence_view(graph: TypedGraph) -> Sequences:

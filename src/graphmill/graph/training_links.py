@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -13,15 +12,7 @@ from graphmill.arrays import array_of
 from graphmill.errors import InputError
 from graphmill.graph.interactions import largest, to_rows
 from graphmill.graph.splits import TRAIN
-from graphmill.graph.typed_graph import TypedGraph
-
-
-@dataclass(frozen=True)
-class NodeRange:
-    """The nodes of a type: global number of the first, and how many."""
-
-    offset: int
-    count: int
+from graphmill.graph.typed_graph import NodeType, TypedGraph
 
 
 class TrainingLinks:
@@ -62,10 +53,11 @@ class TrainingLinks:
             entries = matrix.tocoo()
             yield number, entries.row.astype(np.int64) + source, entries.col.astype(np.int64) + target
 
-    def ends(self, relation: int) -> tuple[NodeRange, NodeRange]:
-        """The sources and targets of a relation."""
-        (first, second), (sources, targets) = self.offsets[relation], self.outgoing[relation].shape
-        return NodeRange(first, sources), NodeRange(second, targets)
+    def ends(self, relation: int) -> tuple[NodeType, NodeType]:
+        """The sources and targets of a relation, types that are named by their numbers."""
+        ends = zip(self.offsets[relation], self.outgoing[relation].shape, strict=True)
+        source, target = (NodeType(f"{first}+{count}", count, first) for first, count in ends)
+        return source, target
 
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets]: 1 for each training link."""

@@ -305,37 +305,6 @@ class TypedGraph:
             **self.manifest["report"],
         }
 
-    def to_hetero_data(self) -> Any:
-        """A copy of all nodes and edges, of all splits, as PyTorch Geometric's ``HeteroData``. Types and relations keep the
-        graph's order. Imports torch.
-
-        Nodes: ``num_nodes``; with features ``x`` (count, f) float32, all sets side by side, and ``has_x`` (count,) bool.
-        Edges: ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64;
-        ``edge_weight`` (E,) float32 and ``time`` (E,) int64 if the data has them.
-        """
-        import torch
-        from torch_geometric.data import HeteroData
-
-        data = HeteroData()
-        for node_type in self.node_types:
-            store = data[node_type.name]
-            store.num_nodes = node_type.count
-            features = self.all_features(node_type.name)
-            if features is not None:
-                masks = [self.feature_mask(node_type.name, name) for name in self.feature_sets(node_type.name)]
-                store.x = torch.from_numpy(features.copy())
-                store.has_x = torch.from_numpy(np.any(np.array(masks), axis=0))
-        for relation in self.relations:
-            edges, store = self.edges(relation), data[relation.key]
-            store.edge_index = torch.from_numpy(np.stack((edges.src, edges.dst)).astype(np.int64))
-            store.split = torch.from_numpy(edges.split.copy())
-            store.pair = torch.from_numpy(edges.pair.astype(np.int64))
-            if edges.weight is not None:
-                store.edge_weight = torch.from_numpy(edges.weight.copy())
-            if edges.timestamp is not None:
-                store.time = torch.from_numpy(edges.timestamp.copy())
-        return data
-
     def _type_entry(self, node_type: str) -> Mapping[str, Any]:
         self.node_type(node_type)  # raises for an unknown one
         entry: Mapping[str, Any] = self.manifest["node_types"][self._type_number[node_type]]

@@ -86,10 +86,9 @@ class TypedPaths:
         for first, (start, middle) in self.kinds.items():
             if start != source:
                 continue
-            if middle == target and not _same(self._plain[first], self._plain[relation]):
-                yield first, NONE
-            for second, (via, end) in self.kinds.items():
-                if via == middle and end == target and self._paths_a_head(first, second) <= MOST_PATHS:
+            seconds = [second for second, kinds in self.kinds.items() if kinds == (middle, target)]
+            for second in [NONE, *seconds] if middle == target else seconds:
+                if self._may_tell(relation, (first, second)):
                     yield first, second
 
     def common(self, relation: int, heads: np.ndarray, tails: np.ndarray, most: int) -> list[tuple[int, int]]:

@@ -12,7 +12,6 @@ launched on other machines (Kubernetes, Docker, a code server elsewhere) are not
 import json
 import os
 import signal
-import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -93,23 +92,6 @@ def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         skip_reason="; ".join(messages) or f"{len(runs)} runs, and their processes are there",
         cursor=memory.write({run.run_id for run in runs}),
     )
-
-
-def hanging_runs(instance: dg.DagsterInstance) -> list[str]:
-    """A sentence for each run that has not ended though its process is gone from this machine, with what to do."""
-    sentences = []
-    for run in instance.get_runs(filters=dg.RunsFilter(statuses=_OPEN)):
-        remedy = "the daemon of the UI ends it"
-        gone = bool(check_run(instance, run, Memory(), time.time()))
-        if _GRPC_INFO not in run.tags and _one_machine(instance):
-            _, steps = _processes(instance, run.run_id)
-            gone = bool(steps) and not any(step.process() for step in steps)
-            remedy = f"`dagster run delete --force {run.run_id}` removes it"
-        if gone:
-            sentences.append(
-                f"the Dagster run {run.run_id} ({run.job_name}) is {run.status.value}, but its process is gone; {remedy}"
-            )
-    return sentences
 
 
 def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
@@ -200,8 +182,3 @@ def _info(grpc_info: str) -> dict[str, Any]:
         info = json.loads(grpc_info)
         return info if isinstance(info, dict) else {}
     return {}
-
-
-if __name__ == "__main__":  # for `graphmill doctor`, which has no Dagster of its own
-    with dg.DagsterInstance.from_config(sys.argv[1]) as _instance:
-        print(json.dumps(hanging_runs(_instance)))

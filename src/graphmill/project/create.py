@@ -19,8 +19,6 @@ SAMPLES = tuple(PLACES)
 _SUFFIX = ".tmpl"
 # With their real names, tools would use the templates as their own settings.
 _DOTTED = {"gitignore": ".gitignore"}
-KIT = "deploy"
-"""Where the production kit is, below the project's root."""
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
 
 
@@ -46,7 +44,6 @@ def init(
     columns: Mapping[str, str] | None = None,
     name: str = "",
     in_place: bool = False,
-    kit: bool = False,
     ask: Ask | None = None,
     force: bool = False,
 ) -> Created:
@@ -54,7 +51,6 @@ def init(
 
     ``sample`` is the project's first dataset (biomed), unless ``data`` is given: files, folders or URLs, one with edges
     or interactions, others with features of its nodes. They are read, and copied into the project unless ``in_place``.
-    ``kit`` adds ``deploy/``, to run the project on a server; to an existing project it adds only this.
 
     Raises:
         InputError: the folder cannot be used, or a file cannot be read. Then nothing is written.
@@ -64,7 +60,6 @@ def init(
         raise SettingsError(f"there is no sample '{sample}'; choose one of {', '.join(SAMPLES)}, none")
     root = Path(folder)
     project = enclosing_project(root)
-    sample = sample or ("none" if kit and project is not None else "biomed")
     if project is not None and project.root.resolve() != root.resolve():
         raise InputError(
             f"{root} is inside the Dagster project {project.root}: `graphmill init {shlex.quote(str(project.root))}` adds a "
@@ -84,43 +79,20 @@ def init(
         copy_files(copies)
         made.written += [target.relative_to(root).as_posix() for target in copies.values()]
     else:
-        dataset = _sample(root, made, sample)
+        dataset = _sample(root, made, sample or "biomed")
     if project is None:
         package = _package(root)
         _write_all(made, _project_files(root, package, dataset))
-        defs, module, source = root / package / "defs", f"{package}.definitions", "."
+        defs = root / package / "defs"
     else:
-        defs, module, source = project.defs, project.module, project.source.relative_to(project.root).as_posix()
+        defs = project.defs
         # Outputs stay out of git, whatever is in the project's .gitignore.
         _write_all(made, {"data/06_models/.gitignore": "*\n"})
         _advise(made, project)
     if dataset is not None:
         made.dataset, made.notes = dataset.name, dataset.notes
         _write_all(made, {f"{(defs / dataset.name / 'defs.yaml').relative_to(root).as_posix()}": dataset.defs})
-    if kit:
-        _write_all(made, kit_files(root, module, source))
-        made.to_do.append(f"copy {KIT}/env.example to {KIT}/.env and fill it in; {KIT}/README.md has the next steps")
     return made
-
-
-def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str, str]:
-    """The files of ``deploy/`` for the project in ``root``, whose definitions are in ``module``, imported from
-    ``source`` below ``root``."""
-    name = name or root.resolve().name
-    distribution = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    extras = "[${EXTRAS}]"
-    requirement = f'-e . "graphmill{extras}>={_release()}"' if distribution != "graphmill" else f'-e ".{extras}"'
-    values = {
-        "name": name,
-        "distribution": distribution,
-        "module": module,
-        "folder": source,
-        "requirement": requirement,
-    }
-    result = rendered(values, "kit")
-    instance = rendered({"package": "", **values})["dagster.yaml"].split("\n", 1)[1]
-    result["dagster.yaml"] = "# Settings of the Dagster instance on a server.\n" + instance + result.pop("storage.yaml")
-    return {f"{KIT}/{path}": text for path, text in result.items()}
 
 
 def _require_empty(root: Path) -> None:
@@ -199,10 +171,10 @@ def _advise(made: Created, project: DgProject) -> None:
     )
 
 
-def rendered(values: Mapping[str, str], folder: str = "template") -> dict[str, str]:
+def rendered(values: Mapping[str, str]) -> dict[str, str]:
     """Path below the project's root → text, for every template; ``{{name}}`` is replaced by ``values[name]``."""
     out = {}
-    for path, template in _templates(files("graphmill.project") / folder, ()):
+    for path, template in _templates(files("graphmill.project") / "template", ()):
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace("{{" + name + "}}", value)

@@ -1,13 +1,10 @@
-"""Looks for what is wrong in a project: processes, runs, locks, files, space, and versions. It changes nothing."""
+"""Looks for what is wrong in a project: processes, locks, files, space, and versions. It changes nothing."""
 
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +24,6 @@ _WORKER = "graphmill.worker"
 _CHECKPOINT_HASH = 16
 _WELL = {
     "processes": "no training is without the process that started it",
-    "runs": "every Dagster run that has not ended has its process",
     "locks": "none is left by a killed process",
     "files": "those that a manifest lists are as they were written",
     "versions": "all can be read",
@@ -44,8 +40,6 @@ def examine_project(root: Path) -> list[Finding]:
         raise InputError(f"{root} is not a folder; name a project, such as `graphmill doctor .`")
     held, stores = _held_locks(), set[Path]()
     problems: dict[str, list[str]] = {"processes": [*_orphans(root)], "locks": [], "files": [], "versions": []}
-    if home := _dagster_home(root):
-        problems["runs"] = _hanging_runs(home)
     for path, subfolders, names in os.walk(root / "data" if (root / "data").is_dir() else root):
         folder = Path(path)
         subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
@@ -63,7 +57,7 @@ def examine_project(root: Path) -> list[Finding]:
     for folder in sorted(stores):
         problems["versions"] += _versions(Versions(folder))
     rows = [Finding(what, False, each) for what, listed in problems.items() for each in listed]
-    rows += [Finding(what, True, detail) for what, detail in _WELL.items() if problems.get(what) == []]
+    rows += [Finding(what, True, detail) for what, detail in _WELL.items() if not problems[what]]
     free = shutil.disk_usage(root).free
     remedy = "" if free >= LEAST_FREE else "; free some, or remove old runs with graphmill prune"
     return [*rows, Finding("free space", not remedy, f"{format_size(free)} on the disk of {root}{remedy}")]
@@ -83,23 +77,6 @@ def _orphans(root: Path) -> Iterator[str]:
                 f"process {about['pid']} ({' '.join(about['cmdline'])}) works without the process that started it; "
                 f"`kill {about['pid']}` ends it with a checkpoint"
             )
-
-
-def _dagster_home(root: Path) -> Path | None:
-    """The folder of the project's Dagster history, if it has one in files."""
-    home = Path(os.environ.get("DAGSTER_HOME") or root / ".dagster_home").resolve()
-    return home if (home / "history").is_dir() else None
-
-
-def _hanging_runs(home: Path) -> list[str]:
-    """Dagster runs that have not ended though their process is gone. A process of its own has Dagster."""
-    command = [sys.executable, "-m", "graphmill.orchestration.lost_runs", str(home)]
-    environment = os.environ | {"DAGSTER_HOME": str(home)}
-    completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if completed.returncode:
-        why = (completed.stderr.strip().splitlines() or ["no reason is known"])[-1]
-        return [f"the Dagster history in {home} cannot be read ({why})"]
-    return list(json.loads(completed.stdout))
 
 
 def _held_locks() -> dict[int, int] | None:

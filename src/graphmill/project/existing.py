@@ -10,10 +10,9 @@ from graphmill.errors import InputError
 
 @dataclass(frozen=True)
 class DgProject:
-    """A Dagster project: its root, its package, the module of its definitions, and the folder that has both."""
+    """A Dagster project: its root, the module of its definitions, and the folder that has both."""
 
     root: Path
-    package: str
     module: str
     source: Path
     defs: Path
@@ -40,7 +39,7 @@ def dg_project(root: Path) -> DgProject | None:
         source = root / "src" if (root / "src").is_dir() else root
         module = str(project.get("code_location_target_module") or f"{package}.definitions")
         defs = str(project.get("defs_module") or f"{package}.defs")
-        return DgProject(root, package, module, source, source / Path(*defs.split(".")))
+        return DgProject(root, module, source, source / Path(*defs.split(".")))
     return None
 
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.graph.training_links import NodeRange, TrainingLinks
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import NodeType
 
 if TYPE_CHECKING:
@@ -43,11 +43,7 @@ class TrainEdges:
         Raises :class:`InputError` if ``held_as`` names relations of other ends.
         """
         edges, count = cls.__new__(cls), len(links.outgoing)
-
-        def kind(nodes: NodeRange) -> NodeType:
-            return NodeType(f"{nodes.offset}+{nodes.count}", nodes.count, nodes.offset)
-
-        ends = [(kind(source), kind(target)) for source, target in map(links.ends, range(count))]
+        ends = [links.ends(number) for number in range(count)]
         edges._take(tuple(dict.fromkeys(each for pair in ends for each in pair)), ends, links)
         for number, held in enumerate(held_as.tolist()):
             if held != count + number and not (0 <= held < count and ends[held] == ends[number][::-1]):
