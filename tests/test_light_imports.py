@@ -19,7 +19,7 @@ STEPS = {
         "from graphmill.training.machine import this_machine\n"
         "this_machine()"
     ),
-    "curves": "import graphmill.training.tensorboard",
+    "curves": "import graphmill.training.metrics_log",
     "the command line": "import graphmill, graphmill.cli",
     "the health report": "import graphmill.evaluation.health.report",
 }

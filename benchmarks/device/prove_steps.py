@@ -19,7 +19,7 @@ from graphmill.systems import registry
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.engine import Engine
-from graphmill.training.reporting import TrainingListener
+from graphmill.training.run_state import TrainingListener
 
 
 def profile_phase(device: torch.device, tiny: bool) -> str:

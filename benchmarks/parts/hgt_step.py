@@ -47,7 +47,7 @@ class Ours(nn.Module):
         x: list[Tensor] = list(self.tables)
         with torch.autocast(x[0].device.type, torch.bfloat16) if "bf16" in self.options else nullcontext():
             if self.graph.device != x[0].device:
-                self.graph = self.graph.to(x[0].device)
+                self.graph = self.graph.on(x[0].device)
             for layer in self.layers:
                 x = recomputed("checkpoint" in self.options, layer, x, self.graph)
         return x

@@ -110,19 +110,6 @@ def test_a_bias_of_any_kind_is_added():
     assert product(left, right, bias.clone().requires_grad_()).requires_grad
 
 
-def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions(monkeypatch):
-    for about, expected_answer in (
-        ({}, True),
-        ({"architecture": "aarch64"}, True),
-        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
-        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "Intel Xeon"}, False),
-        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
-    ):
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda about=about: about, raising=False)
-        assert processor.multiplies_bfloat16.__wrapped__() is expected_answer
-
-
 @pytest.mark.usefixtures("library")
 def test_what_onednn_does_not_serve_is_torchs_own_product():
     big = torch.randn(200, 200)

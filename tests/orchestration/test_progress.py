@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from graphmill.evaluation.health.loss_curve import Curve, total_loss
 from graphmill.orchestration.messages import progress_metadata, started_line
+from graphmill.reports.training_curves import Curve, total_loss
 from graphmill.runs.messages import duration, progress_line
 
 

@@ -18,13 +18,13 @@ from graphmill.graph.typed_graph import NodeType, Relation, TypedGraph
 from graphmill.runs import planning
 from graphmill.runs import train as worker_run
 from graphmill.runs.export import restore
-from graphmill.runs.planning import RunEstimate, estimate_run, open_graph, options, parts_of, plan_run
+from graphmill.runs.planning import RunEstimate, estimate_run, open_graph, options, parts_of, plan_run, sharded
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.runs.train import prepare, train
 from graphmill.systems.hgt import memory
 from graphmill.systems.hgt.memory import memory_parts
 from graphmill.training.contract import StepSizes
-from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_of, sharded
+from graphmill.training.planning import LIBRARIES_BYTES, Part, Setup, estimate_of
 from tests.training.cases import CASES, typed_graph
 
 GIB = 2**30

@@ -134,14 +134,3 @@ def test_two_machines_with_one_process_each_train_as_one(values: dict[str, Any],
     alone = outcome(run(plain, tmp_path / "alone")).tensors
     for name, tensor in alone.items():
         torch.testing.assert_close(last[name], tensor, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_doctor_says_where_products_of_bfloat16_are_not_faster(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
-    from graphmill.diagnostics import doctor
-
-    monkeypatch.setattr(doctor, "multiplies_bfloat16", lambda: there)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    found = next(f for f in doctor.examine() if f.what == "bf16 on cpu")
-    assert found.ok
-    assert ("not faster" in found.detail) == (not there)

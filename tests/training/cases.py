@@ -23,7 +23,7 @@ from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.contract import StepSizes, System
 from graphmill.training.engine import Engine
-from graphmill.training.reporting import TrainingListener
+from graphmill.training.run_state import TrainingListener
 from tests.systems.conve.graphs import random_graph
 
 

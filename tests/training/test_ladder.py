@@ -12,8 +12,9 @@ import torch
 
 from graphmill.errors import OutOfMemoryError, ResourceError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.planning import shrink
 from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, ParameterGroup, StepSizes
-from graphmill.training.ladder import in_smaller_blocks, shrink, with_ladder
+from graphmill.training.ladder import in_smaller_blocks, with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.settings import TrainingSettings
 from tests.training.cases import CASES

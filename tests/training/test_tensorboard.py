@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from graphmill.training.tensorboard import EventWriter
+from graphmill.training.metrics_log import EventWriter
 
 
 def curves(directory: Path) -> dict[str, list[tuple[int, float]]]:
@@ -61,7 +61,7 @@ def test_when_events_cannot_be_written_it_is_said_once_and_work_goes_on(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("graphmill.training.tensorboard.write_all", full)
+    monkeypatch.setattr("graphmill.training.metrics_log.write_all", full)
     with caplog.at_level(logging.WARNING):
         write(writer, 1, 3)
     (record,) = caplog.records

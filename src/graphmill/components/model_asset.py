@@ -12,13 +12,12 @@ from graphmill.components.following import decide
 from graphmill.components.plan import WHICH, ModelPlan, Reference
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
 from graphmill.errors import SettingsError
-from graphmill.evaluation.health.loss_curve import Curve, total_loss
-from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, SeverityName
 from graphmill.orchestration.metadata import Picture, records, scalars
 from graphmill.orchestration.page import run_pages, sparkline
 from graphmill.orchestration.pipes import WorkerReport
 from graphmill.promotion.versions import Versions
+from graphmill.reports.training_curves import FEWEST_DRAWN, Curve, loss_curve, metric_curve, total_loss
 from graphmill.reports.verdict import ModelVerdict, run_verdict
 from graphmill.runs.messages import duration
 from graphmill.systems.auto import FEWEST, FILE

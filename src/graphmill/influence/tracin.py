@@ -2,7 +2,7 @@
 
 Positive: a step on the training triple lowered the loss of the explained one (a proponent); negative: it raised it (an
 opponent). A triple's gradient is the sum over its labels: one for its tail and one for its head. The system defines the
-loss of a label (``training.gradients``).
+loss of a label (``training.contract``).
 
 Dot products are of factors ("ghost" products), without a full gradient: (δ_i a_iᵀ) · (δ_j a_jᵀ) = (δ_i · δ_j)(a_i · a_j);
 gradients of a table overlap only in rows that both have.
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import SettingsError
-from graphmill.training.gradients import Dense, Factor, Outer, RowGradients, Traceable, Tracer
+from graphmill.training.contract import Dense, Factor, Outer, RowGradients, Traceable, Tracer
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from typing import Any
 import dagster as dg
 from dagster_pipes import PipesDefaultMessageWriter
 
-from graphmill.evaluation.health.loss_curve import is_total, total_loss
 from graphmill.orchestration.metadata import rounded, scalars
+from graphmill.reports.training_curves import is_total, total_loss
 from graphmill.runs.messages import duration, progress_line
 
 Message = Mapping[str, Any]

@@ -166,7 +166,7 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
 
 
 def _curves(files: CardFiles) -> Iterator[Picture]:
-    from graphmill.evaluation.pictures.training import FEWEST_DRAWN, loss_curve, metric_curve
+    from graphmill.reports.training_curves import FEWEST_DRAWN, loss_curve, metric_curve
 
     log = files.folder / "metrics.jsonl"
     epochs = MetricsLog(log).read("epoch") if log.is_file() else []

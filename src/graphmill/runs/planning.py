@@ -1,6 +1,6 @@
 """Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
-The rungs are those of ``training/ladder.py``. Each system's ``memory_parts`` lists what a training holds, and
+Each system's ``memory_parts`` lists what a training holds, and
 ``training/planning.py`` adds it up. docs/explanation/memory_planning.md explains the decisions.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,10 +22,9 @@ from graphmill.systems import registry
 from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import StepSizes
 from graphmill.training.ladder import describe as describe_sizes
-from graphmill.training.ladder import shrink
 from graphmill.training.memory import device_memory, format_size, memory_limit, parse_size
-from graphmill.training.planning import Estimate, Part, Setup, estimate_of, sharded
-from graphmill.training.reporting import TrainingListener
+from graphmill.training.planning import Estimate, Part, Setup, estimate_of
+from graphmill.training.run_state import TrainingListener
 
 _MOST_CHUNKS = 64
 """Largest number of loss chunks that the planner chooses. Each chunk costs time, and beyond this number the rest of the
@@ -272,3 +271,34 @@ def _listed(estimate: Estimate) -> str:
 
 def _total(device: Any) -> int:
     return memory_limit() if device.type == "cpu" else device_memory(device).total
+
+
+def shrink(step_sizes: StepSizes, *, most_micro_batches: int) -> str | None:
+    """Take the planner's next rung, in place. Returns its description, or None if no rung is left.
+
+    Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels process edges in chunks
+    that fit the cache, so smaller chunks would free nothing.
+    """
+    if step_sizes.micro_batches < most_micro_batches:
+        step_sizes.micro_batches = min(step_sizes.micro_batches * 2, most_micro_batches)
+    elif step_sizes.can_checkpoint and not step_sizes.checkpointing:
+        step_sizes.checkpointing = True
+    else:
+        return None
+    return describe_sizes(step_sizes)
+
+
+def sharded(parts: Sequence[Part], ranks: int, nodes: int, widths: Sequence[int]) -> list[Part]:
+    """One rank's parts in full-graph training that is sharded by rows.
+
+    It has its share of all parts. It also gathers the features of all nodes and their gradient for the widest layer."""
+    gathered = nodes * max(widths, default=0)
+    remedy = "lower the width of the layers"
+    return [
+        *(
+            replace(p, count=p.count / ranks, recomputed=None if p.recomputed is None else p.recomputed / ranks)
+            for p in parts
+        ),
+        Part("features of all nodes and their gradient", "kept", 2 * gathered, remedy=remedy),
+        Part("features of all nodes", "evaluation", gathered, remedy=remedy),
+    ]

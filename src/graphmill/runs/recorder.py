@@ -13,10 +13,9 @@ from typing import Any
 from graphmill.runs.compiling import COMPILING
 from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
 from graphmill.training.memory import process_memory
-from graphmill.training.reporting import TrainingListener
+from graphmill.training.metrics_log import EventWriter
 from graphmill.training.run_directory import RunDirectory
-from graphmill.training.run_state import TrainState
-from graphmill.training.tensorboard import EventWriter
+from graphmill.training.run_state import TrainingListener, TrainState
 
 
 @dataclass

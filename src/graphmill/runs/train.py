@@ -7,7 +7,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -289,7 +289,7 @@ def _fit_to_the_end(
             "planned_memory_bytes": prepared.plan.option.estimate.peak,
             "bytes_reduced": engine.ranks.bytes_reduced,
             "bytes_exchanged": engine.ranks.bytes_exchanged,
-            "compile": fit.compile.to_json() if fit.compile else {},
+            "compile": asdict(fit.compile) if fit.compile else {},
             "shrunk": engine.step_sizes.history,
             "notes": state.notes,
             "device": prepared.job.device.type,

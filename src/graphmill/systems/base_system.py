@@ -19,7 +19,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.devices import in_one_copy, to_device
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.training.contract import Compilable, EmbeddingBlock, OldRows, ParameterGroup, Phase, StepSizes
-from graphmill.training.processes import Ranks
 from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
@@ -89,10 +88,6 @@ class BaseSystem(Generic[M]):
         self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
         self._queries: dict[tuple[str, int], LinkQueries] = {}
-
-    def shard(self, ranks: Ranks) -> None:
-        """By default a system cannot shard its tables by rows; its settings refuse to."""
-        raise NotImplementedError  # unreachable: systems/base.py refuses acceleration.sharding first
 
     def build(self, step_sizes: StepSizes) -> M:
         """The model, initialised on the CPU from the seed, so that every device and rank starts with the same weights."""
@@ -170,6 +165,14 @@ class BaseSystem(Generic[M]):
                 group.names.append(name)
                 group.parameters.append(parameter)
         return [group for group in by_decay.values() if group.names]
+
+    def health(self, model: M) -> dict[str, float]:
+        """By default there are no vectors that could collapse."""
+        return {}
+
+    def embeddings(self, model: M) -> Iterator[EmbeddingBlock]:
+        """By default, none."""
+        return iter(())
 
     def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default the types of all

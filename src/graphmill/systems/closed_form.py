@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,14 +15,10 @@ from torch import Tensor, nn
 from graphmill.errors import InputError, TrainingError
 from graphmill.systems.base_system import BaseSystem
 from graphmill.training.contract import (
-    EmbeddingBlock,
-    Encoded,
     OldRows,
     ParameterGroup,
     Phase,
-    StepBatch,
     StepSizes,
-    Term,
 )
 from graphmill.training.solved import SolvedArrays
 
@@ -91,7 +87,7 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
             "one: take promote.when: checks_pass"
         )
 
-    # ---------------------------------------------------------------- the contract with the engine
+    # ---------------------------------------------------------------- the contract with the engine, which calls no ``step``
 
     def build(self, step_sizes: StepSizes) -> SolvedArrays:
         """The model before it is computed: empty arrays."""
@@ -104,26 +100,6 @@ class ClosedFormSystem(BaseSystem[SolvedArrays], ABC):
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Nothing is taken over by node id (``init_from``): all of it is computed anew in one step."""
         return {}
-
-    def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
-        """There is no batch; the engine calls :meth:`solve`."""
-        raise NotImplementedError  # never called: the phase is in closed form
-
-    def encode(self, model: nn.Module, batch: Any) -> Encoded | None:
-        """There is no batch."""
-        raise NotImplementedError  # never called, as above
-
-    def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
-        """There is no loss."""
-        raise NotImplementedError  # never called, as above
-
-    def health(self, model: SolvedArrays) -> dict[str, float]:
-        """Nothing: by default there are no vectors that could collapse."""
-        return {}
-
-    def embeddings(self, model: SolvedArrays) -> Iterator[EmbeddingBlock]:
-        """None by default: a system with vectors yields them."""
-        return iter(())
 
 
 def of_items(arrays: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:

@@ -67,6 +67,16 @@ def _without_vectors(folder: str, of_settings: str, about: str) -> Entry:
     return Entry(folder, of_settings, about, ranks="items", vectors=False, closed_form=True)
 
 
+def _recommender(folder: str, of_settings: str, about: str, new_nodes: bool = False) -> Entry:
+    """A recommender that is trained, with vectors of users and items."""
+    return Entry(folder, of_settings, about, ranks="items", new_nodes=new_nodes, folds_in=True)
+
+
+def _factor(about: str) -> Entry:
+    """Vectors of nodes and relations whose score by itself is the model."""
+    return Entry("factor", "Factor", about, folds_in=True)
+
+
 SYSTEMS: dict[str, Entry] = {
     "blend": Entry(
         "blend",
@@ -76,36 +86,17 @@ SYSTEMS: dict[str, Entry] = {
         new_nodes=True,
     ),
     "conve": Entry("conve", "Conve", "ConvE: convolutional link prediction on triples", traces=True),
-    "dragon": Entry(
+    "dragon": _recommender(
         "dragon",
         "Dragon",
         "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
-        ranks="items",
         new_nodes=True,
-        folds_in=True,
     ),
     "ease": _without_vectors("item_models", "Ease", "EASE: recommends items by weights between items, in closed form"),
-    "complex": Entry(
-        "factor", "Factor", "ComplEx: products of complex vectors of nodes and relations score links", folds_in=True
-    ),
-    "distmult": Entry(
-        "factor",
-        "Factor",
-        "DistMult: products of real vectors; scores of a relation and of its inverse are equal",
-        folds_in=True,
-    ),
-    "rotate": Entry(
-        "factor",
-        "Factor",
-        "RotatE: a relation turns the head's complex vector; the distance to the target scores a link",
-        folds_in=True,
-    ),
-    "transe": Entry(
-        "factor",
-        "Factor",
-        "TransE: a relation moves the head's vector; the distance to the target scores a link",
-        folds_in=True,
-    ),
+    "complex": _factor("ComplEx: products of complex vectors of nodes and relations score links"),
+    "distmult": _factor("DistMult: products of real vectors; scores of a relation and of its inverse are equal"),
+    "rotate": _factor("RotatE: a relation turns the head's complex vector; the distance to the target scores a link"),
+    "transe": _factor("TransE: a relation moves the head's vector; the distance to the target scores a link"),
     "hgt": Entry(
         "hgt", "Hgt", "Heterogeneous Graph Transformer on a typed graph", explains=True, new_nodes=True, folds_in=True
     ),
@@ -119,34 +110,17 @@ SYSTEMS: dict[str, Entry] = {
     "item_knn": _without_vectors(
         "item_models", "ItemKnn", "Item-kNN: recommends items similar to those met, by cosine of their users"
     ),
-    "kgat": Entry(
-        "kgat",
-        "Kgat",
-        "KGAT: recommendation on the collaborative knowledge graph, with attention",
-        ranks="items",
-        folds_in=True,
+    "kgat": _recommender("kgat", "Kgat", "KGAT: recommendation on the collaborative knowledge graph, with attention"),
+    "lightgcn": _recommender(
+        "lightgcn", "LightGcn", "LightGCN: vectors of users and items, smoothed over the user-item graph"
     ),
-    "lightgcn": Entry(
-        "lightgcn",
-        "LightGcn",
-        "LightGCN: vectors of users and items, smoothed over the user-item graph",
-        ranks="items",
-        folds_in=True,
-    ),
-    "mf": Entry(
+    "mf": _recommender(
         "mf",
         "Mf",
         "Matrix factorisation: recommends items by vectors of users and items; a starting point for KGAT, MMGCN and DRAGON",
-        ranks="items",
-        folds_in=True,
     ),
-    "mmgcn": Entry(
-        "mmgcn",
-        "Mmgcn",
-        "MMGCN: recommendation from modalities, with a graph network for each",
-        ranks="items",
-        new_nodes=True,
-        folds_in=True,
+    "mmgcn": _recommender(
+        "mmgcn", "Mmgcn", "MMGCN: recommendation from modalities, with a graph network for each", new_nodes=True
     ),
     "nbfnet": Entry(
         "nbfnet",

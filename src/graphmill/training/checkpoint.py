@@ -231,10 +231,7 @@ class CheckpointStore:
     def influence(self) -> Infos:
         """At most ``keep_influence`` checkpoints for TracIn, evenly spread over the falling part of the loss.
 
-        Candidates are the checkpoints whose loss is below that of every earlier candidate. This leaves out noise and
-        epochs after convergence. At most 2 × ``keep_influence`` stay on disk during training. Of more than that, the
-        inner candidate whose neighbours are closest in loss is removed. The same rule reduces the candidates to the
-        number asked for.
+        At most twice as many stay on disk during training.
         """
         return spread(falling(self.list()), self.keep_influence)
 

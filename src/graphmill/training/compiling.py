@@ -5,8 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -28,10 +27,6 @@ class CompileReport:
     def at_the_end(self) -> CompileReport:
         """The same report with the recompilations of the whole run so far."""
         return replace(self, recompiles=graphs_compiled() - self.graphs_before - self.graphs)
-
-    def to_json(self) -> dict[str, Any]:
-        """The report as plain values."""
-        return asdict(self)
 
     def sentence(self) -> str:
         """The report as a sentence for the log."""

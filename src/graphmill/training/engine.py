@@ -22,8 +22,7 @@ from graphmill.training.contract import Phase, SolvedSystem, StepBatch
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
 from graphmill.training.optimizers import PhaseOptimizer
-from graphmill.training.reporting import epoch_record
-from graphmill.training.run_state import TrainState, out_of_patience, record_metric
+from graphmill.training.run_state import TrainState, epoch_record, out_of_patience, record_metric
 from graphmill.training.step import READ_EVERY, DeferredStep, Gradient, clip_, compute_gradient, read_together
 from graphmill.training.trainee import Trainee
 

@@ -1,5 +1,4 @@
-"""Changes the sizes of a step when memory runs out. Every change (a "rung") keeps the gradient. The planner uses it
-too.
+"""Changes the sizes of a step when memory runs out. Every change (a "rung") keeps the gradient.
 
 The place where memory ran out decides what is tried. Smaller chunks reduce the memory of the loss only. Recomputing
 layers reduces the activations of the encoding. A change that does not help is undone.
@@ -21,21 +20,6 @@ _FACTORS = (8, 64)
 """Factors by which the number of loss chunks is multiplied."""
 _MOST_PARTS = 64
 """Blocks of an evaluation become at most this many times smaller."""
-
-
-def shrink(step_sizes: StepSizes, *, most_micro_batches: int) -> str | None:
-    """Take the planner's next rung, in place. Returns its description, or None if no rung is left.
-
-    Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels process edges in chunks
-    that fit the cache, so smaller chunks would free nothing.
-    """
-    if step_sizes.micro_batches < most_micro_batches:
-        step_sizes.micro_batches = min(step_sizes.micro_batches * 2, most_micro_batches)
-    elif step_sizes.can_checkpoint and not step_sizes.checkpointing:
-        step_sizes.checkpointing = True
-    else:
-        return None
-    return describe(step_sizes)
 
 
 def describe(step_sizes: StepSizes) -> str:

@@ -47,14 +47,11 @@ def allowed_cores() -> int:
 
 def require_processes(count: int, where: str) -> None:
     """Raise :class:`SettingsError` for far more processes than this machine has cores."""
-    require_count("acceleration.processes", count, max(16, 2 * allowed_cores()), where)
-
-
-def require_count(name: str, requested: int, most: int, where: str) -> None:
-    """Raise :class:`SettingsError` if ``requested`` is more than ``most``."""
-    if requested > most:
-        cores = allowed_cores()
-        raise SettingsError(f"{where}: {name} = {requested}, and this machine has {cores} cores: write {most} at most")
+    cores = allowed_cores()
+    most = max(16, 2 * cores)
+    if count > most:
+        text = f"{where}: acceleration.processes = {count}, and this machine has {cores} cores: write {most} at most"
+        raise SettingsError(text)
 
 
 def torch_is_built_for_cuda() -> bool:

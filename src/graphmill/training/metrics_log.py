@@ -1,4 +1,5 @@
-"""``metrics.jsonl``: one JSON object a line, appended while training, cut back to the checkpoint when a run resumes.
+"""``metrics.jsonl``: one JSON object a line, appended while training, cut back to the checkpoint when a run resumes; and
+TensorBoard's events of the same run.
 
 JSON has no inf and nan. They are written as the strings "inf", "-inf" and "nan", which ``float()`` and pandas
 understand.
@@ -7,14 +8,20 @@ understand.
 from __future__ import annotations
 
 import json
+import logging
 import os
+import socket
+import time
 from collections.abc import Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from graphmill.atomic_files import os_error_in_a_sentence, write_all, write_atomically
 from graphmill.errors import InputError
 from graphmill.evaluation.json_values import readable
+
+_logger = logging.getLogger(__name__)
 
 Kind = Literal["step", "epoch"]
 WRITE_AGAIN = "free some space or make the directory writable, and run the same command again"
@@ -134,3 +141,61 @@ def _size(path: Path) -> int:
 def _whole_lines(path: Path) -> int:
     """Number of bytes up to the last line feed. A kill left the rest incomplete."""
     return path.read_bytes().rfind(b"\n") + 1 if _size(path) else 0
+
+
+class EventWriter:
+    """Appends scalars to TensorBoard's event files, one file per process, each record written at once, so that a kill loses
+    nothing. tensorboard's own writer uses a thread: if it fails, it prints a traceback and can hang.
+
+    A resumed run passes ``purge_step``, the first step that it will report again. TensorBoard then
+    ignores the earlier files from that step on, so the curves equal those of an uninterrupted run. If events cannot be
+    written (disk full), this is logged once and the training continues.
+    """
+
+    def __init__(self, directory: Path, *, purge_step: int | None = None) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._session_log, self._record_writer = event_pb2.SessionLog, RecordWriter
+        self._file: BinaryIO | None = None
+        events = [self._event(wall_time=time.time(), file_version="brain.Event:2")]
+        if purge_step is not None:
+            restart = self._session_log(status=self._session_log.START)
+            events.append(self._event(wall_time=time.time(), step=purge_step, session_log=restart))
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            # TensorBoard reads a run's files in the order of their names.
+            name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+            self._file = open(directory / name, "xb", buffering=0)  # noqa: SIM115 - closed by close()
+        except OSError as error:
+            self._give_up(error)
+        self._write(events)
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Add one point to each curve; "/" in a name groups the curves. It also accepts nan and inf."""
+        value = self._summary.Value
+        points = [value(tag=name, simple_value=float(number)) for name, number in values.items()]
+        self._write([self._event(wall_time=time.time(), step=step, summary=self._summary(value=points))])
+
+    def close(self) -> None:
+        """Close the file; further scalars are not written."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _write(self, events: list[Any]) -> None:
+        if self._file is None:
+            return
+        records = BytesIO()
+        writer = self._record_writer(records)
+        for event in events:
+            writer.write(event.SerializeToString())
+        try:
+            write_all(self._file, records.getvalue())
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        _logger.warning("TensorBoard events are no longer written: %s (%s)", error.strerror, error.filename or "")
+        self.close()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from graphmill.training.allocator import Heap
@@ -135,19 +135,3 @@ def estimate_of(
         sizes[name] = sizes.get(name, 0) + int(size)
     remedy = max((each for each in peak if each[0] != "allocator"), key=lambda each: each[1])[3]
     return Estimate(sum(sizes.values()), sizes, remedy)
-
-
-def sharded(parts: Sequence[Part], ranks: int, nodes: int, widths: Sequence[int]) -> list[Part]:
-    """One rank's parts in full-graph training that is sharded by rows.
-
-    It has its share of all parts. It also gathers the features of all nodes and their gradient for the widest layer."""
-    gathered = nodes * max(widths, default=0)
-    remedy = "lower the width of the layers"
-    return [
-        *(
-            replace(p, count=p.count / ranks, recomputed=None if p.recomputed is None else p.recomputed / ranks)
-            for p in parts
-        ),
-        Part("features of all nodes and their gradient", "kept", 2 * gathered, remedy=remedy),
-        Part("features of all nodes", "evaluation", gathered, remedy=remedy),
-    ]

@@ -36,7 +36,7 @@ class Saver:
             # part.
             self.store.save(snapshot, **details)
             return
-        copied = Snapshot(self._copied(snapshot.tensors), snapshot.state)
+        copied = Snapshot({name: self._copy(name, each) for name, each in snapshot.tensors.items()}, snapshot.state)
         completed = None
         if self.device.type == "cuda":
             # The copies precede the next step's kernels in the device's queue, so only the thread waits for them.
@@ -67,11 +67,8 @@ class Saver:
             self._thread.shutdown(wait=True)
         self._pinned.clear()
 
-    def _copied(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Copies on the host; for CUDA in pinned memory that is reused."""
-        return {name: self._copy(name, tensor) for name, tensor in tensors.items()}
-
     def _copy(self, name: str, tensor: Tensor) -> Tensor:
+        """A copy on the host; for CUDA in pinned memory that is reused."""
         if tensor.device.type != "cuda":
             return tensor.cpu() if tensor.device.type != "cpu" else tensor.clone()
         kept = self._pinned.get(name)

@@ -26,8 +26,7 @@ from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
-from graphmill.training.reporting import TrainingListener
-from graphmill.training.run_state import TrainState, load_model, pack, unpack, unselected
+from graphmill.training.run_state import TrainingListener, TrainState, load_model, pack, unpack, unselected
 from graphmill.training.saving import Saver
 from graphmill.training.schedule import RESTARTS, Schedule, batch_scale
 from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
@@ -82,9 +81,8 @@ class Trainee:
             self.system.shards.cut(self.model)
         self.model.to(self.device)
         if not self.training.epochs:
-            self.system.begin_epoch(
-                self.model, 1
-            )  # what changes with an epoch follows from the vectors that it starts from
+            # What changes with an epoch follows from the vectors that it starts from.
+            self.system.begin_epoch(self.model, 1)
         self.parameters = list(self.model.parameters())  # walking through the modules at each step would be slow
         self.optimizers: dict[str, PhaseOptimizer] = {}
         for phase in self.system.phases:

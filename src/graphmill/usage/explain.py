@@ -29,7 +29,7 @@ from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.systems.registry import entry, names_with
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
-from graphmill.training.gradients import Traceable, Tracer
+from graphmill.training.contract import Traceable, Tracer
 from graphmill.training.memory import parse_size
 from graphmill.training.run_state import load_model
 

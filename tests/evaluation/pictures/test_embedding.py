@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.pictures import canvas, training
+from graphmill.evaluation.pictures import canvas
 from graphmill.evaluation.pictures import embedding as pictures
 from graphmill.evaluation.ranking.comparison import compare_to_baselines
+from graphmill.reports import training_curves as training
 from tests.evaluation.health import synthetic as cases
 from tests.evaluation.ranking.test_comparison import DEGREE, MODEL
 

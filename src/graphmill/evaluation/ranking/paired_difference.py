@@ -47,8 +47,6 @@ def paired_bootstrap(
     *,
     groups: Int64 | None = None,
     units: Int64 | None = None,
-    draws: int = DRAWS,
-    level: float = LEVEL,
     seed: int = 0,
 ) -> PairedDifference:
     """The percentile intervals of difference and ratio of the means of two metrics (Q values each) of the same Q queries.
@@ -68,20 +66,20 @@ def paired_bootstrap(
     group, unit, sides = group[order], unit[order], sides[:, order]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     count, rng = int(unit.max()) + 1, generator("paired bootstrap", seed)
-    drawn = np.zeros((draws, 2))
-    for draw in range(draws):
+    drawn = np.zeros((DRAWS, 2))
+    for draw in range(DRAWS):
         weight = np.bincount(rng.integers(0, count, count), minlength=count)[unit]
         total = np.add.reduceat(weight, starts)
         present = total > 0  # a small group may have no query in a draw
         if present.any():
             sums = np.add.reduceat(weight * sides, starts, axis=1)
             drawn[draw] = (sums[:, present] / total[present]).mean(axis=1)
-    tails = [(1 - level) / 2, (1 + level) / 2]
+    tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(drawn[:, 0] - drawn[:, 1], tails)
     ratios = np.quantile(drawn[:, 0] / drawn[:, 1], tails) if drawn[:, 1].min() > 0 else (math.nan, math.nan)
     first_mean, second_mean, difference = (grouped_mean(each, group) for each in (*sides, sides[0] - sides[1]))
     low, high, ratio_low, ratio_high = (float(each) for each in (low, high, *ratios))
-    return PairedDifference(first_mean, second_mean, difference, low, high, ratio_low, ratio_high, level, len(first))
+    return PairedDifference(first_mean, second_mean, difference, low, high, ratio_low, ratio_high, LEVEL, len(first))
 
 
 def grouped_mean(values: NDArray[np.float64], groups: Int64) -> float:

@@ -60,11 +60,6 @@ class RelationPlan:
         """int64: local numbers of the sources and the targets of some edges, given by position."""
         return self.source_nodes[self.source[edges]], self.target_nodes[self.target[edges]]
 
-    def to(self, device: torch.device | str) -> RelationPlan:
-        """The same plan with its tensors on ``device``."""
-        moved = {n: getattr(self, n).to(device) for n in _TENSORS}
-        return replace(self, **moved)
-
     def __getstate__(self) -> dict[str, Any]:
         """The fields only; cached values are recomputed after copying or unpickling."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
@@ -146,10 +141,6 @@ class MessageGraph:
     def __getstate__(self) -> dict[str, Any]:
         """See :meth:`RelationPlan.__getstate__`."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
-
-    def to(self, device: torch.device | str) -> MessageGraph:
-        """The same graph with its index tensors on ``device``."""
-        return replace(self, relations=tuple(r.to(device) for r in self.relations))
 
     def on(self, device: torch.device) -> MessageGraph:
         """The same graph with messages computed on ``device``. Its indices stay on the host, where graphs are cut and

@@ -40,7 +40,7 @@ from graphmill.systems.blend.settings import BlendSettings
 from graphmill.systems.blend.trained import NBFNET, chosen_parts, complex_values, nbfnet_arrays, nbfnet_values
 from graphmill.systems.blend.trained import memory_parts as memory_parts
 from graphmill.systems.neighbours.system import SpectralSystem
-from graphmill.training.contract import EmbeddingBlock, OldRows, ParameterGroup, Phase, StepBatch, StepSizes
+from graphmill.training.contract import EmbeddingBlock, OldRows, ParameterGroup, Phase, StepSizes
 
 COMPLEX = "complex"
 
@@ -257,7 +257,3 @@ class BlendSystem(BaseSystem[BlendModule]):
     def health(self, model: BlendModule) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the spectral vectors."""
         return self.vectors.health(model.parts[SPECTRAL])
-
-    def step(self, phase: Phase, epoch: int, index: int) -> StepBatch:
-        """There is no batch; the engine calls :meth:`solve`."""
-        raise NotImplementedError  # never called: the phase is in closed form

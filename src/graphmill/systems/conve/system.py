@@ -115,7 +115,7 @@ class ConveSystem(TableSystem[ConvE]):
         """The arrays for scores besides the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
         return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
-    # ---------------------------------------------------------------- influence (training.gradients.Traceable)
+    # ---------------------------------------------------------------- influence (training.contract.Traceable)
 
     def tracer(self, model: ConvE, precision: str) -> ConveTracer:
         """A tracer: per-example gradients at the weights of ``model``."""

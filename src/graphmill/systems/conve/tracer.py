@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from graphmill.systems.conve.data import ConveData, smoothed_targets
 from graphmill.systems.conve.model import ConvE
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
-from graphmill.training.gradients import Dense, Factor, Outer, RowGradients
+from graphmill.training.contract import Dense, Factor, Outer, RowGradients
 
 _LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -66,7 +66,7 @@ class ConveTracer:
 
     @torch.no_grad()
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
-        """See :class:`graphmill.training.gradients.Tracer`."""
+        """See :class:`graphmill.training.contract.Tracer`."""
         queries, which = self._queries(labels[:, :2])
         tail = self._tensor(labels[:, 2])
         x, keys = queries.x[which], self.model.entities[tail]

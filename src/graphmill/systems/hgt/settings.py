@@ -138,7 +138,6 @@ class HgtAcceleration(AccelerationSettings):
         "auto", "What the messages of one step run over: the whole graph, or a sample per micro-batch"
     )
     micro_batches: int = setting(4, MICRO_BATCHES, identity=False, ge=1)
-    gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
 
 

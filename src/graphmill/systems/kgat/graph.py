@@ -22,8 +22,8 @@ from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_system import DividedBatch
 from graphmill.systems.kgat.model import Kgat
+from graphmill.systems.recommenders.sharded_product import ShardedMatrix
 from graphmill.training.processes import Ranks
-from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import Bounds, RowExchange
 
 FACTS, FACT_NORM = "facts", "fact_norm"

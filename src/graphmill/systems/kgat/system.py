@@ -36,11 +36,11 @@ from graphmill.systems.kgat.graph import (
 from graphmill.systems.kgat.model import Kgat
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.memory import evaluation_part, pairs_part, sizes_of
+from graphmill.systems.recommenders.sharded_product import ShardedMatrix
 from graphmill.systems.recommenders.system import PairBatch, PairRows, RecommenderSystem
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 from graphmill.training.planning import Part, Setup
 from graphmill.training.processes import Ranks
-from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
 
 NORM = "norm"

@@ -5,7 +5,6 @@ from typing import ClassVar, Literal
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import RecommenderSettings, SoftmaxObjective
-from graphmill.training.settings import EPOCHS
 
 
 class LightGcnModel(Settings):
@@ -29,7 +28,6 @@ class LightGcnTraining(SteadyTraining):
     """Training defaults, chosen on validation."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the system's base batch (published: 0.001)", gt=0.0)
-    epochs: int = setting(100, EPOCHS, identity=False, ge=0)
 
 
 class LightGcnSettings(RecommenderSettings):

@@ -16,12 +16,12 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
 from graphmill.systems.recommenders.memory import BYTES_PER_EDGE, evaluation_part, pairs_part, rows_of, sizes_of
+from graphmill.systems.recommenders.sharded_product import ShardedMatrix
 from graphmill.systems.recommenders.system import ITEMS, USERS, PairBatch, PairRows, RecommenderSystem
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Encoded, Term
 from graphmill.training.planning import Part, Setup
 from graphmill.training.processes import Ranks
-from graphmill.training.sharded_product import ShardedMatrix
 from graphmill.training.sharding import RowExchange, Shards, divide
 
 NORM = "norm"

@@ -41,9 +41,6 @@ class NbfnetTraining(TrainingSettings):
     learning_rate: float = setting(0.003, "Peak learning rate at the system's base batch", gt=0.0)
     weight_decay: float = setting(0.01, "Weight decay on all weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(30, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
-    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "cosine", "Shape of the decay after the warm-up"
-    )
 
 
 class NbfnetSettings(LinkSystemSettings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -22,7 +22,7 @@ from graphmill.systems.nbfnet.memory import QUERIES
 from graphmill.systems.nbfnet.memory import memory_parts as memory_parts
 from graphmill.systems.nbfnet.model import NBFNet
 from graphmill.systems.nbfnet.settings import NbfnetSettings
-from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 
 SOFTMAX = "softmax"
 VALIDATED = 20_000
@@ -167,14 +167,6 @@ class NbfnetSystem(BaseSystem[NBFNet]):
     def scorer(self, model: NBFNet) -> NbfnetScorer:
         """Scores of the graph's relations, and of the inverses that the graph does not have."""
         return NbfnetScorer(self.messages, model, self.settings.model.nodes_per_layer)
-
-    def health(self, model: NBFNet) -> dict[str, float]:
-        """Nothing: there are no vectors that could collapse."""
-        return {}
-
-    def embeddings(self, model: NBFNet) -> Iterator[EmbeddingBlock]:
-        """None: states of nodes exist only for a query."""
-        return iter(())
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """The number of queries per step."""

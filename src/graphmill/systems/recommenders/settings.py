@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import ClosedFormSettings, SteadyTraining, SystemSettings
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings
+from graphmill.training.settings import EvaluationSettings
 
 LOSS = (
     "bpr: −log σ of the difference between the score of the item and that of each negative, averaged; "
@@ -63,12 +63,6 @@ class SoftmaxObjective(RecommenderObjective):
     )
 
 
-class RecommenderAcceleration(AccelerationSettings):
-    """Acceleration defaults of recommenders: one graph forward pass per step, whatever the batch size."""
-
-    batch_size: int = setting(0, "Training triples per optimizer step over all processes; 0 = 2048", ge=0)
-
-
 class RecommenderSettings(SystemSettings):
     """The settings in every recommender's ``settings.yaml``; a system adds ``system``, ``model`` and ``objective``."""
 
@@ -76,7 +70,6 @@ class RecommenderSettings(SystemSettings):
 
     objective: RecommenderObjective = setting(RecommenderObjective(), "The loss")
     training: SteadyTraining = setting(SteadyTraining(), "Length and optimizer")
-    acceleration: RecommenderAcceleration = setting(RecommenderAcceleration(), "How the arithmetic is done")
     evaluation: RecommenderEvaluation = setting(
         RecommenderEvaluation(), "What is measured while training", identity=False
     )

@@ -20,7 +20,7 @@ class SasrecModel(Settings):
     dropout: float = setting(0.2, "Dropout on inputs, attention weights and feed-forward", ge=0.0, lt=1.0)
     max_length: int = setting(50, "Number of newest interactions of a sequence that the model sees", ge=1)
     norm: Literal["pre", "post", "original"] = setting(
-        "pre", "Place of LayerNorm: before each branch, after each residual, or as in SASRec's first code (original)"
+        "pre", "Place of LayerNorm: before each branch, after each residual, or as in the papers' code (original)"
     )
     mhc: Literal["none", "lite", "sinkhorn"] = setting(
         "none",
@@ -45,9 +45,6 @@ class SasrecModel(Settings):
 class TisasrecModel(SasrecModel):
     """SASRec's network with relative times."""
 
-    norm: Literal["pre", "post", "original"] = setting(
-        "pre", "Place of LayerNorm: before each branch, after each residual, or as in TiSASRec's code (original)"
-    )
     time_span: int = setting(256, "Longest interval that is distinguished, in units of time_unit", ge=1)
     time_unit: Literal["per_user", "second", "minute", "hour", "day"] = setting(
         "per_user", "Unit of intervals: the user's smallest gap (as in the paper), or a fixed unit"
