@@ -1,20 +1,10 @@
-"""The settings of an influence analysis, and the columns of its table.
-
-Importable without torch: Launchpad and command line are generated from it.
-"""
+"""The settings of an influence analysis. Launchpad and command line are generated from it, without torch."""
 
 from typing import Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-
-CSV_COLUMNS = (
-    "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
-    "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
-    "TracInScore",
-)  # fmt: skip
-"""Of the table of an analysis."""
 
 
 class InfluenceSettings(Settings):

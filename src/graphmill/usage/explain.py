@@ -4,7 +4,6 @@ influence analysis of a run: its checkpoints, its passes over the triples to exp
 
 from __future__ import annotations
 
-import csv
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,12 +15,12 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.atomic_files import replacing, write_atomically, writing
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.explanation import ExplainSettings, joined, known_of_edges
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
+from graphmill.influence.settings import InfluenceSettings
 from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.ingest.notebook import page, pairs, rows
 from graphmill.predictions.selection import resolve_link
@@ -204,47 +203,6 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
 
 
-@dataclass(frozen=True)
-class Names:
-    """Ids and readable names of entities by global number, and of relations by index."""
-
-    ids: Sequence[str]
-    labels: Sequence[str]
-    relations: Sequence[str]
-
-    def cells(self, triple: np.ndarray) -> list[str]:
-        """Id and name of head, relation and tail, in this order."""
-        h, r, t = (int(v) for v in triple)
-        return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
-
-    def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
-        """The triple's symbols with keys ``<prefix>_head``, ``_relation``, ``_tail``."""
-        cells = self.cells(triple)
-        return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
-
-
-def lists_of(
-    triple: np.ndarray,
-    influences: np.ndarray,
-    strongest: tuple[np.ndarray, np.ndarray],
-    train: np.ndarray,
-    names: Names,
-) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
-
-    As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
-    order of signed influence: proponents first, the strongest opponent last.
-    """
-    proponents, opponents = (rows.tolist() for rows in strongest)
-    values = {row: float(influences[row]) for row in (*proponents, *opponents)}
-    record = names.symbols(triple, "test") | {
-        name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]
-        for name, rows in (("top_influences", proponents), ("top_opponents", opponents))
-    }
-    cells = names.cells(triple)
-    return record, [[*cells, *names.cells(train[row]), repr(values[row])] for row in (*proponents, *opponents[::-1])]
-
-
 def trace_influence(
     run_dir: str | Path,
     settings: InfluenceSettings | None = None,
@@ -253,9 +211,7 @@ def trace_influence(
     poll: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
-
-    Returns the content of the JSON file.
+    """Analyse a finished run; writes ``influence/<mode>.json`` into it (or into ``out``), and returns its content.
 
     Raises:
         InputError: not a run, no checkpoints, or no such triple.
@@ -273,7 +229,7 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    system, names = cast(Traceable, restored.system), names_of(restored.graph)
+    system, described = cast(Traceable, restored.system), _describer(restored.graph)
     train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
     store = CheckpointStore(restored.run.checkpoints)
 
@@ -287,15 +243,16 @@ def trace_influence(
     checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
     explained = _explained(restored, settings)
     at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
-    records, rows = [], []
+    records = []
     for start in range(0, len(explained), at_once):
         part = explained[start : start + at_once]
         for triple, values in zip(
             part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
         ):
-            record, listed = lists_of(triple, values, top(values, settings.top_k), train, names)
+            record: dict[str, Any] = described(triple, "test")
+            for name, listed in zip(("top_influences", "top_opponents"), top(values, settings.top_k), strict=True):
+                record[name] = [described(train[row], "train") | {"influence": float(values[row])} for row in listed]
             records.append(record)
-            rows += listed
     content = {
         "num_test_triples": len(explained),
         "num_training_triples": len(train),
@@ -306,11 +263,9 @@ def trace_influence(
         "fingerprint": restored.fingerprint,
         "results": records,
     }
-    report, table = (folder / f"{settings.mode}.{ending}" for ending in ("json", "csv"))
+    report = folder / f"{settings.mode}.json"
     with writing(report):
         write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
-    with writing(table), replacing(table) as file, file.text() as lines:
-        csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
     return content
 
 
@@ -329,13 +284,21 @@ def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
     return triples
 
 
-def names_of(graph: TypedGraph) -> Names:
-    """Ids, names and relation names of a graph."""
+def _describer(graph: TypedGraph) -> Callable[[np.ndarray, str], dict[str, Any]]:
+    """Triple int64 [3] and prefix → its symbols as ``<prefix>_head``, ``_relation`` and ``_tail`` (ids), and its names as
+    ``<prefix>_triple``."""
     nodes = graph.node_table()
+    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
     relations = [r.name for r in graph.relations]
     if len(set(relations)) < len(relations):
         relations = [" · ".join(r.key) for r in graph.relations]
-    return Names(nodes.column("id").to_pylist(), nodes.column("name").to_pylist(), relations)
+
+    def described(triple: np.ndarray, prefix: str) -> dict[str, Any]:
+        h, r, t = (int(v) for v in triple)
+        values = ids[h], relations[r], ids[t], f"{names[h]} → {relations[r]} → {names[t]}"
+        return {f"{prefix}_{part}": v for part, v in zip(("head", "relation", "tail", "triple"), values, strict=True)}
+
+    return described
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
