@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,7 +20,6 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
-from graphmill.runs.fallback import KEY
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracker import send_soon
 from graphmill.systems import registry
@@ -31,7 +30,6 @@ from graphmill.training.device import configure_torch, here
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
 from graphmill.training.schedule import named
-from graphmill.training.settings import ExportSettings
 from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
 from graphmill.verified_files import Verify, describe_file
 
@@ -134,8 +132,7 @@ def job_of(run: RunDirectory, manifest: Mapping[str, Any], verify: Verify | None
     acceleration = {
         "batching": resolved["batching"],
         "compile": "none",
-        # The device on which the training failed is not taken again.
-        "device": "cpu" if KEY in resolved else here(values["acceleration"]["device"]),
+        "device": here(values["acceleration"]["device"]),
     }
     taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
     return resolve(merge(values, taken), str(run.path / "settings.json")), graph
@@ -148,7 +145,7 @@ class ScoresLinks(Protocol):
         """The arrays by name; ``graphmill.usage.exported`` reads them."""
 
 
-def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
+def export_run(restored: Restored) -> dict[str, Any]:
     """Write the run's embeddings, the arrays that score links (if the system has them), and the run's card. For a system
     without vectors, its weights instead of embeddings.
 
@@ -178,14 +175,14 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     if not restored.entry.vectors:
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
-    formats, nodes = formats or settings.export, restored.graph.node_table()
+    nodes = restored.graph.node_table()
     width = restored.system.embedding_width
     folder = restored.run.embeddings
     with writing(folder):
         (folder / ALIGNED).unlink(missing_ok=True)
     blocks: Iterable[EmbeddingBlock] = restored.system.embeddings(restored.model)
     reference = None
-    if formats.align == "champion":
+    if settings.export.align == "champion":
         reference = champion_reference(restored.run.path, about["system"], about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
@@ -199,7 +196,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
                 copy = write_aligned(rotated(blocks, rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, extra))
+    return _exported(restored, export_embeddings(blocks, nodes, width, folder, settings.export, about, extra))
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
@@ -210,8 +207,10 @@ def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
     return exported
 
 
-def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def evaluate_run(restored: Restored) -> dict[str, Any]:
     """All metrics of the restored weights on the splits valid and test."""
     about = {"run_dir": str(restored.run.path), **restored.used, "selected_on": restored.selected_on}
     evaluate = restored.system.evaluate
-    return about | {split: evaluate(restored.model, split, final=True, poll=poll) for split in ("valid", "test")}
+    return about | {
+        split: evaluate(restored.model, split, final=True, poll=lambda: None) for split in ("valid", "test")
+    }
