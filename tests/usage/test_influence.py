@@ -1,15 +1,14 @@
-"""The influence analysis of a run: files with names, one triple by name, and refusals."""
+"""The influence analysis of a run: a file with names, and refusals."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.train import train
-from graphmill.settings import parse
 from graphmill.usage import explain as module
 from graphmill.usage.explain import trace_influence
 from tests.systems.conve.graphs import graph_of
@@ -71,32 +70,7 @@ class TestLosses:
         assert all(record["top_influences"] for record in found["results"])
 
 
-class TestSingleMode:
-    def test_a_triple_by_ids_or_by_names(self, run_dir: str, tmp_path: Path) -> None:
-        by_id = InfluenceSettings(mode="single", triple=["UNII:1814", "predicate:27", "NCBIGene:5995"], top_k=2)
-        first = trace_influence(run_dir, by_id, out=tmp_path)["results"][0]
-        by_name = InfluenceSettings(mode="single", triple=["drug 22", "predicate:27", "gene 135"], top_k=2)
-        assert trace_influence(run_dir, by_name, out=tmp_path)["results"][0] == first
-        assert first["test_head"] == "UNII:1814"
-
-    @pytest.mark.parametrize(
-        ("triple", "sentence"),
-        [
-            (["nobody", "predicate:27", "gene 1"], "there is no drug .* 'nobody'|'nobody' in"),
-            (["drug 1", "cures", "gene 1"], "no relation 'cures'"),
-            (["drug 1", "predicate:14", "condition 20"], "2 nodes are called 'condition 20' .*use an id"),
-        ],
-    )
-    def test_what_is_not_there_or_not_unique_is_refused(self, run_dir: str, tmp_path: Path, triple, sentence) -> None:
-        with pytest.raises(InputError, match=sentence):
-            trace_influence(run_dir, InfluenceSettings(mode="single", triple=triple), out=tmp_path)
-
-
 class TestRefusals:
-    def test_a_single_explanation_needs_its_triple(self) -> None:
-        with pytest.raises(SettingsError, match=r"needs triple: \[head, relation, tail\]"):
-            parse(InfluenceSettings, {"mode": "single"}, "test")
-
     def test_a_system_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
         restored = module.restore(run_dir)
         restored.system = type("Other", (), {"name": "hgt"})()

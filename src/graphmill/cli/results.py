@@ -215,4 +215,4 @@ def tracin(
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
     influences = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
-    show(influences, Path(output or run / "influence") / f"{chosen.mode}.json", as_json=as_json)
+    show(influences, Path(output or run / "influence") / f"{chosen.split}.json", as_json=as_json)

@@ -34,11 +34,10 @@ def influence_asset(plan: ModelPlan) -> WorkerAsset:
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
-    settings, file = step.settings, f"{step.run_dir}/influence/{step.settings.mode}.json"
+    file = f"{step.run_dir}/influence/{step.settings.split}.json"
     about = step.read(file)
     checkpoints, triples = about["checkpoints"], about["results"]
     figures = {
-        "mode": settings.mode,
         "explained_triples": about["num_test_triples"],
         "training_triples": about["num_training_triples"],
         "checkpoints": len(checkpoints),

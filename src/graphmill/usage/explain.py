@@ -5,7 +5,6 @@ influence analysis of a run: its checkpoints, its passes over the triples to exp
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -178,26 +177,15 @@ def _training(graph: TypedGraph) -> Iterator[tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings) -> ExplainedLink:
-    nodes, graph = restored.graph.node_table(), restored.graph
-    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
-    known = [each.name for each in graph.relations]
-    word = relation.name if len(set(known)) == len(known) else " · ".join(relation.key)
-    requested = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
-    with tempfile.TemporaryDirectory(prefix="graphmill-explain-") as scratch:
-        [result] = trace_influence(restored.run.path, requested, out=scratch)["results"]
-    row = {node: place for place, node in enumerate(ids)}
-    listed = [*result["top_influences"], *reversed(result["top_opponents"])]
-    ends = [(row[each["train_head"]], row[each["train_tail"]]) for each in listed]
-    about = known_of_edges(graph, ends)
+    graph = restored.graph
+    names, words = graph.node_table().column("name").to_pylist(), _words(graph)
+    triple, wanted = np.array([[h, relation.index, t]]), InfluenceSettings(top_k=settings.edges)
+    _, [(proponents, opponents)] = _strongest(restored, triple, wanted)
+    listed = [(*map(int, each), share) for each, share in (*proponents, *reversed(opponents))]
+    about = known_of_edges(graph, [(a, b) for a, _, b, _ in listed])
     edges = [
-        {
-            "head": names[a],
-            "relation": each["train_relation"],
-            "tail": names[b],
-            "share": each["influence"],
-            **about[a, b],
-        }
-        for each, (a, b) in zip(listed, ends, strict=True)
+        {"head": names[a], "relation": words[r], "tail": names[b], "share": share, **about[a, b]}
+        for a, r, b, share in listed
     ]
     score = _score(restored, relation, h, t)
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
@@ -211,10 +199,10 @@ def trace_influence(
     poll: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Analyse a finished run; writes ``influence/<mode>.json`` into it (or into ``out``), and returns its content.
+    """Analyse a finished run; writes ``influence/<split>.json`` into it (or into ``out``), and returns its content.
 
     Raises:
-        InputError: not a run, no checkpoints, or no such triple.
+        InputError: not a run, no checkpoints, or no held-out triple.
         SettingsError: the system cannot be traced, or a setting does not fit it.
     """
     settings = settings or InfluenceSettings()
@@ -229,7 +217,48 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    system, described = cast(Traceable, restored.system), _describer(restored.graph)
+    explained = _held_out(restored, settings)
+    infos, lists = _strongest(restored, explained, settings, poll, note)
+    nodes, words = restored.graph.node_table(), _words(restored.graph)
+    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
+
+    def described(triple: np.ndarray, prefix: str) -> dict[str, Any]:
+        h, r, t = (int(v) for v in triple)
+        values = ids[h], words[r], ids[t], f"{names[h]} → {words[r]} → {names[t]}"
+        return {f"{prefix}_{part}": v for part, v in zip(("head", "relation", "tail", "triple"), values, strict=True)}
+
+    records = []
+    for triple, of_triple in zip(explained, lists, strict=True):
+        record = described(triple, "test")
+        for name, listed in zip(("top_influences", "top_opponents"), of_triple, strict=True):
+            record[name] = [described(each, "train") | {"influence": value} for each, value in listed]
+        records.append(record)
+    content = {
+        "num_test_triples": len(explained),
+        "num_training_triples": len(cast(Traceable, restored.system).traced_triples("train")),
+        "top_k": settings.top_k,
+        "learning_rate": infos[-1].learning_rate,
+        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
+        "settings": settings.model_dump(),
+        "fingerprint": restored.fingerprint,
+        "results": records,
+    }
+    report = folder / f"{settings.split}.json"
+    with writing(report):
+        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    return content
+
+
+def _strongest(
+    restored: Restored,
+    explained: np.ndarray,
+    settings: InfluenceSettings,
+    poll: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[list[CheckpointInfo], list[list[list[tuple[np.ndarray, float]]]]]:
+    """The checkpoints, and for each of the ``explained`` int64 [m, 3] its proponents and its opponents: triples int64 [3]
+    of the training with their influences, the strongest first."""
+    system = cast(Traceable, restored.system)
     train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
     store = CheckpointStore(restored.run.checkpoints)
 
@@ -241,39 +270,18 @@ def trace_influence(
         return system.tracer(restored.model, settings.precision)
 
     checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
-    explained = _explained(restored, settings)
     at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
-    records = []
+    results = []
     for start in range(0, len(explained), at_once):
         part = explained[start : start + at_once]
-        for triple, values in zip(
-            part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
-        ):
-            record: dict[str, Any] = described(triple, "test")
-            for name, listed in zip(("top_influences", "top_opponents"), top(values, settings.top_k), strict=True):
-                record[name] = [described(train[row], "train") | {"influence": float(values[row])} for row in listed]
-            records.append(record)
-    content = {
-        "num_test_triples": len(explained),
-        "num_training_triples": len(train),
-        "top_k": settings.top_k,
-        "learning_rate": infos[-1].learning_rate,
-        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
-        "settings": settings.model_dump(),
-        "fingerprint": restored.fingerprint,
-        "results": records,
-    }
-    report = folder / f"{settings.mode}.json"
-    with writing(report):
-        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
-    return content
+        for values in influence(system, checkpoints, train, part, settings.batch_size, poll=poll):
+            lists = top(values, settings.top_k)
+            results.append([[(train[row], float(values[row])) for row in rows] for rows in lists])
+    return infos, results
 
 
-def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
+def _held_out(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
     """int64 [m, 3]: the triples that the settings ask for."""
-    if settings.mode == "single":
-        relation, head, tail = resolve_link(restored.graph, *settings.triple)
-        return np.array([[head, relation.index, tail]])
     triples = cast(Traceable, restored.system).traced_triples(settings.split)
     if not len(triples):
         raise InputError(f"the graph has no triple in its {settings.split} split")
@@ -284,21 +292,10 @@ def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
     return triples
 
 
-def _describer(graph: TypedGraph) -> Callable[[np.ndarray, str], dict[str, Any]]:
-    """Triple int64 [3] and prefix → its symbols as ``<prefix>_head``, ``_relation`` and ``_tail`` (ids), and its names as
-    ``<prefix>_triple``."""
-    nodes = graph.node_table()
-    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
-    relations = [r.name for r in graph.relations]
-    if len(set(relations)) < len(relations):
-        relations = [" · ".join(r.key) for r in graph.relations]
-
-    def described(triple: np.ndarray, prefix: str) -> dict[str, Any]:
-        h, r, t = (int(v) for v in triple)
-        values = ids[h], relations[r], ids[t], f"{names[h]} → {relations[r]} → {names[t]}"
-        return {f"{prefix}_{part}": v for part, v in zip(("head", "relation", "tail", "triple"), values, strict=True)}
-
-    return described
+def _words(graph: TypedGraph) -> list[str]:
+    """The relations' names, with the types of both ends if several have one name."""
+    words = [relation.name for relation in graph.relations]
+    return words if len(set(words)) == len(words) else [" · ".join(relation.key) for relation in graph.relations]
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
