@@ -30,6 +30,7 @@ from graphmill.training.device import configure_torch, here
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model, schedules_of
 from graphmill.training.schedule import named
+from graphmill.training.settings import ExportSettings
 from graphmill.verified_files import MANIFEST as EXPORT_MANIFEST
 from graphmill.verified_files import Verify, describe_file
 
@@ -145,7 +146,7 @@ class ScoresLinks(Protocol):
         """The arrays by name; ``graphmill.usage.exported`` reads them."""
 
 
-def export_run(restored: Restored) -> dict[str, Any]:
+def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
     """Write the run's embeddings, the arrays that score links (if the system has them), and the run's card. For a system
     without vectors, its weights instead of embeddings.
 
@@ -175,14 +176,14 @@ def export_run(restored: Restored) -> dict[str, Any]:
     if not restored.entry.vectors:
         exported = export_weights(restored.model, restored.graph, restored.export_folder, about)
         return _exported(restored, exported)
-    nodes = restored.graph.node_table()
+    formats, nodes = formats or settings.export, restored.graph.node_table()
     width = restored.system.embedding_width
     folder = restored.run.embeddings
     with writing(folder):
         (folder / ALIGNED).unlink(missing_ok=True)
     blocks: Iterable[EmbeddingBlock] = restored.system.embeddings(restored.model)
     reference = None
-    if settings.export.align == "champion":
+    if formats.align == "champion":
         reference = champion_reference(restored.run.path, about["system"], about["fingerprint"], restored.epoch)
     if reference is not None:
         blocks = list(blocks)
@@ -196,7 +197,7 @@ def export_run(restored: Restored) -> dict[str, Any]:
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it describes an older copy
                 copy = write_aligned(rotated(blocks, rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return _exported(restored, export_embeddings(blocks, nodes, width, folder, settings.export, about, extra))
+    return _exported(restored, export_embeddings(blocks, nodes, width, folder, formats, about, extra))
 
 
 def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
