@@ -3,7 +3,6 @@
 The worker is played by the test.
 """
 
-import csv
 import json
 import re
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.influence.settings import CSV_COLUMNS
 from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
@@ -92,7 +90,7 @@ def test_a_system_in_closed_form_has_the_assets_of_its_kind(project: Project) ->
     [
         ({"system": "hgt", "influence": {"top_k": 3}}, "influence: hgt has no such asset"),
         ({"system": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
-        ({"system": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(.*known here: mode"),
+        ({"system": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(.*known here: split"),
         ({"system": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
         ({"system": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
         ({"system": "hgt", "links": {"k": 0}}, "links: k = 0"),
@@ -108,18 +106,14 @@ def test_mistakes_in_a_systems_sections_are_one_sentence(
 # -- influence -------------------------------------------------------------------------------------------------------
 
 
-def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
-    rows = [
-        ["d1", "aspirin", "r", "treats", "c1", "pain", "d2", "ibuprofen", "r", "treats", "c1", "pain", str(score)]
-        for score in (2.5, 0.5, -0.25)
-    ]
-    folder = system.project.root / RUN / "influence"
-    folder.mkdir(exist_ok=True)
-    with (folder / f"{mode}.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([CSV_COLUMNS, *rows])
+def write_influence(system: System, split: str, checkpoints: int = 3) -> None:
+    other = "ibuprofen → treats → pain"
+    result: dict[str, Any] = {"test_triple": "aspirin → treats → pain"}
+    for name, scores in (("top_influences", (2.5, 0.5)), ("top_opponents", (-0.25,))):
+        result[name] = [{"train_triple": other, "influence": score} for score in scores]
     seen = [{"epoch": n, "learning_rate": 0.1, "loss": 1.0} for n in range(checkpoints)]
-    about = {"num_test_triples": 1, "num_training_triples": 9, "checkpoints": seen, "results": []}
-    system.write(f"influence/{mode}.json", about)
+    about = {"num_test_triples": 1, "num_training_triples": 9, "checkpoints": seen, "results": [result]}
+    system.write(f"influence/{split}.json", about)
 
 
 def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
@@ -134,17 +128,15 @@ def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
     assert shown["proponents"].count("aspirin") == 2
     assert "| -0.25 |" in shown["opponents"]
     assert shown["opponents"].count("aspirin") == 1
-    assert project.value("toy/conve_influence")["csv"] == f"{RUN}/influence/test.csv"
+    assert project.value("toy/conve_influence")["json"] == f"{RUN}/influence/test.json"
 
 
 def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
     system = System(project, "conve")
-    write_influence(system, "single", checkpoints=1)
-    triple = ["d1", "treats", "c1"]
-    result = system.run("influence", {"mode": "single", "triple": triple}, influence={})
+    write_influence(system, "valid", checkpoints=1)
+    result = system.run("influence", {"split": "valid"}, influence={})
     assert not checks(result)["several_checkpoints"].passed
-    assert project.metadata("toy/conve_influence")["mode"] == "single"
-    assert "mode: single needs triple" in failure(system.run("influence", {"mode": "single"}))
+    assert project.value("toy/conve_influence")["json"] == f"{RUN}/influence/valid.json"
 
 
 # -- items -----------------------------------------------------------------------------------------------------------

@@ -30,11 +30,11 @@ def embeddings() -> Embeddings:
 
 
 def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path) -> None:
-    assert write_to("out.parquet", embeddings, tmp_path)["rows"] == 60
+    assert write_to(str(tmp_path / "out.parquet"), embeddings)["rows"] == 60
     found = read_embeddings(tmp_path / "out.parquet")
     assert np.array_equal(found.vectors, embeddings.vectors)
     assert found.ids.tolist() == embeddings.ids.tolist()
-    assert write_to("out.csv", embeddings, tmp_path)["rows"] == 60
+    assert write_to(str(tmp_path / "out.csv"), embeddings)["rows"] == 60
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert np.array_equal(np.array([json.loads(row["embedding"]) for row in rows], np.float32), embeddings.vectors)
@@ -42,9 +42,9 @@ def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path) ->
     assert [row["node_name"] for row in rows] == embeddings.names.tolist()
 
 
-def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence(embeddings: Embeddings) -> None:
     with pytest.raises(InputError, match=r"'live.xlsx' is not a target: use a file ending in "):
-        write_to("live.xlsx", embeddings, tmp_path)
+        write_to("live.xlsx", embeddings)
 
 
 FULL = """

@@ -17,7 +17,7 @@ from tests.predictions.conftest import Table, random_scores, relation_called
 
 def judged(graph: TypedGraph, folder: Path, *rows: str) -> Judgements:
     (folder / "judgements.csv").write_text("\n".join(["head,relation,tail,judgement", *rows]) + "\n")
-    return read_judgements("judgements.csv", Nodes(graph), folder)
+    return read_judgements(str(folder / "judgements.csv"), Nodes(graph))
 
 
 def test_links_are_found_by_id_or_name_in_both_directions(graph: TypedGraph, tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_it_is_compared_with_a_run_of_the_later_graph(
     """The same edges but for one node: what was fitted to the first graph ranks the second nearly as well."""
     monkeypatch.setattr("graphmill.promotion.compare.FEWEST", 5)
     _, candidate, version = live_and_later(name, tmp_path)
-    found = compare(candidate, version, str(candidate.job.settings.evaluation.selection_metric)).to_dict()
+    found = compare(candidate, version)
     assert found["new_rows"] >= 1
     assert found["champion"] > 0.6 * found["candidate"]
 

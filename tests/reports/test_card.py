@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from typer.testing import CliRunner
 
 import graphmill
@@ -18,6 +17,7 @@ from graphmill.reports.card_files import read_card_files
 from graphmill.reports.report_html import write_report
 from graphmill.reports.validation import validate_file, write_health
 from graphmill.runs.export import export_run, restore
+from graphmill.runs.resolve import read_settings
 from graphmill.runs.train import train
 from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.ranking import rank_any
@@ -117,7 +117,7 @@ def test_its_settings_train_the_same_run_again(run: Path) -> None:
     assert files.differences["training.epochs"] == (3, 12)
     assert "model.num_layers" not in files.differences
     assert "`training.epochs` | `3` | `12`" in card_text(files)
-    again = train(yaml.safe_load(files.settings_file()) | {"data": str(restore(run).graph.path)}, "card",
+    again = train(read_settings(run / "settings.json") | {"data": str(restore(run).graph.path)}, "card",
                   root=str(run.parent))  # fmt: skip
     assert again["reused"]
     assert Path(again["run_dir"]) == run

@@ -1,20 +1,19 @@
-"""The influence analysis of a run: files with names, one triple by name, and refusals."""
+"""The influence analysis of a run: a file with names, and refusals."""
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
+from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.train import train
-from graphmill.settings import parse
 from graphmill.usage import explain as module
 from graphmill.usage.explain import trace_influence
 from tests.systems.conve.graphs import graph_of
 
+PARTS = ("head", "relation", "tail", "triple")
 SETTINGS = {
     "system": "conve",
     "preset": "none",
@@ -37,29 +36,21 @@ def run_dir(sample: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> str
 
 
 class TestTestMode:
-    def test_json_and_csv_have_the_documented_shape(self, run_dir: str, tmp_path: Path) -> None:
+    def test_the_file_has_the_documented_shape(self, run_dir: str, tmp_path: Path) -> None:
         content = trace_influence(run_dir, InfluenceSettings(max_test_triples=4, top_k=3), out=tmp_path)
         assert content == json.loads((tmp_path / "test.json").read_text())
         assert (content["num_test_triples"], content["num_training_triples"], content["top_k"]) == (4, 1493, 3)
         assert content["learning_rate"] == 0.01
         assert len(content["checkpoints"]) == 3
         first = content["results"][0]
-        assert {"test_head", "test_relation", "test_tail", "top_influences", "top_opponents"} == set(first)
-        assert set(first["top_influences"][0]) == {"train_head", "train_relation", "train_tail", "influence"}
-        with (tmp_path / "test.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        assert tuple(rows[0]) == CSV_COLUMNS
-        assert rows[0]["TestHead"] == first["test_head"]
-        assert rows[0]["TestHead_label"].split()[0] in ("drug", "gene", "disease", "phenotype", "condition")
+        assert {f"test_{part}" for part in PARTS} | {"top_influences", "top_opponents"} == set(first)
+        assert set(first["top_influences"][0]) == {f"train_{part}" for part in PARTS} | {"influence"}
+        assert first["test_triple"].split()[0] in ("drug", "gene", "disease", "phenotype", "condition")
 
     def test_lists_are_sorted_by_signed_influence(self, run_dir: str, tmp_path: Path) -> None:
-        trace_influence(run_dir, InfluenceSettings(max_test_triples=6, top_k=4), out=tmp_path)
-        with (tmp_path / "test.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-        by_test: dict[tuple, list[float]] = {}
-        for row in rows:
-            by_test.setdefault(tuple(row[c] for c in CSV_COLUMNS[:6:2]), []).append(float(row["TracInScore"]))
-        for scores in by_test.values():
+        content = trace_influence(run_dir, InfluenceSettings(max_test_triples=6, top_k=4), out=tmp_path)
+        for each in content["results"]:
+            scores = [row["influence"] for row in (*each["top_influences"], *reversed(each["top_opponents"]))]
             assert scores == sorted(scores, reverse=True)
 
     def test_it_does_not_depend_on_batches_or_passes(self, run_dir: str, tmp_path: Path) -> None:
@@ -79,32 +70,7 @@ class TestLosses:
         assert all(record["top_influences"] for record in found["results"])
 
 
-class TestSingleMode:
-    def test_a_triple_by_ids_or_by_names(self, run_dir: str, tmp_path: Path) -> None:
-        by_id = InfluenceSettings(mode="single", triple=["UNII:1814", "predicate:27", "NCBIGene:5995"], top_k=2)
-        first = trace_influence(run_dir, by_id, out=tmp_path)["results"][0]
-        by_name = InfluenceSettings(mode="single", triple=["drug 22", "predicate:27", "gene 135"], top_k=2)
-        assert trace_influence(run_dir, by_name, out=tmp_path)["results"][0] == first
-        assert first["test_head"] == "UNII:1814"
-
-    @pytest.mark.parametrize(
-        ("triple", "sentence"),
-        [
-            (["nobody", "predicate:27", "gene 1"], "there is no drug .* 'nobody'|'nobody' in"),
-            (["drug 1", "cures", "gene 1"], "no relation 'cures'"),
-            (["drug 1", "predicate:14", "condition 20"], "2 nodes are called 'condition 20' .*use an id"),
-        ],
-    )
-    def test_what_is_not_there_or_not_unique_is_refused(self, run_dir: str, tmp_path: Path, triple, sentence) -> None:
-        with pytest.raises(InputError, match=sentence):
-            trace_influence(run_dir, InfluenceSettings(mode="single", triple=triple), out=tmp_path)
-
-
 class TestRefusals:
-    def test_a_single_explanation_needs_its_triple(self) -> None:
-        with pytest.raises(SettingsError, match=r"needs triple: \[head, relation, tail\]"):
-            parse(InfluenceSettings, {"mode": "single"}, "test")
-
     def test_a_system_without_gradients_in_factors(self, run_dir: str, monkeypatch) -> None:
         restored = module.restore(run_dir)
         restored.system = type("Other", (), {"name": "hgt"})()

@@ -181,7 +181,6 @@ def test_what_says_two_things_is_a_sentence(run: Path, tmp_path: Path) -> None:
         (["rank", run, "--question", file, "--split", "valid"], "says which split"),
         (["links", run, "--question", file, "--head", "n91"], "heads and a question"),
         (["rank", run, "--judgements", tmp_path / "none.csv"], "none.csv"),
-        (["promote", run, "--question", file, "--metric", "mrr", "--to", tmp_path], "promote.question"),
         (["promote", run, "--question", file, "--to", tmp_path], "write split: valid"),
     ):
         failed = command(*arguments)

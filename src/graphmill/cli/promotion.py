@@ -29,7 +29,6 @@ PROMOTED = Path("data/07_promoted")
 def promote(
     run: Annotated[Path, Argument(help="Run directory")],
     policy: Annotated[str, Option("--if", help="Only if better, or checks_pass (its health)")] = "",
-    metric: Annotated[str, Option(help="What is compared; empty: what chose the best epoch")] = "",
     question: Annotated[str, Option(help="YAML file: the links and the metric to compare")] = "",
     min_gain: Annotated[float, Option(help="--if better: the gain's lower end must be above this")] = 0.0,
     keep: Annotated[int, Option(help="Versions to keep", min=1)] = 5,
@@ -48,7 +47,7 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "question": question, "min_gain": min_gain, "keep": keep}
+    values = {"when": policy or "manual", "question": question, "min_gain": min_gain, "keep": keep}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
 

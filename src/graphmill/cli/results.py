@@ -202,7 +202,7 @@ def tracin(
     run: Annotated[Path, Argument(help="Run directory of a system on triples (conve)")],
     settings: Annotated[str, Option(help="YAML file with influence settings, such as top_k: 20")] = "",
     set_: Annotated[list[str] | None, Option("--set", help="One of them, such as top_k=20")] = None,
-    output: Annotated[str, Option(help="Folder for the JSON and CSV; default inside the run")] = "",
+    output: Annotated[str, Option(help="Folder for the JSON file; default inside the run")] = "",
     as_json: Json = False,
 ) -> None:
     """Find the training triples for and against a prediction by TracIn."""
@@ -215,4 +215,4 @@ def tracin(
     chosen = parse(InfluenceSettings, values, settings or "--set")
     say_when_compiling()
     influences = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
-    show(influences, Path(output or run / "influence") / f"{chosen.mode}.csv", as_json=as_json)
+    show(influences, Path(output or run / "influence") / f"{chosen.split}.json", as_json=as_json)

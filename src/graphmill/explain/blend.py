@@ -11,17 +11,17 @@ from typing import Any, cast
 import numpy as np
 from torch import nn
 
-from graphmill.evaluation.baselines.neighbours import NeighbourScorer, NeighbourSetting, rows_of_links, setting_of
+from graphmill.evaluation.baselines.neighbours import NeighbourSetting, setting_of
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares, Shares
 from graphmill.explain.propagation import explain_propagation, score_without_pairs
 from graphmill.explain.shares import NeighbourhoodShares, PathShares, SpectralShares
-from graphmill.systems.blend.exported import similarities
-from graphmill.systems.blend.part import FeatureSimilarity, Part, Similarities
+from graphmill.systems.blend.exported import KNN, SPECTRAL, similarities
+from graphmill.systems.blend.part import POPULARITY, FeatureSimilarity, Part, Popularity, Similarities
 from graphmill.systems.blend.paths import PairedLinks, Paths
 from graphmill.systems.blend.trained import NBFNET
-from graphmill.systems.neighbours.system import SpectralSystem
 
-_NAMES = {"popularity": NOT_SHARED[1], "complex": NOT_SHARED[3], NBFNET: "NBFNet"}
+_NAMES = {POPULARITY: NOT_SHARED[1], "complex": NOT_SHARED[3], NBFNET: "NBFNet"}
+_NO_VECTORS = np.zeros((0, 0), np.float32)
 
 
 class BlendExplainer(LinkExplainer):
@@ -29,18 +29,22 @@ class BlendExplainer(LinkExplainer):
 
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         super().__init__(system, model, settings)
-        self.parts: dict[str, Part] = system.parts_of(self.model)
-        self.mix = self.model.mix.cpu().double().numpy()
-        self.spectral = system.spectral(self.model)
+        self.parts, self.mix, self.links, self.spectral = self.read()
         self.shares: dict[str, SpectralShares | NeighbourhoodShares | PathShares] = {}
         for name, part in self.parts.items():
             if isinstance(part, Paths):
-                self.shares[name] = PathShares(part, system.paired)
-            elif name == "knn":
-                self.shares[name] = NeighbourhoodShares(system.entries, system.paired, _setting(part))
+                self.shares[name] = PathShares(part, self.links)
+            elif name == KNN:
+                self.shares[name] = NeighbourhoodShares(system.entries, self.links, _setting(part))
             elif isinstance(part, Similarities):
                 rows, setting = cast(np.ndarray, part.scorer.rows), _setting(part)
-                self.shares[name] = SpectralShares(self.spectral, rows, system.paired, setting, self.settings.neighbors)
+                self.shares[name] = SpectralShares(self.spectral, rows, self.links, setting, self.settings.neighbors)
+
+    def read(self) -> tuple[dict[str, Part], np.ndarray, PairedLinks, Any]:
+        """The parts by name, their amounts float64 [relations, parts], the training links, and the spectral vectors, if
+        there are any."""
+        system, mix = self.system, self.model.mix.cpu().double().numpy()
+        return system.parts_of(self.model), mix, system.paired, system.spectral(self.model)
 
     def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
@@ -65,7 +69,8 @@ class BlendExplainer(LinkExplainer):
         """:meth:`LinkExplainer.score_without`: neighbourhoods, their vectors and paths are computed again."""
         gone = np.zeros(max(self.graph.num_pairs, 1), bool)
         gone[pairs] = True
-        links, vectors, total = self.system.paired.without(gone), self.spectral.all(gone), 0.0
+        links, total = self.links.without(gone), 0.0
+        vectors = _NO_VECTORS if self.spectral is None else self.spectral.all(gone)
         h, t = self.local(relation, head, tail)
         for (name, part), amount in zip(self.parts.items(), self.mix[relation].tolist(), strict=True):
             if not amount:
@@ -88,36 +93,14 @@ def _setting(part: Part) -> NeighbourSetting:
     return cast(Similarities, part).scorer.setting
 
 
-class NeighboursExplainer(LinkExplainer):
-    """Explains links of kNN and of spectral vectors. The popularity of the target comes from no edges."""
+class NeighboursExplainer(BlendExplainer):
+    """Explains links of kNN and of spectral vectors: a blend of one of the two and the popularity of the target."""
 
-    def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
-        super().__init__(system, model, settings)
-        self.links, self.setting = PairedLinks.of_graph(self.graph), setting_of(self.model.array("setting"))
-        self.spectral = system.spectral(self.model) if isinstance(system, SpectralSystem) else None
-        self.shares: NeighbourhoodShares | SpectralShares = NeighbourhoodShares(
-            system.entries, self.links, self.setting
-        )
-        if self.spectral is not None:
-            rows = cast(np.ndarray, system.rows(self.model))
-            self.shares = SpectralShares(self.spectral, rows, self.links, self.setting, self.settings.neighbors)
-
-    def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
-        """:meth:`LinkExplainer.of_link`."""
-        parts, shares = self.shares.of_link(relation, head, tail, self.setting.weight)
-        return LinkShares({**parts, NOT_SHARED[1]: self._popularity(relation, tail)}, shares)
-
-    def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
-        """:meth:`LinkExplainer.score_without`: neighbourhoods and their vectors are computed again."""
-        gone = np.zeros(max(self.graph.num_pairs, 1), bool)
-        gone[pairs] = True
-        links = self.links.without(gone)
-        vectors = None if self.spectral is None else self.spectral.all(gone)
-        h, t = self.local(relation, head, tail)
-        scorer, heads = NeighbourScorer(links, rows_of_links(links, self.setting, vectors), self.setting), np.array([h])
-        parts = scorer.parts(relation, heads, self.setting.side)
-        similar = float(scorer.similarities(relation, heads, parts, self.setting)[0, t])
-        return self.setting.weight * similar + self._popularity(relation, t)
-
-    def _popularity(self, relation: int, tail: int) -> float:
-        return self.setting.popularity * float(np.log1p(self.links.degrees(relation)[tail]))
+    def read(self) -> tuple[dict[str, Part], np.ndarray, PairedLinks, Any]:
+        """:meth:`BlendExplainer.read`."""
+        name, setting = self.system.name, setting_of(self.model.array("setting"))
+        links = PairedLinks.of_graph(self.graph)
+        spectral = self.system.spectral(self.model) if name == SPECTRAL else None
+        vectors = _NO_VECTORS if spectral is None else spectral.all()
+        parts = {name: similarities(name, links, setting, vectors), POPULARITY: Popularity(links)}
+        return parts, np.tile([setting.weight, setting.popularity], (len(self.graph.relations), 1)), links, spectral

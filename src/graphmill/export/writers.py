@@ -80,10 +80,10 @@ def check_target(target: str) -> None:
         raise InputError(f"'{target}' is not a target: use a file ending in {' or '.join(ENDINGS)}")
 
 
-def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> dict[str, Any]:
+def write_to(target: str, embeddings: Embeddings) -> dict[str, Any]:
     """Write vectors with their nodes to ``target``, replacing its content atomically.
 
-    ``root``: the folder to which a file's path is relative. Returns target and rows.
+    Returns target and rows.
 
     Raises:
         InputError: no such kind of target. ResourceError: the disk is full.
@@ -91,7 +91,7 @@ def write_to(target: str, embeddings: Embeddings, root: Path | None = None) -> d
     check_target(target)
     rows, dim = embeddings.vectors.shape
     types = np.array(embeddings.type_names, dtype=object)[embeddings.types]
-    path = root / target if root else Path(target)
+    path = Path(target)
     writer = csv_embeddings(path) if target.endswith(".csv") else parquet_embeddings(path, dim, rows)
     with writing(path), writer as write:
         for start in range(0, rows, BLOCK):

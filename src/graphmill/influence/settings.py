@@ -1,33 +1,15 @@
-"""The settings of an influence analysis, and the columns of its table.
-
-Importable without torch: Launchpad and command line are generated from it.
-"""
+"""The settings of an influence analysis. Launchpad and command line are generated from it, without torch."""
 
 from typing import Literal
 
-from pydantic import model_validator
-
 from graphmill.settings import Settings, setting
-
-CSV_COLUMNS = (
-    "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
-    "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
-    "TracInScore",
-)  # fmt: skip
-"""Of the table of an analysis."""
 
 
 class InfluenceSettings(Settings):
     """TracInCP (Pruthi et al. 2020) over the checkpoints of a run."""
 
-    mode: Literal["test", "single"] = setting(
-        "test",
-        "test: find the training triples that made held-out triples likely or unlikely; single: explain one triple, "
-        "given by name",
-    )
-    split: Literal["test", "valid"] = setting("test", "test: the split whose triples are explained")
-    max_test_triples: int = setting(100, "test: explain at most this many triples, drawn by the seed; 0 = all", ge=0)
-    triple: list[str] = setting([], "single: head, relation and tail, each by id or name")
+    split: Literal["test", "valid"] = setting("test", "The split whose triples are explained")
+    max_test_triples: int = setting(100, "Explain at most this many triples, drawn by the seed; 0 = all", ge=0)
     checkpoints: int = setting(
         5, "Use at most this many checkpoints, spread over the falling loss; 0 = all that the run keeps", ge=0
     )
@@ -42,9 +24,3 @@ class InfluenceSettings(Settings):
         "several passes",
     )
     seed: int = setting(0, "Seed for drawing triples", ge=0)
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "InfluenceSettings":
-        if self.mode == "single" and len(self.triple) != 3:
-            raise ValueError("mode: single needs triple: [head, relation, tail]")
-        return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +14,6 @@ from graphmill.errors import InputError
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.ingest.files import path_text
 from graphmill.ingest.id_columns import Coverage, coverage, text_columns
-from graphmill.ingest.sources import located
 from graphmill.predictions.selection import Nodes, relations_of
 
 Int64 = NDArray[np.int64]
@@ -55,18 +53,17 @@ class Judgements:
         return self.relations.get(relation, Judged())
 
 
-def read_judgements(path: str, nodes: Nodes, root: Path = Path()) -> Judgements:
+def read_judgements(path: str, nodes: Nodes) -> Judgements:
     """Read a table with the columns :data:`COLUMNS`, and find its nodes by id, else by name.
 
-    A link is judged in the mirrored relation, too, if the graph has it. ``root``: the folder of a relative path.
+    A link is judged in the mirrored relation, too, if the graph has it.
 
     Raises:
         InputError: a missing column or no row, a judgement that is neither yes nor no, two judgements of one link, an
             unknown relation, a name of several nodes, or no row whose nodes are in the graph.
     """
-    file = located(path, root)
-    table = text_columns(file, COLUMNS, "Judgements are")
-    name, known = path_text(file), dict[str, list[Relation]]()
+    table = text_columns(path, COLUMNS, "Judgements are")
+    name, known = path_text(path), dict[str, list[Relation]]()
     judged: dict[tuple[int, int], bool] = {}
     written: dict[tuple[int, int], bool] = {}
     lost = 0

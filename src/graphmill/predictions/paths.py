@@ -21,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.sampling.sequences import ranges
 
 Int64 = NDArray[np.int64]
 
@@ -104,10 +105,8 @@ class TrainingPaths:
         """The edges from the nodes ``near``, as (node of ``near``, reached node), ordered by the latter."""
         order = near[np.argsort(self.degree[near], kind="stable")]
         kept = order[: int(np.searchsorted(np.cumsum(self.degree[order]), MOST_EDGES, side="right"))]
-        lengths = self.degree[kept]
-        begin = self.indptr[kept]
-        place = np.arange(int(lengths.sum())) + np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
-        middle, reached = np.repeat(kept, lengths), self.neighbours[place]
+        place = ranges(self.indptr[kept], self.indptr[kept + 1])
+        middle, reached = np.repeat(kept, self.degree[kept]), self.neighbours[place]
         onwards = reached != head
         middle, reached = middle[onwards], reached[onwards]
         by_reached = np.argsort(reached, kind="stable")
@@ -127,8 +126,7 @@ class TrainingPaths:
         shared = shared[(shared != head) & (shared != tail)]
         paths = [Path((head, int(m), tail), float(self.degree[m])) for m in _lowest(self.degree[shared], shared, most)]
         low, high = np.searchsorted(reached, last), np.searchsorted(reached, last, side="right")
-        lengths = high - low
-        place = np.arange(int(lengths.sum())) + np.repeat(low - np.cumsum(lengths) + lengths, lengths)
+        place = ranges(low, high)
         a, b = middle[place], reached[place]
         fits = (a != tail) & (b != head)
         a, b = a[fits], b[fits]

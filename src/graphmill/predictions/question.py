@@ -57,7 +57,7 @@ def read_question(path: str | Path) -> Question:
     return question.model_copy(update={name: str((path.parent / file).resolve()) for name, file in files.items()})
 
 
-def words_of(settings: LinkSelection, name: Literal["heads", "candidates"], root: Path = Path()) -> list[str]:
+def words_of(settings: LinkSelection, name: Literal["heads", "candidates"]) -> list[str]:
     """The heads or candidates that the settings or their file name; empty for all.
 
     Raises:
@@ -67,7 +67,7 @@ def words_of(settings: LinkSelection, name: Literal["heads", "candidates"], root
     file: str = getattr(settings, f"{name}_file")
     if not file:
         return list(given)
-    path = root / file
+    path = Path(file)
     if given:
         raise InputError(f"{name} and {name}_file ({path}) are both given; give one of them")
     try:

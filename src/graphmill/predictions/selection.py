@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -132,9 +131,8 @@ def resolve_link(graph: TypedGraph, head: str, relation: str, tail: str) -> tupl
     raise InputError(f"'{relation}' does not lead from '{head}' to '{tail}' in one way; write one of {keys}")
 
 
-def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> list[SelectedLinks]:
-    """The relations, heads and candidates of ``choice``. Relative files are looked up from ``root``. Relations without a
-    head or a candidate are left out.
+def selected_links(nodes: Nodes, choice: LinkSelection) -> list[SelectedLinks]:
+    """The relations, heads and candidates of ``choice``. Relations without a head or a candidate are left out.
 
     Raises:
         InputError: an unknown relation, head, candidate or type, a head that is no source of a chosen relation, or nothing
@@ -153,7 +151,7 @@ def selected_links(nodes: Nodes, choice: LinkSelection, root: Path = Path()) -> 
             )
         begins = [choice.head_type]
     ends = sorted({each.target for each in chosen})
-    heads, candidates = words_of(choice, "heads", root), words_of(choice, "candidates", root)
+    heads, candidates = words_of(choice, "heads"), words_of(choice, "candidates")
     head_rows = np.array(sorted({nodes.find(word, begins) for word in heads}), np.int64)
     tail_rows = np.array(sorted({nodes.find(word, ends, "tails") for word in candidates}), np.int64)
     selected = []

@@ -1,7 +1,6 @@
 """Settings of a table of predicted links, with its columns, and of a ranking. The Launchpad and the commands use them.
 Importing it does not import torch."""
 
-from pathlib import Path
 from typing import Literal
 
 from graphmill.errors import SettingsError
@@ -103,7 +102,7 @@ class LinkSettings(LinkSelection):
     shown_links: int = setting(6, "Number of links in the asset's table; the files have all of them", ge=1, le=50)
     seed: int = setting(0, "Seed for drawing heads and negatives", ge=0)
 
-    def selection(self, root: Path = Path()) -> LinkSelection:
+    def selection(self) -> LinkSelection:
         """What is asked for: the question's, or these settings. Raises :class:`SettingsError` if both say something."""
         if not self.question:
             return self
@@ -111,4 +110,4 @@ class LinkSettings(LinkSelection):
             raise SettingsError(
                 f"{both[0]} and a question ({self.question}) are both given; write it into the question"
             )
-        return read_question(root / self.question)
+        return read_question(self.question)

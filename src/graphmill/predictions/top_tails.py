@@ -22,6 +22,7 @@ from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.judgements import Judged
 from graphmill.sampling.keyed import generator
+from graphmill.sampling.sequences import ranges
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
@@ -155,10 +156,8 @@ class Candidates:
 
     def _out(self, block: Int64) -> tuple[Int64, Int64]:
         low, high = (np.searchsorted(self._left_out, (block + more) * self.count) for more in (0, 1))
-        lengths = high - low
-        row = np.repeat(np.arange(len(block)), lengths)
-        place = np.arange(int(lengths.sum())) + np.repeat(low - np.cumsum(lengths) + lengths, lengths)
-        tail = self._left_out[place] % self.count
+        row = np.repeat(np.arange(len(block)), high - low)
+        tail = self._left_out[ranges(low, high)] % self.count
         if self.relation.source == self.relation.target:
             row, tail = np.concatenate([row, np.arange(len(block))]), np.concatenate([tail, block])
         return row, tail

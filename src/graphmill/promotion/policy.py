@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphmill.errors import SettingsError
-from graphmill.predictions.question import Question, read_question
 from graphmill.settings import Settings, setting
 
 Outcome = Literal["promoted", "kept", "waits"]
@@ -25,12 +23,7 @@ class PromotionSettings(Settings):
         "manual: promote only with graphmill promote; checks_pass: when every check has passed; better: when every "
         "check has passed and the metric is above the live version's (as checks_pass if there is no live version)",
     )
-    metric: str = setting(
-        "", "The metric to compare, on validation queries; empty: the metric that chose the best epoch"
-    )
-    question: str = setting(
-        "", "A YAML file with the validation links and the metric to compare, instead of `metric`; empty: all links"
-    )
+    question: str = setting("", "A YAML file with the validation links and the metric to compare; empty: all links")
     min_gain: float = setting(
         0.0,
         "better: the lower end of the gain's 95 % interval must be above this value; a negative value, such as "
@@ -50,12 +43,6 @@ class PromotionSettings(Settings):
         le=1000,
     )
     keep: int = setting(5, "Number of versions to keep; the live one and the one before it are always kept", ge=1)
-
-    def parsed_question(self) -> Question | None:
-        """The question of the file, if there is one. Raises :class:`SettingsError` beside a metric."""
-        if self.question and self.metric:
-            raise SettingsError(f"promote.metric and promote.question ({self.question}) are both given; keep one")
-        return read_question(self.question) if self.question else None
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.graph.graph_location import snapshot_of
 from graphmill.ingest.snapshots import order
-from graphmill.promotion.compare import check_metric, check_question, compare
+from graphmill.predictions.question import Question, read_question
+from graphmill.promotion.compare import check_question, compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
@@ -57,17 +58,14 @@ def promote_run(
     settings = settings or PromotionSettings()
     restored = export_trial(run_dir)
     exported = read_manifest(restored.export_folder)
-    question = settings.parsed_question()
+    question = read_question(settings.question) if settings.question else None
     if question:
         check_question(restored.system, question)
-    metric = question.metric if question else settings.metric
-    if metric:
-        check_metric(restored.system, metric)
     snapshot = snapshot or snapshot_of(restored.graph.path)
     health = _require_health(restored) if person and not force and restored.entry.vectors else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
-        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, snapshot, poll)
+        facts = _facts(restored, exported, champion, store, question, failed_checks, drift, person, snapshot, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         outcome = _outcome_of(decision, facts, champion, restored, why)
         if decision.outcome != "promoted":
@@ -183,7 +181,7 @@ def _facts(
     exported: Mapping[str, Any],
     champion: Version | None,
     store: Versions,
-    settings: PromotionSettings,
+    question: Question | None,
     failed_checks: Sequence[str],
     drift: float | None,
     person: bool,
@@ -204,11 +202,8 @@ def _facts(
     }
     if champion is None or common["is_champion"] or common["newer"]:
         return Facts(**common)
-    question = settings.parsed_question()
-    metric = question.metric if question else settings.metric
-    metric = metric or str(restored.job.settings.evaluation.selection_metric)
     try:
-        return Facts(**common, comparison=compare(restored, champion, metric, question, poll=poll).to_dict())
+        return Facts(**common, comparison=compare(restored, champion, question, poll=poll))
     except GraphmillError as error:
         return Facts(**common, problem=str(error))
 

@@ -30,7 +30,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class Section:
-    """One part: sentences, then tables, then code to paste. ``name`` is stable; ``title`` is for people.
+    """One part: sentences, then tables. ``name`` is stable; ``title`` is for people.
 
     In text, `` `code` `` and ``**bold**`` have their meaning in Markdown. No other mark-up is used.
     """
@@ -39,7 +39,6 @@ class Section:
     title: str
     text: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    code: Sequence[str] = ()
 
 
 def card_sections(files: CardFiles) -> list[Section]:
@@ -95,7 +94,6 @@ def markdown(sections: Iterable[Section]) -> str:
         parts.append(f"{'##' if at else '#'} {escaped(section.title)}")
         parts += [escaped(text) for text in section.text]
         parts += [table(each.head, each.rows) for each in section.tables if each.rows]
-        parts += [f"```\n{code.strip()}\n```" for code in section.code]
     return "\n\n".join(parts) + "\n"
 
 
@@ -319,10 +317,9 @@ def _made(files: CardFiles) -> Section:
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
     table = Table(["what", "value"], rows)
-    if not files.settings:
-        return Section("made", "How it was made", ["It is not known how to reproduce it."], [table])
-    again = "# settings.yaml, in the project's folder; then: graphmill train settings.yaml"
-    return Section("made", "How it was made", (), [table], [f"{again}\n{files.settings_file()}"])
+    again = "`graphmill train settings.json`, with that file of this folder, trains it again in the project's folder."
+    known = (files.folder / "settings.json").is_file()
+    return Section("made", "How it was made", [again if known else "It is not known how to reproduce it."], [table])
 
 
 def _where(files: CardFiles) -> Section:

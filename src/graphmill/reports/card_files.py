@@ -11,8 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from graphmill.errors import InputError
 from graphmill.export.manifests import export_folder, read_manifest, read_version
 from graphmill.graph.splits import SPLIT_NAMES
@@ -133,19 +131,6 @@ class CardFiles:
             return settings_model(self.system).model_validate(dict(self.settings))
         except ValueError:
             return self.settings
-
-    def settings_file(self) -> str:
-        """A settings file (YAML) that gives the same training. It contains only settings that differ from the defaults."""
-        values: dict[str, Any] = {"system": self.system, "data": str(self.data.get("path", "")), "preset": "none"}
-        for path, (value, _) in self.differences.items():
-            section, _, name = path.partition(".")
-            if not name:
-                values[section] = value
-                continue
-            if loss := getattr(getattr(self._understood, section, None), "loss", None):
-                values.setdefault(section, {"loss": loss})  # the loss decides what other settings mean
-            values.setdefault(section, {})[name] = value
-        return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
     @property
     def health_is_of_export(self) -> bool:

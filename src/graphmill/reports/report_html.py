@@ -121,7 +121,6 @@ def _section(section: Section, pictures: Sequence[Picture]) -> str:
     tables = [_table(table) for table in section.tables if table.rows]
     # The ranking's picture shows more detail than the table, so it comes after it.
     parts += [*tables, *displayed] if section.name == "figures" else [*displayed, *tables]
-    parts += [f"<pre>{html.escape(code.strip())}</pre>" for code in section.code]
     return "".join([*parts, "</section>\n"])
 
 
@@ -188,9 +187,9 @@ def _of_vectors(files: CardFiles) -> Iterator[Picture]:
 
 
 STYLE = """
-:root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--panel:#f5f7f8;--own:#0072b2;
+:root{color-scheme:light dark;--ink:#1b2326;--soft:#5c6a70;--paper:#fff;--line:#dde3e6;--own:#0072b2;
 --good:#0a7a55;--odd:#9a6700;--bad:#b3261e}
-@media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;--panel:#1c2327;
+@media(prefers-color-scheme:dark){:root{--ink:#e6ecef;--soft:#9fb0b8;--paper:#14191c;--line:#313b40;
 --own:#56b4e9;--good:#5fd3a8;--odd:#e0b050;--bad:#ff8a80}}
 *{box-sizing:border-box}
 body{margin:0 auto;max-width:68rem;padding:1.25rem;background:var(--paper);color:var(--ink);
@@ -205,9 +204,7 @@ p{margin:.5rem 0;max-width:48rem;overflow-wrap:anywhere}
 .worse,.broken{border-color:var(--bad)}.worse strong,.broken strong{color:var(--bad)}
 nav{display:flex;flex-wrap:wrap;gap:.25rem 1rem;margin:1rem 0}
 a{color:var(--own)}
-code,pre{font:.88em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace}
-code{overflow-wrap:anywhere}
-pre{background:var(--panel);border:1px solid var(--line);border-radius:.4rem;padding:.75rem;overflow-x:auto}
+code{font:.88em/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;overflow-wrap:anywhere}
 .table{overflow-x:auto;margin:.75rem 0}
 table{border-collapse:collapse;font-size:.92rem}
 th,td{text-align:left;vertical-align:top;padding:.3rem .8rem .3rem 0;border-bottom:1px solid var(--line)}
@@ -219,8 +216,8 @@ td.pass{color:var(--good)}td.warn{color:var(--odd);font-weight:600}td.fail{color
 figure{margin:0;overflow-x:auto;background:#fff;border:1px solid var(--line);border-radius:.4rem;padding:.5rem}
 figure img{width:100%;min-width:36rem;height:auto;display:block}
 figcaption{color:#5c6a70;font-size:.85rem;padding-top:.25rem}
-@media print{:root{--ink:#000;--paper:#fff;--panel:#f5f7f8;--line:#ccc;--soft:#444;--own:#0072b2}
-body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr,pre{break-inside:avoid}h2{break-after:avoid}
-.table{overflow:visible}pre{white-space:pre-wrap;overflow-wrap:anywhere}.pictures{grid-template-columns:1fr 1fr}
+@media print{:root{--ink:#000;--paper:#fff;--line:#ccc;--soft:#444;--own:#0072b2}
+body{max-width:none;padding:0;font-size:10pt}nav{display:none}figure,tr{break-inside:avoid}h2{break-after:avoid}
+.table{overflow:visible}.pictures{grid-template-columns:1fr 1fr}
 figure img{min-width:0}}
 """

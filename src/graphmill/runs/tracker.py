@@ -90,7 +90,6 @@ def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) 
         yield
         return
     mirror = _Mirror(run, settings)
-    mirror.start()
     wait = END_SECONDS / 10
     try:
         yield
@@ -105,20 +104,19 @@ def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
     with contextlib.suppress(InputError, ValueError):
         settings = tracker_of(run)
         if settings.writer != "none":
-            mirror = _Mirror(run, settings)
-            mirror.start()
-            return mirror.end(seconds)
+            return _Mirror(run, settings).end(seconds)
     return ""
 
 
 class _Mirror(threading.Thread):
-    """A daemon thread that sends regularly. It ends with the process."""
+    """A daemon thread that sends regularly from now on. It ends with the process."""
 
     def __init__(self, run: Path, settings: TrackerSettings) -> None:
         super().__init__(name="graphmill-tracker", daemon=True)
         self._run, self._settings = run, settings
         self._over = threading.Event()
         self._problem = ""
+        self.start()
 
     def run(self) -> None:
         tracker: MlflowTracker | None = None

@@ -4,9 +4,7 @@ influence analysis of a run: its checkpoints, its passes over the triples to exp
 
 from __future__ import annotations
 
-import csv
 import json
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -16,12 +14,12 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.atomic_files import replacing, write_atomically, writing
+from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.explanation import ExplainSettings, joined, known_of_edges
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.influence.settings import CSV_COLUMNS, InfluenceSettings
+from graphmill.influence.settings import InfluenceSettings
 from graphmill.influence.tracin import TracedCheckpoint, influence, top
 from graphmill.ingest.notebook import page, pairs, rows
 from graphmill.predictions.selection import resolve_link
@@ -179,70 +177,18 @@ def _training(graph: TypedGraph) -> Iterator[tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: ExplainSettings) -> ExplainedLink:
-    nodes, graph = restored.graph.node_table(), restored.graph
-    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
-    known = [each.name for each in graph.relations]
-    word = relation.name if len(set(known)) == len(known) else " · ".join(relation.key)
-    requested = InfluenceSettings(mode="single", triple=[ids[h], word, ids[t]], top_k=settings.edges)
-    with tempfile.TemporaryDirectory(prefix="graphmill-explain-") as scratch:
-        [result] = trace_influence(restored.run.path, requested, out=scratch)["results"]
-    row = {node: place for place, node in enumerate(ids)}
-    listed = [*result["top_influences"], *reversed(result["top_opponents"])]
-    ends = [(row[each["train_head"]], row[each["train_tail"]]) for each in listed]
-    about = known_of_edges(graph, ends)
+    graph = restored.graph
+    names, words = graph.node_table().column("name").to_pylist(), _words(graph)
+    triple, wanted = np.array([[h, relation.index, t]]), InfluenceSettings(top_k=settings.edges)
+    _, [(proponents, opponents)] = _strongest(restored, triple, wanted)
+    listed = [(*map(int, each), share) for each, share in (*proponents, *reversed(opponents))]
+    about = known_of_edges(graph, [(a, b) for a, _, b, _ in listed])
     edges = [
-        {
-            "head": names[a],
-            "relation": each["train_relation"],
-            "tail": names[b],
-            "share": each["influence"],
-            **about[a, b],
-        }
-        for each, (a, b) in zip(listed, ends, strict=True)
+        {"head": names[a], "relation": words[r], "tail": names[b], "share": share, **about[a, b]}
+        for a, r, b, share in listed
     ]
     score = _score(restored, relation, h, t)
     return ExplainedLink(names[h], relation.name, names[t], score, TRACIN, edges, [], {}, True, {})
-
-
-@dataclass(frozen=True)
-class Names:
-    """Ids and readable names of entities by global number, and of relations by index."""
-
-    ids: Sequence[str]
-    labels: Sequence[str]
-    relations: Sequence[str]
-
-    def cells(self, triple: np.ndarray) -> list[str]:
-        """Id and name of head, relation and tail, in this order."""
-        h, r, t = (int(v) for v in triple)
-        return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
-
-    def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
-        """The triple's symbols with keys ``<prefix>_head``, ``_relation``, ``_tail``."""
-        cells = self.cells(triple)
-        return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
-
-
-def lists_of(
-    triple: np.ndarray,
-    influences: np.ndarray,
-    strongest: tuple[np.ndarray, np.ndarray],
-    train: np.ndarray,
-    names: Names,
-) -> tuple[dict[str, Any], list[list[Any]]]:
-    """The ``strongest`` proponents and opponents of an explained triple (rows of ``train``), with their influences.
-
-    As a JSON record (``top_influences`` are the proponents, ``top_opponents`` the opponents), and as CSV rows in descending
-    order of signed influence: proponents first, the strongest opponent last.
-    """
-    proponents, opponents = (rows.tolist() for rows in strongest)
-    values = {row: float(influences[row]) for row in (*proponents, *opponents)}
-    record = names.symbols(triple, "test") | {
-        name: [names.symbols(train[row], "train") | {"influence": values[row]} for row in rows]
-        for name, rows in (("top_influences", proponents), ("top_opponents", opponents))
-    }
-    cells = names.cells(triple)
-    return record, [[*cells, *names.cells(train[row]), repr(values[row])] for row in (*proponents, *opponents[::-1])]
 
 
 def trace_influence(
@@ -253,12 +199,10 @@ def trace_influence(
     poll: Callable[[], None] = lambda: None,
     note: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
-
-    Returns the content of the JSON file.
+    """Analyse a finished run; writes ``influence/<split>.json`` into it (or into ``out``), and returns its content.
 
     Raises:
-        InputError: not a run, no checkpoints, or no such triple.
+        InputError: not a run, no checkpoints, or no held-out triple.
         SettingsError: the system cannot be traced, or a setting does not fit it.
     """
     settings = settings or InfluenceSettings()
@@ -273,7 +217,48 @@ def trace_influence(
     folder = Path(out) if out else restored.run.path / "influence"
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    system, names = cast(Traceable, restored.system), names_of(restored.graph)
+    explained = _held_out(restored, settings)
+    infos, lists = _strongest(restored, explained, settings, poll, note)
+    nodes, words = restored.graph.node_table(), _words(restored.graph)
+    ids, names = nodes.column("id").to_pylist(), nodes.column("name").to_pylist()
+
+    def described(triple: np.ndarray, prefix: str) -> dict[str, Any]:
+        h, r, t = (int(v) for v in triple)
+        values = ids[h], words[r], ids[t], f"{names[h]} → {words[r]} → {names[t]}"
+        return {f"{prefix}_{part}": v for part, v in zip(("head", "relation", "tail", "triple"), values, strict=True)}
+
+    records = []
+    for triple, of_triple in zip(explained, lists, strict=True):
+        record = described(triple, "test")
+        for name, listed in zip(("top_influences", "top_opponents"), of_triple, strict=True):
+            record[name] = [described(each, "train") | {"influence": value} for each, value in listed]
+        records.append(record)
+    content = {
+        "num_test_triples": len(explained),
+        "num_training_triples": len(cast(Traceable, restored.system).traced_triples("train")),
+        "top_k": settings.top_k,
+        "learning_rate": infos[-1].learning_rate,
+        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
+        "settings": settings.model_dump(),
+        "fingerprint": restored.fingerprint,
+        "results": records,
+    }
+    report = folder / f"{settings.split}.json"
+    with writing(report):
+        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    return content
+
+
+def _strongest(
+    restored: Restored,
+    explained: np.ndarray,
+    settings: InfluenceSettings,
+    poll: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> tuple[list[CheckpointInfo], list[list[list[tuple[np.ndarray, float]]]]]:
+    """The checkpoints, and for each of the ``explained`` int64 [m, 3] its proponents and its opponents: triples int64 [3]
+    of the training with their influences, the strongest first."""
+    system = cast(Traceable, restored.system)
     train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
     store = CheckpointStore(restored.run.checkpoints)
 
@@ -285,40 +270,18 @@ def trace_influence(
         return system.tracer(restored.model, settings.precision)
 
     checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
-    explained = _explained(restored, settings)
     at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
-    records, rows = [], []
+    results = []
     for start in range(0, len(explained), at_once):
         part = explained[start : start + at_once]
-        for triple, values in zip(
-            part, influence(system, checkpoints, train, part, settings.batch_size, poll=poll), strict=True
-        ):
-            record, listed = lists_of(triple, values, top(values, settings.top_k), train, names)
-            records.append(record)
-            rows += listed
-    content = {
-        "num_test_triples": len(explained),
-        "num_training_triples": len(train),
-        "top_k": settings.top_k,
-        "learning_rate": infos[-1].learning_rate,
-        "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in infos],
-        "settings": settings.model_dump(),
-        "fingerprint": restored.fingerprint,
-        "results": records,
-    }
-    report, table = (folder / f"{settings.mode}.{ending}" for ending in ("json", "csv"))
-    with writing(report):
-        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
-    with writing(table), replacing(table) as file, file.text() as lines:
-        csv.writer(lines, lineterminator="\n").writerows([CSV_COLUMNS, *rows])
-    return content
+        for values in influence(system, checkpoints, train, part, settings.batch_size, poll=poll):
+            lists = top(values, settings.top_k)
+            results.append([[(train[row], float(values[row])) for row in rows] for rows in lists])
+    return infos, results
 
 
-def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
+def _held_out(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
     """int64 [m, 3]: the triples that the settings ask for."""
-    if settings.mode == "single":
-        relation, head, tail = resolve_link(restored.graph, *settings.triple)
-        return np.array([[head, relation.index, tail]])
     triples = cast(Traceable, restored.system).traced_triples(settings.split)
     if not len(triples):
         raise InputError(f"the graph has no triple in its {settings.split} split")
@@ -329,13 +292,10 @@ def _explained(restored: Restored, settings: InfluenceSettings) -> np.ndarray:
     return triples
 
 
-def names_of(graph: TypedGraph) -> Names:
-    """Ids, names and relation names of a graph."""
-    nodes = graph.node_table()
-    relations = [r.name for r in graph.relations]
-    if len(set(relations)) < len(relations):
-        relations = [" · ".join(r.key) for r in graph.relations]
-    return Names(nodes.column("id").to_pylist(), nodes.column("name").to_pylist(), relations)
+def _words(graph: TypedGraph) -> list[str]:
+    """The relations' names, with the types of both ends if several have one name."""
+    words = [relation.name for relation in graph.relations]
+    return words if len(set(words)) == len(words) else [" · ".join(relation.key) for relation in graph.relations]
 
 
 def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:

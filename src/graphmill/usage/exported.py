@@ -96,10 +96,6 @@ class Run:
             )
         return rows[0]
 
-    def types_of(self, node: str) -> list[str]:
-        """Node types of an id or a name. Raises :class:`InputError` if there is no such node."""
-        return [self.type_of(row) for row in self._known.find(node) or [self.row(node)]]
-
     def type_of(self, row: int) -> str:
         """Node type of a row."""
         return self.nodes.type_names[int(self.nodes.types[row])]

@@ -111,12 +111,12 @@ def labelled_type(
     )
 
 
-def node_labels(graph: TypedGraph, settings: LabelSettings, root: Path = Path()) -> NodeLabels:
+def node_labels(graph: TypedGraph, settings: LabelSettings) -> NodeLabels:
     """The classes of a graph's nodes; quarters of a number's values.
 
     Raises :class:`InputError` if the labels cannot be used, if none is of a node of the graph, or if all classes are small.
     """
-    column, texts = read_labels(settings, root, graph)
+    column, texts = read_labels(settings, graph=graph)
     names = [each.name for each in graph.node_types]
     ids = np.array(graph.node_table()["id"].to_pylist(), dtype=str)
     types = np.repeat(np.arange(len(names)), [each.count for each in graph.node_types])

@@ -136,14 +136,13 @@ class Predictor:
         model: LinkModel,
         settings: LinkSettings,
         *,
-        root: Path = Path(),
         evidence: Sequence[Evidence] = (),
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
-        nodes, self.selection = Nodes(model.graph), settings.selection(root)
-        self.selected = selected_links(nodes, self.selection, root)
-        self.judgements = read_judgements(settings.judgements, nodes, root) if settings.judgements else None
+        nodes, self.selection = Nodes(model.graph), settings.selection()
+        self.selected = selected_links(nodes, self.selection)
+        self.judgements = read_judgements(settings.judgements, nodes) if settings.judgements else None
         self.evidence = (PathEvidence(model.graph, settings.path_links), *evidence)
         judged = [JUDGED] if self.judgements else []
         self.evidence_schema = pa.unify_schemas([*(each.schema for each in self.evidence), pa.schema(judged)])
@@ -238,18 +237,16 @@ def write_links(
     model: LinkModel,
     settings: LinkSettings,
     *,
-    root: Path = Path(),
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Write ``links.parquet``, ``links.csv`` and ``links.json`` (the report) into the model's folder; returns the report.
 
-    Relative paths in ``settings`` are looked up from ``root``. Files are written atomically. The report is written
-    last, so it always describes the files beside it.
+    Files are written atomically. The report is written last, so it always describes the files beside it.
     """
     if not (model.path / "checkpoints").is_dir():
         raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
-    predictor = Predictor(model, settings, root=root, evidence=_edges(model, settings), poll=poll)
+    predictor = Predictor(model, settings, evidence=_edges(model, settings), poll=poll)
     folder = model.folder
     with writing(folder):
         folder.mkdir(exist_ok=True)
@@ -364,7 +361,7 @@ def scoring_bytes(run: str | Path) -> int:
     return needed
 
 
-def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, root: Path = Path()) -> dict[str, Any]:
+def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int) -> dict[str, Any]:
     """Score a sample of the heads of each relation, and extrapolate the time to all of them. The search for paths and
     edges, of a fixed number of links, is not in it.
 
@@ -372,7 +369,7 @@ def estimate_links(model: LinkModel, settings: LinkSettings, peak_bytes: int, ro
     probabilities, at most, and ``seconds``), the ``seconds`` of all, and ``peak_bytes``, the memory of the whole process.
     """
     relations = []
-    for selected in selected_links(Nodes(model.graph), settings.selection(root), root):
+    for selected in selected_links(Nodes(model.graph), settings.selection()):
         heads = sampled(selected.heads, SAMPLE, "links-estimate", settings.seed, selected.relation.index)
         # The shortest of three: the first one compiles, and others may wait for other programs.
         score = partial(model.scorer.score_targets, selected.relation.index, heads)

@@ -23,7 +23,7 @@ from graphmill.usage.exported import Run
 from graphmill.usage.labels import labelled_type, read_labels
 
 
-def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[str, Any]:
+def probe_run(path: Path, settings: LabelSettings) -> dict[str, Any]:
     """Probe the vectors of a run or an export (:func:`probe_embeddings`). A run keeps the result for its card.
 
     Without the graph, the vectors are compared with chance alone, and ``notes`` says so.
@@ -33,7 +33,7 @@ def probe_run(path: Path, settings: LabelSettings, root: Path = Path()) -> dict[
         graph = open_graph_of(run.path, run.manifest["data"])
     except (InputError, KeyError):
         graph = None
-    result = probe_embeddings(run.embeddings, graph, settings, root)
+    result = probe_embeddings(run.embeddings, graph, settings)
     if (run.path / "report.json").is_file():
         keep_probe(run.path, result)
     return result

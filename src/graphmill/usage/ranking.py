@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -62,7 +61,6 @@ def rank_any(
     split: str = "test",
     settings: RankSettings | None = None,
     *,
-    root: Path = Path(),
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
@@ -73,7 +71,7 @@ def rank_any(
     or protocol: {"model", "untied", "popularity", ...: {metric: value}}. Links have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``parts``, ``predicted`` and ``truth`` as in
     ``ranking.json``. ``labels`` has ``notes`` where no query has a label. A question or judgements in ``settings``
-    (paths from ``root``) are ranked alone, into ``question.json``. ``coverage``: how the ids of the lists and labels match
+    are ranked alone, into ``question.json``. ``coverage``: how the ids of the lists and labels match
     the graph's. ``stop`` ends a training of a baseline.
 
     Raises:
@@ -85,13 +83,13 @@ def rank_any(
             raise SettingsError(
                 f"{restored.system.name} recommends items: questions, judgements and truth are for predicted links"
             )
-        labels = node_labels(restored.graph, wanted.labels, root) if wanted.labels.file else None
+        labels = node_labels(restored.graph, wanted.labels) if wanted.labels.file else None
         result = _rank_items(restored, split, labels, outlets, poll)
     else:
         # The ranking of the question, else of all links of the split.
         every = Question.model_validate({"split": split})
-        asking = read_question(root / wanted.question) if wanted.question else every
-        question = QuestionRanking(restored.graph, wanted, asking, root)
+        asking = read_question(wanted.question) if wanted.question else every
+        question = QuestionRanking(restored.graph, wanted, asking)
         result, labels = _rank_links(restored, question, how), question.labels
     if labels and not labels.parts_in(result["parts"]):
         note = f"no held-out link of {split} has an end with a {labels.title}, so that no figures are shown by it"
@@ -266,12 +264,11 @@ def _rankings(
 
 @dataclass(frozen=True)
 class QuestionRanking:
-    """The links of ``settings`` in a graph. ``root``: the folder of relative paths."""
+    """The links of ``settings`` in a graph."""
 
     graph: TypedGraph
     settings: RankSettings
     question: Question
-    root: Path = Path()
 
     @cached_property
     def nodes(self) -> Nodes:
@@ -281,23 +278,22 @@ class QuestionRanking:
     @cached_property
     def relations(self) -> list[SelectedLinks]:
         """Relations, heads and candidates. Raises :class:`InputError` for a name that the graph has not."""
-        return selected_links(self.nodes, self.question, self.root)
+        return selected_links(self.nodes, self.question)
 
     @cached_property
     def judgements(self) -> Judgements | None:
         """Judged links that count as known, if there are any."""
-        path = self.settings.judgements
-        return read_judgements(path, self.nodes, self.root) if path else None
+        return read_judgements(self.settings.judgements, self.nodes) if self.settings.judgements else None
 
     @cached_property
     def truth(self) -> Judgements | None:
         """The outside list, if there is one."""
-        return read_judgements(self.settings.truth, self.nodes, self.root) if self.settings.truth else None
+        return read_judgements(self.settings.truth, self.nodes) if self.settings.truth else None
 
     @cached_property
     def labels(self) -> NodeLabels | None:
         """The labels, if there is a file."""
-        return node_labels(self.graph, self.settings.labels, self.root) if self.settings.labels.file else None
+        return node_labels(self.graph, self.settings.labels) if self.settings.labels.file else None
 
     @property
     def coverage(self) -> list[dict[str, Any]]:

@@ -82,11 +82,7 @@ def _influence(job: Job, control: Control) -> Result:
 
     settings = parse(InfluenceSettings, dict(job.get("influence", {})), _origin(job))
     report = trace_influence(job["run_dir"], settings, poll=control.poll, note=control.note)
-    return {
-        "mode": settings.mode,
-        "explained": report["num_test_triples"],
-        "checkpoints": len(report["checkpoints"]),
-    }
+    return {"explained": report["num_test_triples"], "checkpoints": len(report["checkpoints"])}
 
 
 def _links(job: Job, control: Control) -> Result:
