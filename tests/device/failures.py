@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -47,20 +48,57 @@ def failing(step: int, error: Exception) -> Iterator[None]:
         engine.compute_gradient = compute
 
 
-def is_said(kind: str, values: dict[str, Any], folder: Path) -> dict[str, str]:
-    """Each failure in the second epoch, of a device that nobody named and of a named one."""
+def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Each failure in the second epoch, and one in an evaluation, then the same command once more and for longer; and
+    one without leave to fall back."""
+    from graphmill.runs.export import export_run, restore
     from graphmill.runs.train import train
+    from graphmill.systems.mf.system import MfSystem
+    from graphmill.training.run_directory import RunDirectory
 
-    found = {}
-    for name, error in FAILURES.items():
-        for device in ("auto", kind):
-            chosen = {**values, "acceleration": {**values["acceleration"], "device": device}}
-            try:
-                with failing(4, error):
-                    train(chosen, "failing", root=str(folder / f"{name} {device}"))
-            except Exception as raised:
-                found[f"{name}, {device}"] = f"{type(raised).__name__}: {raised}"
+    found: dict[str, Any] = {}
+    failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
+    failures["an evaluation"] = partial(failing_in, MfSystem, "evaluate", FAILURES["an operator"])
+    for name, fails in failures.items():
+        root = str(folder / name.replace(" ", "_"))
+        with fails():
+            result = train(values, "failing", root=root)
+            again = train(values, "failing", root=root)
+            more = train({**values, "training": {**values["training"], "epochs": 3}}, "failing", root=root)
+        resolved = RunDirectory(result["run_dir"]).read_json("manifest.json")["resolved"]
+        export_run(restore(result["run_dir"]))
+        found[name] = {
+            "device": result["device"],
+            "reason": resolved["device_reason"],
+            "steps": result["steps_done"],
+            "reused": again["reused"],
+            "later": more["device"],
+        }
+    strict = {**values, "acceleration": {**values["acceleration"], "device": kind}}
+    try:
+        with failing(4, FAILURES["a kernel"]):
+            train(strict, "failing", root=str(folder / "strict"))
+    except RuntimeError as error:
+        found["without leave"] = str(error)
     return found
+
+
+@contextmanager
+def failing_in(kind: type, method: str, error: Exception) -> Iterator[None]:
+    """A method of a system fails on the device; on the CPU it never does."""
+    whole = getattr(kind, method)
+
+    def failed(system: Any, *arguments: Any, **options: Any) -> Any:
+        on = arguments[0] if method == "to" else system.device
+        if on.type != "cpu":
+            raise error
+        return whole(system, *arguments, **options)
+
+    setattr(kind, method, failed)
+    try:
+        yield
+    finally:
+        setattr(kind, method, whole)
 
 
 def looks_like_a_mac() -> dict[str, str]:
@@ -200,7 +238,7 @@ def main(kind: str) -> None:
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
-            found = {"is said": is_said(kind, values["mf"], folder)}
+            found = {"falls back": falls_back(kind, values["mf"], folder)}
             found["runs short"] = runs_short(kind, values["hgt-full"], folder)
             found["draws ahead"] = draws_ahead(kind)
             if kind == "mps":

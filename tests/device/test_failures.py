@@ -7,14 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+
+from graphmill.errors import ResourceError
+from graphmill.runs.fallback import require_fallback
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("kind", ["cuda", pytest.param("mps", marks=pytest.mark.long)])
-def test_a_failing_device_is_said(kind: str) -> None:
+def test_a_failing_device_costs_no_run(kind: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.device.failures", kind],
         cwd=ROOT,
@@ -25,11 +31,13 @@ def test_a_failing_device_is_said(kind: str) -> None:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
-    said = found["is said"]
-    assert said[f"a kernel, {kind}"] == "RuntimeError: CUDA error: an illegal memory access was encountered"
-    for name in ("a dtype", "an operator", "a kernel"):
-        assert said[f"{name}, auto"].startswith(f"ResourceError: {kind} failed ("), name
-        assert "acceleration.device: cpu trains on the CPU" in said[f"{name}, auto"], name
+    back = found["falls back"]
+    assert back.pop("without leave") == "CUDA error: an illegal memory access was encountered"
+    assert list(back) == ["a dtype", "an operator", "a kernel", "an evaluation"]
+    for name, run in back.items():
+        assert (run["device"], run["steps"], run["reused"], run["later"]) == ("cpu", 8, True, "cpu"), name
+        assert run["reason"].startswith(f"{kind} failed in the middle of the run ("), name
+        assert run["reason"].endswith("; fell back to the CPU"), name
     short = found["runs short"]
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
@@ -54,3 +62,15 @@ def test_a_failing_device_is_said(kind: str) -> None:
         assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
         assert (found["kept"], found["right"]) == ([], True)
         assert found["waits"] == 1, "a hundred and twenty-eight sources are kept"
+
+
+def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:
+    job: Any = SimpleNamespace(device=torch.device("cuda"), precision="fp32")
+    require_fallback(job, 1, "why")
+    with pytest.raises(ResourceError) as refused:
+        require_fallback(job, 2, "why")
+    assert str(refused.value).startswith("cuda failed (why)")
+    assert "acceleration.device: cpu" in str(refused.value)
+    job.precision = "tf32"
+    with pytest.raises(ResourceError, match=r"tf32 cannot .*acceleration\.precision: fp32"):
+        require_fallback(job, 1, "why")

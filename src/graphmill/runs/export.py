@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -20,6 +20,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.reports.card import write_card
 from graphmill.reports.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
+from graphmill.runs.fallback import KEY
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.runs.tracker import send_soon
 from graphmill.systems import registry
@@ -133,7 +134,8 @@ def job_of(run: RunDirectory, manifest: Mapping[str, Any], verify: Verify | None
     acceleration = {
         "batching": resolved["batching"],
         "compile": "none",
-        "device": here(values["acceleration"]["device"]),
+        # The device on which the training failed is not taken again.
+        "device": "cpu" if KEY in resolved else here(values["acceleration"]["device"]),
     }
     taken = {"preset": resolved["preset"], "acceleration": acceleration, "data": str(graph.path)}
     return resolve(merge(values, taken), str(run.path / "settings.json")), graph
@@ -208,10 +210,8 @@ def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
     return exported
 
 
-def evaluate_run(restored: Restored) -> dict[str, Any]:
+def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """All metrics of the restored weights on the splits valid and test."""
     about = {"run_dir": str(restored.run.path), **restored.used, "selected_on": restored.selected_on}
     evaluate = restored.system.evaluate
-    return about | {
-        split: evaluate(restored.model, split, final=True, poll=lambda: None) for split in ("valid", "test")
-    }
+    return about | {split: evaluate(restored.model, split, final=True, poll=poll) for split in ("valid", "test")}

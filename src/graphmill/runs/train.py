@@ -12,12 +12,13 @@ from typing import Any
 
 import torch
 
-from graphmill.errors import ResourceError, SettingsError
+from graphmill.errors import SettingsError
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.export import passed_over
+from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.parts import train_parts
 from graphmill.runs.planning import Plan, open_graph, plan_run
@@ -33,7 +34,7 @@ from graphmill.training.contract import StepSizes, System
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine
 from graphmill.training.machine import require_processes
-from graphmill.training.memory import device_memory, is_out_of_memory, peak_memory
+from graphmill.training.memory import device_memory, peak_memory
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
 from graphmill.training.run_files import RUN_FORMAT
@@ -60,6 +61,8 @@ class Prepared:
     run: RunDirectory
     warm_start: WarmStart | None
     plan: Plan
+    left: str = ""
+    """The device that failed, if the run fell back to the CPU."""
     note: str = ""
     """A sentence for the report."""
 
@@ -136,26 +139,27 @@ def train(
                 f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has "
                 "one; set acceleration.processes to 2 or more, or sharding: none"
             )
-        try:
-            with prepared.run.lock() if ranks.main else nullcontext():
-                return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits, watch)
-        except (RuntimeError, TypeError) as error:
-            _require_named_device(prepared.job, error)
-            raise
+        may_fall_back = prepared.job.settings.acceleration.device == "auto"
+        why = fell_back_before(prepared.job, prepared.run) if may_fall_back and ranks.world == 1 else ""
+        if not why:
+            try:
+                with prepared.run.lock() if ranks.main else nullcontext():
+                    return _fit(prepared, ranks, outlets if ranks.main else [], stop, splits, watch)
+            except Exception as error:
+                why = failure_of(prepared.job.device.type, error)
+                if not why or not may_fall_back:
+                    raise
+                # One of several processes does not fall back: the others would wait on their devices.
+                require_fallback(prepared.job, ranks.world, why)
+                why = f"{prepared.job.device.type} failed in the middle of the run ({why}); fell back to the CPU"
+        # Once only: if it fails on the CPU too, the device is not the cause.
+        other = prepare(on_the_cpu(values, prepared.job), where, root=root)
+        job = replace(other.job, device_reason=why, notes=[f"device: {why}", *other.job.notes[1:]])
+        with other.run.lock():
+            other = replace(other, job=job, left=prepared.job.device.type)
+            return _fit(other, ranks, outlets, stop, splits, watch)
     finally:
         ranks.close()
-
-
-def _require_named_device(job: Job, error: Exception) -> None:
-    """Raise :class:`ResourceError` for an error of a device that nobody named. A device fails with RuntimeError (a missing
-    operator, a failed kernel) or TypeError (a missing dtype)."""
-    device = job.device.type
-    if device == "cpu" or job.settings.acceleration.device != "auto" or is_out_of_memory(error):
-        return
-    raise ResourceError(
-        f"{device} failed ({type(error).__name__}: {' '.join(str(error).split())[:200]}); the same command resumes from the "
-        f"last checkpoint, acceleration.device: cpu trains on the CPU, and device: {device} gives torch's own error"
-    ) from error
 
 
 def _fit(
@@ -322,6 +326,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
             "resolved": {
                 "device": str(job.device),
                 "device_reason": job.device_reason,
+                **({KEY: prepared.left} if prepared.left else {}),
                 "preset": job.preset,
                 "preset_reason": job.preset_reason,
                 "precision": job.precision,
