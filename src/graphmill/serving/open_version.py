@@ -1,4 +1,4 @@
-"""One version in memory: its nodes by id and by name, neighbours, predicted links, recommendations, and a projection.
+"""One version in memory: its nodes by id and by name, neighbours, predicted links, and recommendations.
 
 All data come from the version's own folder and are read when it is opened, so a version may be removed while it
 answers.
@@ -69,8 +69,7 @@ class OpenVersion:
         self._known = NodeNames(list(self.nodes.ids), list(self.nodes.names))
 
     def _shared_vectors(self) -> Vectors:
-        """Those of neighbours and the projection: in the space that versions share. The vectors for scoring may be in
-        another."""
+        """Those of neighbours: in the space that versions share. The vectors for scoring may be in another."""
         shared, exported = aligned_file(self.version.path), self.run.embeddings
         near = exported if shared == self.version.path else read_embeddings(shared)
         if len(near.ids) != len(exported.ids):
