@@ -85,7 +85,7 @@ class WorkerClient(dg.ConfigurableResource[Any]):
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s, slurm) and "
+        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s) and "
         "what it needs; empty: on this machine.",
     )
 
