@@ -212,21 +212,6 @@ async function nodeOf(id, type) {
   return { node };
 }
 
-function nearest(found) {
-  const near = make("div");
-  const rows = [...found.neighbors];
-  const show = (next) => near.replaceChildren(
-    rows.length ? table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], rows) : nothing("It has no direction, so nothing is near it."),
-    ...(next === null ? [] : [make("button", { type: "button", onclick: () => attempt(async () => {
-      const more = await of("neighbors", { id: found.node.id, type: found.node.type, k: 10, offset: next });
-      rows.push(...more.neighbors);
-      show(more.next);
-    }) }, "More")]),
-  );
-  show(found.next);
-  return near;
-}
-
 async function showNode({ id, type }, turn) {
   const where = at("node");
   const vectors = state.answers.includes("vector");
@@ -237,7 +222,10 @@ async function showNode({ id, type }, turn) {
   const parts = [
     make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
   ];
-  if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
+  if (vectors) {
+    const near = table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], found.neighbors);
+    parts.push(make("h3", {}, "Neighbours"), found.neighbors.length ? near : nothing("It has no direction, so nothing is near it."));
+  }
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
   if (turn !== state.turn) return;
