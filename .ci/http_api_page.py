@@ -58,11 +58,6 @@ ANSWERS = {
         "page of `graphmill report` with figures, losses, health, ranking and drift.",
         "`about`, `html`",
     ),
-    "projection": (
-        "The vectors in two dimensions. The nodes are a random sample of every type; if id or name is given, "
-        "they are that node and its k nearest.",
-        "`explained`, `types`, `total`, `points`",
-    ),
 }
 """Endpoint → what its answer is, and its fields besides the version's name."""
 SHAPES = {

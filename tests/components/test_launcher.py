@@ -18,7 +18,7 @@ dataset: toy
 system: hgt
 """
 RAY = "launcher: {kind: ray, address: 'http://head:8265', gpus: 2}"
-SLURM = {"kind": "slurm", "srun": "srun --gres=gpu:1"}
+KUBERNETES = {"kind": "k8s", "image": "shop:1"}
 
 
 STARTED: list[dict[str, Any]] = []
@@ -57,9 +57,9 @@ def train(
         ("", {}, LauncherSettings()),
         ("launcher: ray", {}, LauncherSettings(kind="ray")),
         (RAY, {}, LauncherSettings(kind="ray", address="http://head:8265", gpus=2)),
-        ("", SLURM, LauncherSettings(**SLURM)),
-        (RAY, SLURM, LauncherSettings(kind="ray", address="http://head:8265", gpus=2)),
-        ("launcher: local", SLURM, LauncherSettings()),
+        ("", KUBERNETES, LauncherSettings(**KUBERNETES)),
+        (RAY, KUBERNETES, LauncherSettings(kind="ray", address="http://head:8265", gpus=2)),
+        ("launcher: local", KUBERNETES, LauncherSettings()),
     ],
     ids=["neither", "shorthand", "mapping", "resource", "the model's wins", "the model's wins, even local"],
 )
@@ -76,9 +76,9 @@ def test_a_training_is_started_where_the_model_says_else_where_the_resource_says
 @pytest.mark.parametrize(
     ("written", "sentence"),
     [
-        ("launcher: rey", "launcher: kind = 'rey': .*'slurm'"),
+        ("launcher: rey", "launcher: kind = 'rey': .*'k8s'"),
         ("launcher: k8s", r"launcher\.image is missing: Kubernetes needs an image"),
-        ("launcher: {kind: ray, srun: srun}", r"launcher\.srun is of slurm, but launcher\.kind is ray"),
+        ("launcher: {kind: ray, image: a}", r"launcher\.image is of k8s, but launcher\.kind is ray"),
         ("launcher: {kind: ray, gpu: 1}", r"launcher: unknown setting 'gpu'"),
     ],
 )

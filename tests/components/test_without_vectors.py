@@ -103,7 +103,7 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         assert about["dim"] == 0
         assert [each["model"] for each in answers.get("/v1").json()["models"]] == [system]
         node = run.nodes.ids[0]
-        for place in ("vector", "neighbors", "projection"):
+        for place in ("vector", "neighbors"):
             refused = answers.get(f"{at}/{place}", params={"id": node, "type": run.type_of(0)})
             assert refused.status_code == 404
             assert "has no vectors: ask /" in refused.json()["error"]

@@ -1,7 +1,6 @@
 """One contract for every place where a training may run: live figures, a saved checkpoint, a verdict, no orphans.
 
-Slurm is a stand-in for ``srun`` (a script that starts the command in a session of its own and passes SIGTERM on), and
-Kubernetes a stub of its API server that checks the manifest and runs the pod's command here. Ray is a real cluster.
+Kubernetes is a stub of its API server that checks the manifest and runs the pod's command here. Ray is a real cluster.
 """
 
 import contextlib
@@ -9,7 +8,6 @@ import json
 import os
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -59,17 +57,7 @@ with open_dagster_pipes() as pipes:
     if what == "wait" and not os.path.exists("checkpoint"):
         open("pid", "w").write(str(os.getpid()))
         time.sleep(600)
-    pipes.report_custom_message({"kind": "result", "job": pipes.extras, "cwd": os.getcwd(), "own": os.environ.get("OWN")})
-"""
-SRUN = """
-import os, signal, subprocess, sys
-arguments = sys.argv[1:]
-while arguments[0].startswith("--"):
-    arguments.pop(0)
-child = subprocess.Popen(arguments, start_new_session=True)
-signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-code = child.wait()
-sys.exit(code if code >= 0 else 128 - code)
+    pipes.report_custom_message({"kind": "result", "job": pipes.extras, "cwd": os.getcwd()})
 """
 
 
@@ -184,7 +172,6 @@ def ray_cluster() -> Iterator[str]:
 @pytest.fixture(
     params=[
         "local",
-        "slurm",
         "k8s",
         pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
     ]
@@ -194,12 +181,7 @@ def place(
 ) -> Iterator[LauncherSettings]:
     """Settings of a launcher whose machines see ``tmp_path``."""
     kind = request.param
-    if kind == "slurm":
-        program = tmp_path / "srun"
-        program.write_text(f"#!{sys.executable}\n{SRUN}")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        yield LauncherSettings(kind="slurm", srun=f"{program} --gres=gpu:1", python=sys.executable)
-    elif kind == "k8s":
+    if kind == "k8s":
         config = pytest.importorskip("kubernetes").config.kube_config
         cluster = Cluster(tmp_path)
         monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
@@ -230,7 +212,6 @@ class Materialize:
                 asset_key=KEY,
                 cwd=str(self.folder),
                 command=[sys.executable, str(path)],
-                environment={"OWN": "of the resource"},
                 launcher=place,
             )
             self.reports.append(report)
@@ -275,7 +256,7 @@ def test_the_job_arrives_and_its_result_comes_back(materialize: Materialize, tmp
     assert materialize("end").success
     (report,) = materialize.reports
     assert report.result["job"] == {"what": "end"}
-    assert (report.result["cwd"], report.result["own"]) == (str(tmp_path), "of the resource")
+    assert report.result["cwd"] == str(tmp_path)
     assert materialize.started() == 1
     assert not list(tmp_path.rglob("messages")), "the file of messages is gone"
 
@@ -331,11 +312,10 @@ def test_a_machine_that_does_not_see_the_projects_folder_says_so(materialize: Ma
 @pytest.mark.parametrize(
     ("place", "sentence"),
     [
-        (LauncherSettings(kind="slurm", srun="no-such-srun"), "launcher: slurm needs the command 'no-such-srun'"),
         (LauncherSettings(kind="k8s", image="shop:1", context="nobody"), "launcher: Kubernetes does not take the Job"),
         (LauncherSettings(kind="ray", address="http://127.0.0.1:9"), "launcher: no Ray cluster takes jobs at"),
     ],
-    ids=["slurm", "k8s", "ray"],
+    ids=["k8s", "ray"],
 )
 def test_a_place_that_is_not_there_is_one_sentence(place: LauncherSettings, sentence: str, tmp_path: Path) -> None:
     pytest.importorskip({"ray": "ray", "k8s": "kubernetes"}.get(place.kind, "dagster"))

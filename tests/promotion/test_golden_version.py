@@ -55,7 +55,6 @@ def test_it_is_read_and_served(store: Versions) -> None:
             ("neighbors", {"id": node, "k": 3}),
             ("links", {"id": node, "k": 3}),
             ("report", {}),
-            ("projection", {"points": 20}),
         ):
             answer = client.get(f"/v1/{'/'.join(STORE.parts)}/current/{name}", params=query)
             assert answer.status_code == 200, (name, answer.text)

@@ -132,27 +132,16 @@ def test_a_search_finds_equal_names_first_then_beginnings(client: TestClient, ma
     assert get(client, f"{LIVE}/search", q="")["nodes"] == []
 
 
-def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClient, make: MakeVersion) -> None:
+def test_the_report_is_what_the_page_shows(client: TestClient, make: MakeVersion) -> None:
     make()
     report = get(client, f"{LIVE}/report")
     assert report["about"]["answers"] == ["vector", "neighbors", "edges", "links"]
     # The style sheet is the one that the page allows, whatever the version's file has.
     assert report["html"] == f"<!doctype html><style>{STYLE}</style><h1>The report of run1</h1>"
     assert STYLE_HASH in client.get("/").headers["content-security-policy"]
-    drawn = get(client, f"{LIVE}/projection", points=50)
-    assert len(drawn["points"]["x"]) == len(drawn["points"]["id"]) == 50
-    assert drawn["types"] == ["drug", "disease", "gene"]
-    around = get(client, f"{LIVE}/projection", id="DR5", k=5)["points"]
-    assert around["id"][0] == "DR5"
-    assert len(around["id"]) == 6
-    everywhere = get(client, f"{LIVE}/projection", points=90)["points"]
-    place = everywhere["id"].index("DR5")
-    assert (around["x"][0], around["y"][0]) == (everywhere["x"][place], everywhere["y"][place])
 
 
-def test_neighbours_and_the_projection_are_of_the_space_that_versions_share(
-    client: TestClient, make: MakeVersion
-) -> None:
+def test_neighbours_are_of_the_space_that_versions_share(client: TestClient, make: MakeVersion) -> None:
     other = make(2)
     version = make(1, files={ALIGNED: (other.path / "embeddings.parquet").read_bytes()})
     opened, aligned = OpenVersion(version), OpenVersion(other)
@@ -323,7 +312,7 @@ def test_the_page_runs_nothing_from_elsewhere(client: TestClient) -> None:
     found = client.get("/")
     assert "default-src 'none'" in found.headers["content-security-policy"]
     assert "unsafe" not in found.headers["content-security-policy"]
-    for path in ("/", "/explorer.js", "/map.js", "/explorer.css"):
+    for path in ("/", "/explorer.js", "/lists.js", "/explorer.css"):
         text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text
         assert "https://" not in text

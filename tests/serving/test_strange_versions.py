@@ -30,7 +30,6 @@ QUESTIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("links", {"id": "GE3", "k": 3}),
     ("recommendations", {"id": "DR3"}),
     ("report", {}),
-    ("projection", {"points": 20}),
 )
 COUNTS = [100, pytest.param(500, marks=pytest.mark.long)]
 

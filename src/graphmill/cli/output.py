@@ -38,11 +38,13 @@ def show_result(result: dict[str, Any]) -> None:
     from graphmill.training.memory import device_memory_row
 
     memory = device_memory_row(result)
+    # The best epoch's checkpoint may have been damaged or missing.
+    other_epoch = result["best_metric"] is not None and result["exported_epoch"] != result["best_epoch"]
     rows = [
         ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
         ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
         ["best epoch", str(result["best_epoch"]) + (" (chosen on test: optimistic)" if on_test else "")],
-        *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch(result) else []),
+        *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch else []),
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
         *([memory] if memory else []),
@@ -50,11 +52,6 @@ def show_result(result: dict[str, Any]) -> None:
         ["exported", ", ".join(result.get("exported", []))],
     ]
     print_table("Training", ["what", "value"], rows)
-
-
-def other_epoch(result: dict[str, Any]) -> bool:
-    """Whether metrics and vectors are from another epoch because the best epoch's checkpoint was damaged or missing."""
-    return result["best_metric"] is not None and result["exported_epoch"] != result["best_epoch"]
 
 
 def ranking_json(ranking: dict[str, Any]) -> dict[str, Any]:

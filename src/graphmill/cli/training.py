@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -158,13 +157,13 @@ def _choose(settings: AutoSettings, root: str, *, as_json: bool) -> None:
     if not graph:
         raise SettingsError("system: auto needs a graph: graphmill train auto --set data=GRAPH")
 
-    work = partial(choose, graph, settings.budget, systems=settings.systems, root=root, overrides=settings.shared)
-
     def tell(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
     with progress("graphmill train auto"), StopRequest() as stop:
-        result = work(tell=tell, stop=stop)
+        result = choose(
+            graph, settings.budget, systems=settings.systems, root=root, overrides=settings.shared, tell=tell, stop=stop
+        )
     if as_json:
         print_json(result.to_json())
         return

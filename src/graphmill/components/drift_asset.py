@@ -3,7 +3,6 @@ the live version, and why."""
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -19,14 +18,6 @@ FOLDER = "drift"
 MOST_MOVED = 20
 
 
-@dataclass(frozen=True)
-class DriftCheck:
-    """One check of the UI, and the findings that it covers."""
-
-    check: Check
-    findings: tuple[str, ...]
-
-
 STAYED = Check(
     "neighbours_stayed",
     "Neighbours changed no more than is usual with another seed. If they did: `findings` says why.",
@@ -35,26 +26,20 @@ LISTS_STAYED = Check(
     "lists_stayed",
     "The ten best items or tails changed no more than is usual with another seed. If they did: `findings` says why.",
 )
-DRIFT_CHECKS = (
-    DriftCheck(STAYED, ("moved",)),
-    DriftCheck(
-        Check(
-            "data_not_lost",
-            "The graph and its nodes have not shrunk since the live version. If they have: look at the sources and "
-            "their rejects.",
-        ),
-        ("data_lost", "nodes_vanished"),
-    ),
+NOT_LOST = Check(
+    "data_not_lost",
+    "The graph and its nodes have not shrunk since the live version. If they have: look at the sources and their rejects.",
 )
+DATA_FINDINGS = ("data_lost", "nodes_vanished")
+"""The findings that :data:`NOT_LOST` covers; the other check covers ``moved``."""
 
 PLOTTED = ("changed", "overlap_10", "cosine_aligned", "shared", "new", "vanished")
 """Numbers to plot over several retrainings."""
 
 
-def checks_of(plan: ModelPlan) -> list[DriftCheck]:
+def checks_of(plan: ModelPlan) -> tuple[Check, Check]:
     """The checks of the asset for this kind of system."""
-    lists = [DriftCheck(LISTS_STAYED, ("moved",)), DRIFT_CHECKS[1]]
-    return list(DRIFT_CHECKS) if plan.abilities.vectors else lists
+    return (STAYED if plan.abilities.vectors else LISTS_STAYED), NOT_LOST
 
 
 def drift_asset(plan: ModelPlan) -> WorkerAsset:
@@ -69,7 +54,7 @@ def drift_asset(plan: ModelPlan) -> WorkerAsset:
             "run; `graphmill drift` compares any two."
         ),
         settings=plan.drift,
-        checks=[each.check for each in checks_of(plan)],
+        checks=checks_of(plan),
         job=_job,
         page=_page,
     )
@@ -91,7 +76,7 @@ def _page(step: Step) -> dg.MaterializeResult[Reference]:
         return step.result(
             {"run_dir": step.run_dir, "against": "", "changed": None},
             step.page(text, {"finding": nothing}),
-            [step.check(each.check, True, nothing) for each in checks_of(step.plan)],
+            [step.check(each, True, nothing) for each in checks_of(step.plan)],
         )
     folder = f"{step.run_dir}/{FOLDER}"
     report = step.read(f"{folder}/drift.json")
@@ -153,13 +138,14 @@ def _graph_table(changed: Mapping[str, Any] | None) -> str:
     return markdown_table([{"what": what, "live version": before, "now": after} for what, before, after in rows])
 
 
-def _check_result(step: Step, each: DriftCheck, report: Mapping[str, Any]) -> dg.AssetCheckResult:
-    covered = [finding for finding in report["findings"] if finding["name"] in each.findings]
+def _check_result(step: Step, each: Check, report: Mapping[str, Any]) -> dg.AssetCheckResult:
+    names = DATA_FINDINGS if each is NOT_LOST else ("moved",)
+    covered = [finding for finding in report["findings"] if finding["name"] in names]
     bad = [finding for finding in covered if finding["status"] != "pass"]
     text = " ".join(f"{finding['meaning']} {finding['remedy']}" for finding in bad)
     only_warned = all(finding["status"] == "warn" for finding in bad)
     return step.check(
-        each.check,
+        each,
         not bad,
         text.strip() or f"no such finding; compared with {report['against']}",
         "warn" if only_warned else None,

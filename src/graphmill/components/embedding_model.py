@@ -139,7 +139,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             lambda context, value: launcher_settings(resolved(context, value)),
             model_field_type=str | dict[str, Any],
-            description="Where the training runs: local, ray, k8s or slurm, or one of these with its settings. "
+            description="Where the training runs: local, ray or k8s, or one of these with its settings. "
             "By default, the resource `worker` decides.",
         ),
     ] = Field(None)

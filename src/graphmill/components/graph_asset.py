@@ -1,7 +1,7 @@
 """The asset ``<dataset>/graph``: builds a typed graph on disk from the tables, with held-out pairs and their audit."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -84,15 +84,15 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
     return graph
 
 
-def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[str]:
-    """Remove all but the newest ``partitions.keep`` snapshots from disk and from Dagster; returns their names.
+def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> None:
+    """Remove all but the newest ``partitions.keep`` snapshots from disk and from Dagster.
 
     The step's own snapshot, those of live versions, and those with an unfinished run are kept. Promoted versions are
     complete in themselves, and are not touched.
     """
     partitions = plan.partitions_def
     if plan.snapshots is None or partitions is None or not plan.snapshots.keep:
-        return []
+        return
     known, instance = known_snapshots(context.instance, partitions), context.instance
     unfinished = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTING]
     runs = instance.get_runs(dg.RunsFilter(statuses=[*unfinished, dg.DagsterRunStatus.STARTED]))
@@ -107,7 +107,7 @@ def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[st
         gone = [checked_snapshot(name) for name in known if name not in spared]
     except InputError as error:
         context.log.warning(f"no snapshot was removed: {error}")
-        return []
+        return
     gone = [name for name in gone if name not in {version.about["snapshot"] for version in live if version}]
     outputs = plan.root / OUTPUTS / plan.dataset
     for name in gone:
@@ -117,7 +117,6 @@ def _remove_old(context: dg.AssetExecutionContext, plan: DatasetPlan) -> list[st
                 path.unlink(missing_ok=True)
         instance.delete_dynamic_partition(str(partitions.name), name)
         context.log.info(f"removed snapshot {name}: partitions.keep is {plan.snapshots.keep}")
-    return gone
 
 
 def _materialized(plan: DatasetPlan, graph: TypedGraph, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
@@ -248,22 +247,6 @@ def _check_results(plan: DatasetPlan, manifest: Mapping[str, Any]) -> list[dg.As
             + "; ".join(beyond)
             or "no held-out pair occurs in another split",
             severity="error" if drawn else "warn",
-            metadata={
-                "split_source": report["split_source"],
-                "leaking": records(_leak_rows(leaks)) if leaks else "none",
-            },
+            metadata={"split_source": report["split_source"]},
         ),
     ]
-
-
-def _leak_rows(leaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One row per relation if the audit distinguishes relations, else one row per pair of splits."""
-    rows = []
-    for leak in leaks:
-        plain = {name: value for name, value in leak.items() if not isinstance(value, Mapping)}
-        parts = [value for value in leak.values() if isinstance(value, Mapping)]
-        for part in parts or [{}]:
-            rows += [{"relation": name, **plain, **counts} for name, counts in part.items()] or [
-                {"relation": "all", **plain}
-            ]
-    return rows

@@ -47,8 +47,6 @@ Reference = dict[str, Any]
 POOL = "accelerator"
 WHICH = "which_model"
 """The part of a model of ``system: auto`` that chooses the system."""
-
-
 PREDICTS: dict[str, Literal["items", "links"]] = {"recommendations": "items", "links": "links"}
 """Section of the YAML → what the systems rank among which ``system: auto`` chooses."""
 

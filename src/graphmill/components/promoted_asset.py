@@ -11,7 +11,7 @@ import dagster as dg
 from dagster._core.event_api import PartitionKeyFilter
 
 from graphmill.components import embeddings_asset, ranking_asset
-from graphmill.components.drift_asset import checks_of as drift_checks_of
+from graphmill.components.drift_asset import NOT_LOST
 from graphmill.components.plan import ModelPlan, Reference
 from graphmill.components.validation_asset import checks_of
 from graphmill.components.worker_asset import Job, Step, WorkerAsset
@@ -125,7 +125,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
         "scorer": embeddings_asset.SCORER_CHECKS,
         "validation": checks_of(plan),
         "ranking": ranking_asset.CHECKS,
-        "drift": [each.check for each in drift_checks_of(plan) if "moved" not in each.findings],
+        "drift": (NOT_LOST,),
     }
     judging = (plan.export_part, *judging_parts(plan))
     return [dg.AssetCheckKey(plan.key(part), check.name) for part in judging for check in parts[part]]

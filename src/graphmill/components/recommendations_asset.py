@@ -1,7 +1,6 @@
 """The asset ``<dataset>/<model>_recommendations``: the best items of every user; new items only, unless users repeat
 items."""
 
-from functools import cached_property
 from typing import Any
 
 import dagster as dg
@@ -10,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.components.plan import ModelPlan, RecommendationSettings, Reference
-from graphmill.components.worker_asset import Job, Step, WorkerAsset
-from graphmill.graph.typed_graph import RelationEdges, TypedGraph
+from graphmill.components.worker_asset import Step, WorkerAsset
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.io_managers import REMEDY
@@ -52,14 +51,9 @@ def recommendations_asset(plan: ModelPlan) -> WorkerAsset:
         ),
         settings=plan.recommendations,
         checks=(COMPLETE, VARIED),
-        job=_job,
+        job=lambda step: {"mode": "recommend", "run_dir": step.run_dir, **step.settings.model_dump()},
         page=_page,
     )
-
-
-def _job(step: Step) -> Job:
-    settings: RecommendationSettings = step.settings
-    return {"mode": "recommend", "run_dir": step.run_dir, "k": settings.k, "exclude_seen": settings.exclude_seen}
 
 
 def _page(step: Step) -> dg.MaterializeResult[Reference]:
@@ -109,8 +103,12 @@ class _Names:
 
     def __init__(self, graph: TypedGraph) -> None:
         nodes = graph.node_table()
-        self._graph = graph
-        self._ids, self._labels = nodes["id"], nodes["name"]
+        self._graph, self._ids, self._labels = graph, nodes["id"], nodes["name"]
+        relation = next(r for r in graph.relations if (r.source, r.name, r.target) == (USER, RELATION, ITEM))
+        self._edges = edges = graph.edges(relation)
+        self._order = edges.position if edges.position is not None else edges.timestamp
+        self.met_as = "has met, among others" if self._order is None else "met last"
+        """The label of :meth:`met`."""
 
     def _local(self, kind: str, node: str) -> int:
         of = self._graph.node_type(kind)
@@ -125,30 +123,11 @@ class _Names:
         """The name of the user or item with the id, or the id alone."""
         return self._named(kind, self._local(kind, node))
 
-    @cached_property
-    def _interactions(self) -> RelationEdges:
-        relation = next(r for r in self._graph.relations if (r.source, r.name, r.target) == (USER, RELATION, ITEM))
-        return self._graph.edges(relation)
-
-    @property
-    def _order(self) -> np.ndarray | None:
-        """The column that orders interactions, if the data has one."""
-        edges = self._interactions
-        order = edges.position if edges.position is not None else edges.timestamp
-        return None if order is None else np.asarray(order)
-
-    @property
-    def met_as(self) -> str:
-        """The label of :meth:`met`."""
-        return "has met, among others" if self._order is None else "met last"
-
     def met(self, node: str) -> list[str]:
         """The user's last items, the newest last; without an order, the user's most popular items."""
-        edges = self._interactions
-        rows = np.flatnonzero(np.asarray(edges.src) == self._local(USER, node))
-        items = np.asarray(edges.dst)[rows]
-        order = self._order
-        by = np.diff(edges.indptr)[items] if order is None else order[rows]
+        rows = np.flatnonzero(np.asarray(self._edges.src) == self._local(USER, node))
+        items = np.asarray(self._edges.dst)[rows]
+        by = np.diff(self._edges.indptr)[items] if self._order is None else np.asarray(self._order)[rows]
         return [self._named(ITEM, int(item)) for item in items[np.argsort(by, kind="stable")][-RECENT:]]
 
 

@@ -1,15 +1,11 @@
-"""Launchers of the worker with one contract: on this machine, under Slurm, on Ray, or on Kubernetes.
+"""Launchers of the worker with one contract: on this machine, on Ray, or on Kubernetes.
 
 With every launcher, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
 asked to stop, and exits with a documented code.
 """
 
 import os
-import shlex
-import shutil
-import signal
 
-from graphmill.errors import ResourceError
 from graphmill.launchers.contract import Worker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -32,18 +28,5 @@ def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
         from graphmill.launchers.k8s import KubernetesWorker
 
         return KubernetesWorker(settings, job)
-    environment = {**os.environ, **job.environment}
-    if settings.kind == "local":
-        return ChildTree(
-            job.command, env={**allocator_environment(), **waiting_environment(), **environment}, cwd=job.cwd
-        )
-    # srun stays in the foreground, passes on this environment and SIGTERM, and exits with the worker's code. It answers
-    # the first SIGINT with its state, so use SIGTERM.
-    command = shlex.split(settings.srun)
-    if not command or shutil.which(command[0]) is None:
-        raise ResourceError(
-            f"launcher: slurm needs the command '{command[0] if command else ''}' on this machine: install Slurm's client "
-            "tools here, or give their path in launcher.srun"
-        )
-    command += [f"--job-name={job.name}", "sh", "-c", job.shell(settings.python)]
-    return ChildTree(command, env=environment, cwd=None, ask_by=signal.SIGTERM)
+    environment = {**allocator_environment(), **waiting_environment(), **os.environ, **job.environment}
+    return ChildTree(job.command, env=environment, cwd=job.cwd)

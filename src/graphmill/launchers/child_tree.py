@@ -37,13 +37,8 @@ class ChildTree(Worker):
         env: Mapping[str, str],
         cwd: str | None,
         log: Path | None = None,
-        ask_by: signal.Signals = signal.SIGINT,
     ) -> None:
-        """``log``: a file for all of the child's output; without one, its standard error goes to that of this process.
-
-        ``ask_by``: the signal that asks it to stop.
-        """
-        self._ask_by = ask_by
+        """``log``: a file for all of the child's output; without one, its standard error goes to that of this process."""
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(log.open("ab")) if log else None
             self._process = subprocess.Popen(
@@ -82,7 +77,7 @@ class ChildTree(Worker):
         """Ask the group to stop, and return at once."""
         self.note_descendants()
         if self._process.poll() is None:
-            _signal_group(self.pid, self._ask_by)
+            _signal_group(self.pid, signal.SIGINT)
 
     def stop(self, grace_seconds: float) -> None:
         """Ask the group to stop, give it ``grace_seconds`` to save its state, then kill all that is left."""

@@ -5,7 +5,7 @@ import re
 import uuid
 from typing import Any
 
-from graphmill.errors import MissingExtraError, ResourceError
+from graphmill.errors import MissingExtraError, ResourceError, one_line
 from graphmill.launchers.contract import LOST, UNSEEN, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -72,8 +72,10 @@ class KubernetesWorker(RemoteWorker):
             body: Any = manifest(settings, job, self._name)
             self._jobs.create_namespaced_job(self._namespace, body, _request_timeout=30)
         except Exception as error:  # errors of urllib3, of the client, or of a kubeconfig
+            reason = getattr(error, "reason", None)
+            why = reason if isinstance(reason, str) and reason else one_line(error)
             raise ResourceError(
-                f"launcher: Kubernetes does not take the Job ({_first_line(error)}); look at launcher.context and "
+                f"launcher: Kubernetes does not take the Job ({why}); look at launcher.context and "
                 "launcher.namespace, and whether `kubectl auth can-i create jobs` says yes"
             ) from None
 
@@ -129,9 +131,3 @@ def _configure(config: Any, context: str) -> None:
             config.load_incluster_config()
             return
     config.load_kube_config(context=context or None)
-
-
-def _first_line(error: Exception) -> str:
-    reason = getattr(error, "reason", None)
-    text = str(reason if isinstance(reason, str) and reason else error).strip()
-    return (text.splitlines()[0] if text else type(error).__name__)[:200]

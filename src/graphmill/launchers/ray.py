@@ -4,7 +4,7 @@ import shlex
 import time
 from typing import Any
 
-from graphmill.errors import MissingExtraError, ResourceError
+from graphmill.errors import MissingExtraError, ResourceError, one_line
 from graphmill.launchers.contract import LOST, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -39,9 +39,8 @@ class RayWorker(RemoteWorker):
                 **resources,
             )
         except Exception as error:  # errors of requests, of Ray, or plain ones, depending on the version
-            what = (str(error).strip() or type(error).__name__).splitlines()[0][:200]
             raise ResourceError(
-                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head "
+                f"launcher: no Ray cluster takes jobs at {where} ({one_line(error)}); start one with `ray start --head "
                 "--dashboard-host=0.0.0.0` and give its dashboard's address in launcher.address"
             ) from None
         self._pending, self._started = False, time.monotonic()

@@ -10,7 +10,6 @@ _CLUSTER = ("gpus", "cpus", "memory_gib", "python", "root")
 _FIELDS = {
     "ray": ("address", *_CLUSTER),
     "k8s": ("image", "namespace", "context", "claim", "secrets", *_CLUSTER),
-    "slurm": ("srun", "python", "root"),
 }
 """The settings of each kind."""
 
@@ -18,9 +17,9 @@ _FIELDS = {
 class LauncherSettings(Settings):
     """Where a training runs, and which resources it requests."""
 
-    kind: Literal["local", "ray", "k8s", "slurm"] = setting(
+    kind: Literal["local", "ray", "k8s"] = setting(
         "local",
-        "local: this machine; ray: a Ray cluster; k8s: a Kubernetes Job; slurm: srun; each in acceleration.processes",
+        "local: this machine; ray: a Ray cluster; k8s: a Kubernetes Job; each in acceleration.processes",
     )
     address: str = setting(
         "", "Ray: address of the cluster's dashboard, such as http://head:8265; empty: RAY_API_SERVER_ADDRESS"
@@ -30,7 +29,6 @@ class LauncherSettings(Settings):
     memory_gib: float = setting(0.0, "Memory of each process in GiB; 0: no request", ge=0)
     python: str = setting("python", "The Python interpreter on the other machine, with graphmill installed")
     root: str = setting("", "Path of the project's folder on the other machine; empty: the same path as here")
-    srun: str = setting("srun", "Slurm: the command with its options, such as `srun --gres=gpu:1 --time=12:00:00`")
     image: str = setting("", "Kubernetes: the image, with graphmill and the project installed")
     namespace: str = setting("default", "Kubernetes: the namespace")
     context: str = setting(

@@ -97,9 +97,7 @@ def file_sensor(
     return tick
 
 
-def evaluate(
-    cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = source_files.digest
-) -> dg.SensorResult:
+def evaluate(cursor: str | None, find: Callable[[], Mapping[str, str]]) -> dg.SensorResult:
     """One tick: the run request or the reason for none, and the next cursor.
 
     ``find``: returns the current files, name → path or URL (files of a folder may change).
@@ -122,7 +120,8 @@ def evaluate(
         reason = "the files are new or changing: waiting until two checks in a row find them unchanged"
         return dg.SensorResult(skip_reason=reason, cursor=json.dumps(after))
     content = hashlib.blake2b(
-        "\n".join(f"{name} {digest(path)}" for name, path in sorted(paths.items())).encode(), digest_size=16
+        "\n".join(f"{name} {source_files.digest(path)}" for name, path in sorted(paths.items())).encode(),
+        digest_size=16,
     ).hexdigest()
     after = {**after, "settled": seen, "content": content}
     if content == before["content"]:

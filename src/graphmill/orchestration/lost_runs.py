@@ -15,7 +15,6 @@ import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 import dagster as dg
 import psutil
@@ -173,12 +172,6 @@ def _one_machine(instance: dg.DagsterInstance) -> bool:
 
 
 def _socket_is_here(grpc_info: str) -> bool:
-    path = _info(grpc_info).get("socket")
-    return bool(path) and os.path.exists(str(path))
-
-
-def _info(grpc_info: str) -> dict[str, Any]:
-    with suppress(ValueError):
-        info = json.loads(grpc_info)
-        return info if isinstance(info, dict) else {}
-    return {}
+    with suppress(ValueError, AttributeError):  # no JSON, or no object
+        return os.path.exists(json.loads(grpc_info).get("socket") or "")
+    return False

@@ -85,7 +85,7 @@ class WorkerClient(dg.ConfigurableResource[Any]):
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
     launcher: dict[str, Any] = Field(
         default_factory=dict,
-        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s, slurm) and "
+        description="Where trainings run unless their model says otherwise: kind (local, ray, k8s) and "
         "what it needs; empty: on this machine.",
     )
 
@@ -101,7 +101,6 @@ class WorkerClient(dg.ConfigurableResource[Any]):
         asset_key: dg.AssetKey,
         cwd: str,
         processes: int = 1,
-        environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
         launcher: LauncherSettings | None = None,
     ) -> WorkerReport:
@@ -132,7 +131,6 @@ class WorkerClient(dg.ConfigurableResource[Any]):
                 command=command or worker_command(processes),
                 environment={
                     **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
-                    **(environment or {}),
                     **session.get_bootstrap_env_vars(),
                 },
                 cwd=(launcher.root or cwd) if launcher.elsewhere else cwd,

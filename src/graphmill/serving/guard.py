@@ -18,7 +18,6 @@ MOST_AT_ONCE = 200
 PAGE = {
     "/": ("index.html", "text/html"),
     "/explorer.js": ("explorer.js", "text/javascript"),
-    "/map.js": ("map.js", "text/javascript"),
     "/lists.js": ("lists.js", "text/javascript"),
     "/around.js": ("around.js", "text/javascript"),
     "/cytoscape.js": ("vendor/cytoscape.js", "text/javascript"),

@@ -7,8 +7,8 @@ edges that explain a link). Scoring works for every head and relation, from the 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +62,7 @@ class LinkTable:
             np.array(keys, np.int64)[order],
             np.array([groups, starts, stops], np.int64).T[order],
         )
-        self._held: OrderedDict[int, pa.Table] = OrderedDict()
+        self._read = lru_cache(HELD_GROUPS)(self._file.group)
         self._lock = threading.Lock()
 
     def of(self, relation: int, row: int) -> list[Link]:
@@ -94,12 +94,7 @@ class LinkTable:
 
     def _group(self, group: int) -> pa.Table:
         with self._lock:
-            if group not in self._held:
-                self._held[group] = self._file.group(group)
-                while len(self._held) > HELD_GROUPS:
-                    self._held.popitem(last=False)
-            self._held.move_to_end(group)
-            return self._held[group]
+            return self._read(group)
 
 
 class PredictedLinks:

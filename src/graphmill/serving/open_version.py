@@ -1,4 +1,4 @@
-"""One version in memory: its nodes by id and by name, neighbours, predicted links, recommendations, and a projection.
+"""One version in memory: its nodes by id and by name, neighbours, predicted links, and recommendations.
 
 All data come from the version's own folder and are read when it is opened, so a version may be removed while it
 answers.
@@ -23,7 +23,6 @@ from graphmill.export.alignment import aligned_file
 from graphmill.export.embeddings import SCORING
 from graphmill.graph.node_names import NodeNames, unaccented
 from graphmill.parquet import ParquetTable
-from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
 from graphmill.reports.report_html import REPORT
@@ -69,8 +68,7 @@ class OpenVersion:
         self._known = NodeNames(list(self.nodes.ids), list(self.nodes.names))
 
     def _shared_vectors(self) -> Vectors:
-        """Those of neighbours and the projection: in the space that versions share. The vectors for scoring may be in
-        another."""
+        """Those of neighbours: in the space that versions share. The vectors for scoring may be in another."""
         shared, exported = aligned_file(self.version.path), self.run.embeddings
         near = exported if shared == self.version.path else read_embeddings(shared)
         if len(near.ids) != len(exported.ids):
@@ -232,7 +230,7 @@ class OpenVersion:
             return []
         target = self.find(link["id"], "", link["type"])
         [result] = self.edges.best(row, np.array([target]), count)
-        return [self._path(self.edges, path) for path in result]
+        return [{"steps": [self._step(*ends) for ends in pairwise(path.nodes)]} for path in result]
 
     def known_edges(self, row: int) -> list[dict[str, Any]]:
         """The training edges of a node: the relation, whether it begins there, and the other node; those with few edges
@@ -241,9 +239,13 @@ class OpenVersion:
             raise RequestError(404, f"{self.name} does not hold the edges that it was trained on")
         near = self.edges.of(row)
         order = near[np.argsort(self.edges.degree[near], kind="stable")]
-        result = [(self.edges.relation_between(row, int(other)), int(other)) for other in order]
-        keys = self.run.manifest["relations"]
-        return [{"relation": str(keys[n][1]), "forward": ahead, **self.node(other)} for (n, ahead), other in result]
+        return [self._step(row, other) for other in order.tolist()]
+
+    def _step(self, row: int, other: int) -> dict[str, Any]:
+        """A training edge: its relation, whether it is followed from source to target, and the node reached."""
+        assert self.edges is not None
+        relation, forward = self.edges.relation_between(row, other)
+        return {"relation": str(self.run.manifest["relations"][relation][1]), "forward": forward, **self.node(other)}
 
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
         if self._no_links:
@@ -273,15 +275,6 @@ class OpenVersion:
                 400, f"relation '{relation}' begins at nodes of type {sources}; this node is of type {kind}"
             )
         return begins
-
-    def _path(self, edges: TrainingPaths, path: training_paths.Path) -> dict[str, Any]:
-        """A path as JSON. ``steps``: the relation, whether it is followed from source to target, and the node reached."""
-        keys = self.run.manifest["relations"]
-        steps = []
-        for here, existing in pairwise(path.nodes):
-            relation, forward = edges.relation_between(here, existing)
-            steps.append({"relation": str(keys[relation][1]), "forward": forward, **self.node(existing)})
-        return {"steps": steps}
 
     def recommendations(self, row: int) -> list[dict[str, Any]]:
         """The best items of a user, best first, up to the number that the version holds.

@@ -1,12 +1,10 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
 import { drawAround } from "/around.js";
-import { COLOURS, Map } from "/map.js";
 import { csvOfLinks, showModels, showRuns } from "/lists.js";
 
 const at = (id) => document.getElementById(id);
 const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
-const map = new Map(at("map"), at("tip"), (id, type) => go({ id, type }));
 
 // -- asking ----------------------------------------------------------------------------------------------------------
 
@@ -148,7 +146,6 @@ async function arrive() {
     if (!state.shown || turn !== state.turn) return;
   }
   if (wanted.id) await showNode(wanted, turn);
-  else map.mark(null);
 }
 
 // -- the model -------------------------------------------------------------------------------------------------------
@@ -170,40 +167,14 @@ async function showModel(turn) {
   const vectors = state.answers.includes("vector");
   const what = vectors ? `${number(about.rows)} vectors of ${about.dim}` : `${number(about.rows)} nodes, no vectors`;
   at("summary").textContent = `${about.system}, ${what}, ${report.version}`;
-  at("map").closest("section").hidden = !vectors;
-  at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
+  at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node to see what is near it and what is predicted for it."));
   const { verdict } = about;
   at("verdict").hidden = !verdict;
   if (verdict) at("verdict").replaceChildren(make("strong", { class: verdict.word }, words(verdict.word)), `. ${verdict.sentence}`);
   at("many").hidden = !state.answers.includes("links");
   at("around").hidden = true;
   showReport(report.html);
-  if (vectors) await showMap(turn);
   return true;
-}
-
-async function showMap(turn) {
-  const found = await attempt(() => of("projection", { points: 3000 }));
-  if (!found || turn !== state.turn) return;
-  map.hidden.clear();
-  map.show(found.points, found.types);
-  const shown = found.points.id.length;
-  at("map").setAttribute("aria-label", `${shown} of ${found.total} nodes in two dimensions, coloured by type`);
-  const share = found.explained.map((part) => `${Number((100 * part).toPrecision(2))} %`).join(" and ");
-  at("explained").textContent = `${number(shown)} of ${number(found.total)} nodes${share ? `; the axes hold ${share} of the variance` : ""}`;
-  at("legend").replaceChildren(...found.types.map((type, place_) => legendButton(type, place_)));
-}
-
-function legendButton(type, code) {
-  const swatch = make("span", { class: "swatch" });
-  swatch.style.background = COLOURS[code % COLOURS.length];
-  const made = make("button", { type: "button", "aria-pressed": "true" }, swatch, type);
-  made.addEventListener("click", () => {
-    if (!map.hidden.delete(code)) map.hidden.add(code);
-    made.setAttribute("aria-pressed", String(!map.hidden.has(code)));
-    map.draw();
-  });
-  return made;
 }
 
 const nothing = (what) => make("p", { class: "quiet" }, what);
@@ -241,21 +212,6 @@ async function nodeOf(id, type) {
   return { node };
 }
 
-function nearest(found) {
-  const near = make("div");
-  const rows = [...found.neighbors];
-  const show = (next) => near.replaceChildren(
-    rows.length ? table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], rows) : nothing("It has no direction, so nothing is near it."),
-    ...(next === null ? [] : [make("button", { type: "button", onclick: () => attempt(async () => {
-      const more = await of("neighbors", { id: found.node.id, type: found.node.type, k: 10, offset: next });
-      rows.push(...more.neighbors);
-      show(more.next);
-    }) }, "More")]),
-  );
-  show(found.next);
-  return near;
-}
-
 async function showNode({ id, type }, turn) {
   const where = at("node");
   const vectors = state.answers.includes("vector");
@@ -266,7 +222,10 @@ async function showNode({ id, type }, turn) {
   const parts = [
     make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
   ];
-  if (vectors) parts.push(make("h3", {}, "Neighbours"), nearest(found));
+  if (vectors) {
+    const near = table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], found.neighbors);
+    parts.push(make("h3", {}, "Neighbours"), found.neighbors.length ? near : nothing("It has no direction, so nothing is near it."));
+  }
   if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
   if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
   if (turn !== state.turn) return;
@@ -274,8 +233,6 @@ async function showNode({ id, type }, turn) {
   at("shown").focus({ preventScroll: true });
   at("around").hidden = !state.answers.includes("edges");
   if (!at("around").hidden) await attempt(() => drawAround(node, of, state.answers, at("graph"), at("reached")), at("reached"));
-  const around = vectors && await attempt(() => of("projection", { id: node.id, type: node.type }));
-  if (around && turn === state.turn) map.mark(around.points);
 }
 
 async function links(node) {
@@ -414,9 +371,6 @@ document.addEventListener("keydown", (event) => {
 
 at("model").addEventListener("change", () => go({ model: at("model").value }));
 at("version").addEventListener("change", () => go({ version: at("version").value }));
-at("closer").addEventListener("click", () => map.zoom(1.4));
-at("farther").addEventListener("click", () => map.zoom(1 / 1.4));
-at("whole").addEventListener("click", () => map.whole());
 at("token").addEventListener("submit", (event) => {
   event.preventDefault();
   sessionStorage.setItem("token", at("token-text").value);
