@@ -57,7 +57,7 @@ with open_dagster_pipes() as pipes:
     if what == "wait" and not os.path.exists("checkpoint"):
         open("pid", "w").write(str(os.getpid()))
         time.sleep(600)
-    pipes.report_custom_message({"kind": "result", "job": pipes.extras, "cwd": os.getcwd()})
+    pipes.report_custom_message({"kind": "result", "job": pipes.extras, "cwd": os.getcwd(), "own": os.environ.get("OWN")})
 """
 
 
@@ -212,6 +212,7 @@ class Materialize:
                 asset_key=KEY,
                 cwd=str(self.folder),
                 command=[sys.executable, str(path)],
+                environment={"OWN": "of the resource"},
                 launcher=place,
             )
             self.reports.append(report)
@@ -256,7 +257,7 @@ def test_the_job_arrives_and_its_result_comes_back(materialize: Materialize, tmp
     assert materialize("end").success
     (report,) = materialize.reports
     assert report.result["job"] == {"what": "end"}
-    assert report.result["cwd"] == str(tmp_path)
+    assert (report.result["cwd"], report.result["own"]) == (str(tmp_path), "of the resource")
     assert materialize.started() == 1
     assert not list(tmp_path.rglob("messages")), "the file of messages is gone"
 

@@ -95,7 +95,7 @@ def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
     assert shown["training"] == expected["training"]
     assert shown["model"] == expected["model"]
     assert shown["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k != "device"}
-    assert config["resources"]["accelerator"]["config"] == {"device": "auto"}
+    assert config["resources"]["accelerator"]["config"] == {"device": "auto", "index": 0}
 
 
 def test_a_value_of_the_wrong_kind_is_refused_before_launch(server: Server) -> None:

@@ -34,7 +34,7 @@ class Step:
     """One materialization: the inputs of its job, and after the job the worker's report.
 
     ``settings``: the Launchpad's values, None for an asset without settings. ``inputs``: values of the upstream assets by
-    part. A job may change ``launcher`` and ``processes`` of the worker.
+    part. A job may change ``launcher``, ``environment`` and ``processes`` of the worker.
     """
 
     context: dg.AssetExecutionContext
@@ -43,7 +43,9 @@ class Step:
     settings: Any
     inputs: Mapping[str, Any]
     previous: PreviousRun
+    accelerator: AcceleratorResource
     launcher: LauncherSettings
+    environment: dict[str, str]
     processes: int = 1
     followed: str = ""
     """What the run takes from the live version, and why, as a sentence (:mod:`graphmill.components.following`)."""
@@ -130,8 +132,9 @@ class WorkerAsset:
 
     ``part``: the end of its name, ``<dataset>/<model>_<part>``. ``job``: the worker's job, or None from it where there is
     nothing to do; an asset without ``job`` is computed by ``page`` in the step. ``settings``: what the Launchpad shows,
-    without the dotted paths ``hidden``. ``trains``: it runs where the model's launcher says, and not always on this
-    machine, by settings with the graph and the accelerator. ``more``: further arguments of ``dg.asset``.
+    without the dotted paths ``hidden``; ``given``: settings by dotted path from the inputs and the accelerator.
+    ``trains``: it runs where the model's launcher says, and not always on this machine. ``more``: further arguments of
+    ``dg.asset``.
     """
 
     part: str
@@ -144,6 +147,7 @@ class WorkerAsset:
     checks: Sequence[Check] = ()
     settings: Settings | None = None
     hidden: tuple[str, ...] = ()
+    given: Callable[[Mapping[str, Any], AcceleratorResource], Mapping[str, Any]] = lambda inputs, accelerator: {}
     trains: bool = False
     code_version: str = "1"
     more: Mapping[str, Any] = field(default_factory=dict)
@@ -201,11 +205,11 @@ class WorkerAsset:
                 plan = plan.of_run(str((inputs.get("export") or inputs["model"])["run_dir"]))
             settings = None
             if config is not None and self.settings is not None:
-                given = {"data": inputs["graph"]["path"], **accelerator.overrides()} if self.trains else {}
-                settings = to_settings(config, self.settings, given=given)
+                settings = to_settings(config, self.settings, given=self.given(inputs, accelerator))
             previous = PreviousRun(context.instance, key)
             launcher = worker.place(plan.launcher) if self.trains else LauncherSettings()
-            step = Step(context, plan, key, settings, inputs, previous, launcher)
+            environment = accelerator.environment() if self.job and not launcher.elsewhere else {}
+            step = Step(context, plan, key, settings, inputs, previous, accelerator, launcher, environment)
             job = self.job(step) if self.job else None
         if job is not None:
             step.report = worker.run(
@@ -214,6 +218,7 @@ class WorkerAsset:
                 asset_key=key,
                 cwd=str(plan.root),
                 processes=step.processes,
+                environment=step.environment,
                 launcher=step.launcher,
             )
         with user_errors():

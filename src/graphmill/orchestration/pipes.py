@@ -101,6 +101,7 @@ class WorkerClient(dg.ConfigurableResource[Any]):
         asset_key: dg.AssetKey,
         cwd: str,
         processes: int = 1,
+        environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
         launcher: LauncherSettings | None = None,
     ) -> WorkerReport:
@@ -131,6 +132,7 @@ class WorkerClient(dg.ConfigurableResource[Any]):
                 command=command or worker_command(processes),
                 environment={
                     **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
+                    **(environment or {}),
                     **session.get_bootstrap_env_vars(),
                 },
                 cwd=(launcher.root or cwd) if launcher.elsewhere else cwd,
