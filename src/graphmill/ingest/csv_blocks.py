@@ -1,10 +1,7 @@
 """Reads any CSV file as a stream of checked Arrow blocks, with the line number of every row and reject.
 
-No single parser is fast and gives line numbers: pyarrow's does not name lines when it uses threads. So the file is cut
-into blocks at record boundaries, threads parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each block is checked
-as a whole (:mod:`graphmill.ingest.cells`).
-
-The readers interpret the columns.
+pyarrow's parser does not name lines when it uses threads. So the file is cut into blocks at record boundaries, threads
+parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each is checked as a whole (:mod:`graphmill.ingest.cells`).
 """
 
 import csv

@@ -1,7 +1,5 @@
 """Opens input files: local or by URL, plain, gzipped or single in a zip, in UTF-8 or UTF-16. Other kinds are named and
 refused.
-
-Only the first bytes are examined here. The readers handle the rest.
 """
 
 from __future__ import annotations

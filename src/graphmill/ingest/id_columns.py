@@ -1,8 +1,7 @@
 """Ids of nodes in small tables (labels, aliases, groups), their aliases and repairs, and how ids of two sources match.
 
 Aliases are a table of old ids and the ids that replace them; then beginnings are taken off, and case, Unicode form and
-invisible characters do not count, where the user says so. :func:`coverage` says how many ids of one source are those of
-another, with samples of the others, and the repair that would match most.
+invisible characters do not count, where the user says so.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Turns interactions of users with items into nodes and edges: users and items, and one relation.
 
-This module is shared by all formats of interactions. Their readers read the files. Interactions come with a time or an
-order, or with a split. Numeric ids are rows of feature files, so a gap between them is also an item.
+All formats of interactions share it. Numeric ids are rows of feature files, so a gap between them is also an item.
 """
 
 from __future__ import annotations
@@ -286,10 +285,9 @@ def with_dislikes(result: IngestResult, rows: pa.Table) -> IngestResult:
 def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
     """``result`` with the nodes and edges of ``knowledge``; both are results of readers.
 
-    Nodes are matched by type and id. A node keeps a name that is not its id; if both sources have one, the first
-    source's. If the interactions have a split, facts are in train, whatever their own split was; otherwise all get a
-    split when the graph is built. If interactions have a position in a sequence, facts have none (:data:`NO_PLACE`).
-    Counts and notes are added under ``name``.
+    Nodes are matched by type and id. If the interactions have a split, facts are in train, whatever their own split was;
+    otherwise all get a split when the graph is built. Facts have no position in a sequence (:data:`NO_PLACE`). Counts and
+    notes are added under ``name``.
 
     Raises :class:`InputError` if the two have no node in common, or if both have items but no common one: then no fact
     is about an item with interactions, and the ids are probably of different kinds.

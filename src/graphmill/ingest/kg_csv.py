@@ -1,10 +1,7 @@
-"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge per row, as checked node and edge tables.
+"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any table with one edge per row, as checked node and edge tables.
 
-The file is CSV, Parquet or JSON lines, which is recognised from its content.
-
-Nodes are identified by the index column if there is one, else by (type, id), because ids collide across types. Ids stay
-strings. Rows that cannot be used become rejects; what is unusual but valid is counted. docs/reference/ingestion.md has
-the complete table of cases.
+Nodes are identified by the index column if there is one, else by (type, id), because ids collide across types.
+docs/reference/ingestion.md has the complete table of cases.
 """
 
 import re

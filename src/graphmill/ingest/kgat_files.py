@@ -84,9 +84,8 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
 def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> IngestResult:
     """Users, items, entities; interactions and facts as edges, facts in split 0 (train). Without ``kg_final.txt``: no facts.
 
-    Names of nodes and relations are the lists' ``org_id``, else their numbers.
-
-    Raises :class:`InputError` for a missing file, a list that cannot be used, and if nothing is usable.
+    Names of nodes and relations are the lists' ``org_id``, else their numbers. Raises :class:`InputError` for a missing
+    file, a list that cannot be used, and if nothing is usable.
     """
     files = kgat_files(path, settings)
     reading = Reading(path_text(path))
@@ -267,8 +266,6 @@ FORMAT = Format(
     _recognises,
     read_kgat,
     kgat_files,
-    data_roles=(*SPLITS, "knowledge"),
     graph=ONE_WAY,
     suited=_held_out,
-    cells=dict.fromkeys(SPLITS, ("user", "items")) | {"knowledge": ("head", "relation", "tail")},
 )

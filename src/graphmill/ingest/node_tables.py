@@ -1,9 +1,7 @@
 """Nodes: those that edges mention, those that node files list, and how both become one node for each type and id.
 
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`). The
-distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
-the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
-takes a fraction of the time of hashing.
+A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`), which
+are merged into nodes a few blocks at a time, so that the strings of the whole file are never in memory at once.
 
 A table of mentions has the strings ``id``, ``type``, ``name`` and ``source``; ``renamed`` and ``resourced`` (bool): whether
 a later mention has another name or source; and, if nodes have an index, ``index`` and ``line`` (int64; of the first
@@ -214,9 +212,7 @@ def catalogue_of(listed: Sequence[pa.Table], separators: str = "", prefix: str =
     """The nodes of all files, whose rows have the schema :data:`LISTED`. ``separators``: characters between types.
     ``prefix``: removed from each type.
 
-    Of several types, a node gets the one with the fewest nodes, which is the most specific one if general types are listed,
-    too; of equals, the one that is written first most often.
-
+    Of several types, a node gets the one with the fewest nodes; of equals, the one that is written first most often.
     Raises :class:`InputError` if two nodes would have the same type and id.
     """
     rows = pa.concat_tables([LISTED.empty_table(), *listed]).combine_chunks()

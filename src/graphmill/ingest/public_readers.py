@@ -1,8 +1,5 @@
 """Reads files into tables in one call, and decides how a path is read: its format, by its content, and the settings that
-fit it.
-
-``graphmill ingest-report``, ``build`` and ``init``, the notebook and the estimates ask here. Tables in memory (pandas,
-polars, Arrow) become files, so that they are read by the same code and with the same checks.
+fit it. Tables in memory (pandas, polars, Arrow) become files, so that they are read by the same code.
 """
 
 from __future__ import annotations
@@ -74,8 +71,6 @@ def _arrow(given: Any) -> pa.Table:
             f"a {type(given).__name__} is no path and no readable table of pandas, polars or Arrow ({one_line(error)})"
         ) from None
 
-
-__all__ = ["IngestReport", "ingest_report", "reading_of", "recognised"]
 
 _CLOSE = 15
 """Another format whose score is within this distance of the best one is also named."""
