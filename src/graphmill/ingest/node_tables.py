@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,8 +25,6 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import MAX_SHOWN, NODES
-
-_MOST_NODES = 2**31 - 1
 
 
 def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Table:
@@ -126,27 +123,6 @@ def parsed_cells(
     read = [parse(text.strip()) for text in texts]
     wrong = np.array([value is None for value in read], bool)
     return read, codes, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong[codes]).tolist()]
-
-
-class NodeTable:
-    """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
-
-    def __init__(self, *, indexed: bool) -> None:
-        numbers = dict.fromkeys(("index", "line") if indexed else (), pa.array([], pa.int64()))
-        none = {"id": pa.array([], pa.string()), **numbers}
-        self.mentions = mentions_of(none, none)
-
-    def add(self, blocks: list[pa.Table]) -> list[np.ndarray]:
-        """Add the mentions of ``blocks``, which is emptied; returns, for each block, the number (int32) of each of its
-        mentions."""
-        sizes = [self.mentions.num_rows, *(block.num_rows for block in blocks)]
-        every = pa.concat_tables([self.mentions, *blocks])
-        if every.num_rows > _MOST_NODES:
-            raise InputError(f"the files have about {every.num_rows:,} nodes; at most {_MOST_NODES:,} are supported")
-        self.mentions = every  # so that the strings of nodes are not in memory twice
-        blocks.clear()
-        self.mentions, code = distinct(every)
-        return [code[start:end] for start, end in pairwise(np.cumsum(sizes))]
 
 
 MISSING_TYPE = "node"
