@@ -123,10 +123,7 @@ def dataset_name(path: str) -> str:
 def documents_of(
     name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any], edges: int
 ) -> list[dict[str, Any]]:
-    """A dataset of so many ``edges`` and a model on it, for a defs.yaml. ``predicts``: the section of its predictions.
-
-    A small table has its first result within two minutes.
-    """
+    """A dataset of so many ``edges`` and a model on it, for a defs.yaml. ``predicts``: the section of its predictions."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
     model = {

@@ -61,12 +61,8 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def node_oddities(nodes: pa.Table) -> dict[str, int]:
-    """Counts over a ``nodes`` table.
-
-    ``ids_in_two_types``: ids of nodes of several types (normal, and the reason why an id alone is not a key).
-    ``ids_with_two_indices``: (type, id) with several indices. ``spaced_ids``: ids that start or end with white space.
-    ``lookalike_ids``: ids that differ from another one of their type only in their writing (:func:`one_writing`).
-    ``ids_of_no_value``: NaN and the like.
+    """Counts over a ``nodes`` table: ids of several types, of several indices, with white space around them, and that are
+    words for no value; ``lookalike_ids`` differ from another one of their type only in their writing (:func:`one_writing`).
     """
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
     by_type = pa.table({"id": ids, "type": types.indices})
@@ -83,8 +79,6 @@ def node_oddities(nodes: pa.Table) -> dict[str, int]:
     counts = {name: pc.sum(each).as_py() or 0 for name, each in odd.items()}
     return counts | {"lookalike_ids": distinct.num_rows - composed.num_rows}
 
-
-_SHOWN_TYPES = 8
 
 _SENTENCES = {
     "rejected_rows": "{} rejected rows cannot be used: see the rejects for line, column and reason",
@@ -106,6 +100,7 @@ _SENTENCES = {
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "padded_ids": "{} ids and relations have white space around them; it was taken off",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
+    "nodes_of_several_types": "{} nodes have several types; each has the one of fewest nodes",
     "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
     "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
     "nodes_without_a_row": "{} nodes are in edges and in no node file",
@@ -158,10 +153,7 @@ def finished(
     listed_first: bool = True,
     limit_nodes: int = 0,
 ) -> IngestResult:
-    """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``).
-
-    Other arguments as of :func:`read_graph`.
-    """
+    """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``)."""
     indexed = any(source.head.index for source in edges_from)
     named = not len(known) and any(source.head.name or source.tail.name for source in edges_from)
     nodes, edges, listed, withdrawn = _with_listed(made, known, listed_first)
@@ -215,13 +207,9 @@ def finished(
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *_spelling_notes(nodes, edges)]
-    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
-    types = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
-    types += ["…"] * (len(numbers) > _SHOWN_TYPES)
     texts = _SENTENCES | {
         "ids_in_two_types": f"{{}} ids occur in two types; nodes are told apart by {'index' if indexed else '(type, id)'}",
         "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
-        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {', '.join(types)}",
     }
     everything = [*sentences(counts, texts), *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)

@@ -5,7 +5,7 @@ All formats of interactions share it. Numeric ids are rows of feature files, so 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -54,19 +54,13 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 
 
-def node_table(
-    parts: Sequence[tuple[str, pa.Array]], source: str, names: Mapping[str, Sequence[str]] | None = None
-) -> pa.Table:
-    """The nodes of all (type, ids), one type after the other. ``names``: of nodes by type; other nodes have their ids."""
-    sizes = [len(ids) for _, ids in parts]
-    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
+def node_table(parts: Sequence[tuple[str, pa.StringArray, pa.StringArray]], source: str) -> pa.Table:
+    """The nodes of all (type, ids, names), one type after the other."""
+    names_of_types, ids, names = zip(*parts, strict=True)
+    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), list(map(len, ids))), names_of_types)
     label = as_column(np.zeros(len(kinds), np.int32), [source])
-    ids = pa.concat_arrays([part.cast(pa.string()) for _, part in parts])
-    given = [(names or {}).get(kind) for kind, _ in parts]
-    named = [
-        pa.array(n, pa.string()) if n else part.cast(pa.string()) for n, (_, part) in zip(given, parts, strict=True)
-    ]
-    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, pa.concat_arrays(named), label], NODES)
+    texts = [pa.concat_arrays(each) for each in (ids, names)]
+    return pa.table([pa.array(np.arange(len(kinds))), texts[0], kinds, texts[1], label], NODES)
 
 
 def edge_table(
@@ -149,7 +143,7 @@ def interaction_tables(
         **_oddities(user, item, others, order, repeat),
     }
     return IngestResult(
-        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
+        nodes=node_table([(USER, users, users), (ITEM, items, items)], name.rsplit("/")[-1]),
         edges=_edges(user, item + len(users), others, repeat, ordered=ordered),
         rejects=reading.table(),
         counts=counts,
@@ -303,13 +297,14 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     ]
     matches = coverage(name, ids[1], "the interactions", ids[0])
     if new[required].all():
-        kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
-        example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
-        other = int(np.flatnonzero(required)[-1])
+        kinds = ITEM if both else ", ".join(second["type"].unique().to_pylist())
+        last = [np.flatnonzero(mask | (not both))[-1].item() for mask in of_items]
+        here, there = (
+            f"{t['type'][row].as_py()} {t['id'][row].as_py()!r}" for t, row in zip((first, second), last, strict=True)
+        )
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
-            f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
-            f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
+            f"here is {here}, there {there} (of kgat files ids are the numbers, remap_id)"
             + (f"; {matches.repair}" if matches.repair else "")
         )
     edges = knowledge.edges

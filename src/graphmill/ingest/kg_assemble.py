@@ -38,10 +38,7 @@ _NOTHING = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: 0} | EDGE_NUMBERS
 @dataclass(frozen=True)
 class Assembled:
     """The tables of one graph. ``renamed``, ``resourced``, ``unnamed``: number of nodes with a second name, with a second
-    source, and without a name.
-
-    ``units``: of the edges' times (index into :data:`graphmill.ingest.times.UNITS`); None if no column has times.
-    """
+    source, and without a name. ``units``: of the edges' times; None if no column has times."""
 
     nodes: pa.Table
     edges: pa.Table
@@ -168,10 +165,7 @@ def _by_index(
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
-    """The ``limit`` nodes that appear first in ``edges`` (row by row, head before tail) and the edges among them.
-
-    ``edges`` refers to rows of ``nodes``, before and after. The order of ``nodes`` does not change.
-    """
+    """The ``limit`` nodes that appear first in ``edges`` (row by row, head before tail) and the edges among them."""
     if limit >= nodes.num_rows:
         return nodes, edges
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()

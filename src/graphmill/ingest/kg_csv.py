@@ -175,10 +175,7 @@ def _pair(head: str, tail: str, kind: str = "node", other: str = "") -> dict[str
 
 
 def _typed_pair(plain: dict[str, str]) -> list[tuple[str, str]]:
-    """The two words that have an id and a type each (``drug, drug_type, …, target, target_type``), in the header's order.
-
-    Empty if there are not exactly two, or no column for the relation.
-    """
+    """The two words that have an id and a type each (``drug, drug_type, …, target, target_type``), if there are two."""
     if not any(name in plain for name in RELATION_NAMES):
         return []
     typed = [name.rpartition("_") for name in reversed(plain)]
@@ -219,8 +216,7 @@ def parts_of(columns: KgColumns) -> dict[str, str]:
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 
-    Raises :class:`InputError` if the file as a whole cannot be used: it is missing, empty or truncated, a mapped column
-    is missing, or no row is usable.
+    Raises :class:`InputError` if the file cannot be read, a mapped column is missing, or no row is usable.
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)

@@ -238,9 +238,7 @@ _USUAL = {"edges": "kg_csv", "interactions": "interactions_csv"}
 
 def _read(path: Any, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
     """``path`` in ``format``, or in the likeliest one of the wanted kind, with the settings that fit it."""
-    read = {name: each for name, each in FORMATS.items() if each.read is not None}
-    kinds = {n: each.gives if isinstance(each.gives, str) else each.gives(each.settings()) for n, each in read.items()}
-    known = [name for name, kind in kinds.items() if kind.startswith(gives)]
+    known = [n for n, each in FORMATS.items() if each.read and each.gives_by(each.settings()).startswith(gives)]
     if format and format not in known:
         raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
     with as_file(path) as file:

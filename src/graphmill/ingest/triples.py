@@ -141,10 +141,7 @@ def _listed(symbols: list[str], files: Mapping[str, str | Path], kind: str) -> l
 
 
 def triples_files(path: str | Path, settings: TriplesSettings | None = None) -> dict[str, str | Path]:
-    """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
-
-    Raises :class:`InputError` if there is no training file.
-    """
+    """Role (train, valid, test, entities, relations, names) → file. Raises :class:`InputError` without a training file."""
     if "://" not in str(path) and Path(path).is_file():
         return {"train": path}
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
