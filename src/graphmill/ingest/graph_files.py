@@ -80,6 +80,7 @@ def node_oddities(nodes: pa.Table) -> dict[str, int]:
     return counts | {"lookalike_ids": distinct.num_rows - composed.num_rows}
 
 
+_SHOWN_TYPES = 8
 _SENTENCES = {
     "rejected_rows": "{} rejected rows cannot be used: see the rejects for line, column and reason",
     "duplicate_rows": "{} duplicate rows are one edge each in the graph",
@@ -100,7 +101,6 @@ _SENTENCES = {
     "unsure_rows": "{} rows are below min_confidence and were left out",
     "padded_ids": "{} ids and relations have white space around them; it was taken off",
     "names_with_line_breaks": "{} names hold a line break, within quotes",
-    "nodes_of_several_types": "{} nodes have several types; each has the one of fewest nodes",
     "nodes_without_type": f"{{}} listed nodes have no type; they are of type {MISSING_TYPE}",
     "repeated_node_rows": "{} rows of node files repeat a node; what the first says counts",
     "nodes_without_a_row": "{} nodes are in edges and in no node file",
@@ -207,8 +207,12 @@ def finished(
     ids = made.nodes["id"].combine_chunks()
     matches = [coverage("the edges", ids, "the node files", known.id)] if len(known) and listed_first else []
     notes += [*(each.sentence for each in matches if each.repair), *_spelling_notes(nodes, edges)]
+    numbers = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    types = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in numbers[:_SHOWN_TYPES]]
+    types += ["…"] * (len(numbers) > _SHOWN_TYPES)
     texts = _SENTENCES | {
         "ids_in_two_types": f"{{}} ids occur in two types; nodes are told apart by {'index' if indexed else '(type, id)'}",
+        "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {', '.join(types)}",
         "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
     }
     everything = [*sentences(counts, texts), *notes, *reading.unread_note(), *reading.notes]

@@ -54,12 +54,12 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 
 
-def node_table(parts: Sequence[tuple[str, pa.StringArray, pa.StringArray]], source: str) -> pa.Table:
-    """The nodes of all (type, ids, names), one type after the other."""
-    names_of_types, ids, names = zip(*parts, strict=True)
-    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), list(map(len, ids))), names_of_types)
+def node_table(parts: Sequence[tuple[Any, ...]], source: str) -> pa.Table:
+    """The nodes of all (type, ids) or (type, ids, names), one type after the other. Nodes without names have their ids."""
+    sizes = [len(part[1]) for part in parts]
+    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [part[0] for part in parts])
     label = as_column(np.zeros(len(kinds), np.int32), [source])
-    texts = [pa.concat_arrays(each) for each in (ids, names)]
+    texts = [pa.concat_arrays([part[place] for part in parts]) for place in (1, -1)]
     return pa.table([pa.array(np.arange(len(kinds))), texts[0], kinds, texts[1], label], NODES)
 
 
@@ -143,7 +143,7 @@ def interaction_tables(
         **_oddities(user, item, others, order, repeat),
     }
     return IngestResult(
-        nodes=node_table([(USER, users, users), (ITEM, items, items)], name.rsplit("/")[-1]),
+        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=_edges(user, item + len(users), others, repeat, ordered=ordered),
         rejects=reading.table(),
         counts=counts,

@@ -90,7 +90,7 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
         feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
     }
     result = IngestResult(
-        nodes=node_table([(USER, users, users), (ITEM, items, items)], name.rsplit("/")[-1]),
+        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
         edges=interaction_edges(user, item, split, len(users)),
         rejects=reading.table(),
         features=features,
