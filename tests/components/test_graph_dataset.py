@@ -44,7 +44,7 @@ def test_files_become_a_graph(project: Project) -> None:
         *("relations_have_training_edges", "types_are_reached", "no_split_leakage"),
     }
     lines = project.source.read_text().count("\n")
-    assert project.metadata("toy/raw_edges")["dagster/row_count"] == lines - 1
+    assert project.metadata("toy/raw_edges")["lines"] == lines
     edges = project.metadata("toy/edges")
     assert edges["dagster/row_count"] == lines - 1
     assert [column.name for column in edges["columns"].columns] == EDGES.names

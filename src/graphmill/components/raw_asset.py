@@ -11,10 +11,9 @@ from graphmill.components.plan import DatasetPlan, Reference, plan_asset
 from graphmill.errors import InputError
 from graphmill.ingest import sources as source_files
 from graphmill.ingest.files import Source, is_binary, path_text
-from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.sources import SourceFile
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import COLUMNS_KEY, records
+from graphmill.orchestration.metadata import records
 from graphmill.orchestration.page import in_words, links
 
 BINARY = (".npy", ".parquet", ".pq", ".zip")
@@ -43,7 +42,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
             here = next(each for each in plan.at(context).sources if each.name == source.name)
             locations = here.files()
             size, version = _state(locations)
-            digest, about = _content(here, locations)
+            digest, about = _content(locations)
         yield dg.MaterializeResult(
             asset_key=key,
             value={"digest": digest, "size": size, "version": version},
@@ -60,8 +59,7 @@ def raw_asset(plan: DatasetPlan, source: SourceFile) -> dg.AssetsDefinition:
 
 
 def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
-    lines = about.get("dagster/row_count")
-    counted = f", {lines:,} lines of data" if lines is not None else ""
+    counted = f", {about['lines']:,} lines" if "lines" in about else ""
     return f"`{Path(path_text(source.path)).name}`, read as {source.format}: {size:,} bytes{counted}."
 
 
@@ -70,7 +68,7 @@ def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
     locations = source.files()
     if _state(locations) == (raw["size"], raw["version"]):
         return
-    if _content(source, locations)[0] != raw["digest"]:
+    if _content(locations)[0] != raw["digest"]:
         raise InputError(
             f"{path_text(source.path)} has changed since raw_{source.name} was materialized; materialize raw_{source.name} "
             "together with the tables"
@@ -83,7 +81,7 @@ def _state(locations: Mapping[str, str]) -> tuple[int, str]:
     return sum(state.size for state in states.values()), version
 
 
-def _content(source: SourceFile, locations: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
+def _content(locations: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """The hash of the files' content (of text: unpacked), and the metadata for the UI."""
     binary = {
         role: source_files.digest(at) for role, at in locations.items() if at.lower().endswith(BINARY) or is_binary(at)
@@ -96,21 +94,9 @@ def _content(source: SourceFile, locations: Mapping[str, str]) -> tuple[str, dic
         sizes = {role: {"bytes": size, "lines": lines} for role, (_, size, lines) in texts.items()}
         plain = {"bytes": 0, "lines": 0}
         about["files"] = records([{**row, **(sizes.get(row["role"]) or plain)} for row in listed])
-    format = FORMATS[source.format]
-    data = [role for role in locations if format.is_data(role)]
-    if not data or (format.read is None and data[0] in binary):
-        return digest, about
-    preview = format.preview(locations[data[0]], source.settings, data[0])
-    about |= {
-        COLUMNS_KEY: dg.TableSchema(columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]),
-        "first_rows": records(preview.rows),
-    }
     if texts:
-        about["bytes_unpacked"] = sum(size for _, size, _ in texts.values())
-    if all(role in texts for role in data):
-        # Records with line breaks in quoted fields span several lines. The tables have the exact number of rows.
-        lines = sum(texts[role][2] for role in data)
-        about["dagster/row_count"] = max(lines - preview.header_lines * len(data), 0)
+        about |= {"bytes_unpacked": sum(size for _, size, _ in texts.values())}
+        about |= {"lines": sum(lines for _, _, lines in texts.values())}
     return digest, about
 
 

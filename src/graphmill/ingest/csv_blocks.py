@@ -1,10 +1,7 @@
 """Reads any CSV file as a stream of checked Arrow blocks, with the line number of every row and reject.
 
-No single parser is fast and gives line numbers: pyarrow's does not name lines when it uses threads. So the file is cut
-into blocks at record boundaries, threads parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each block is checked
-as a whole (:mod:`graphmill.ingest.cells`).
-
-The readers interpret the columns.
+pyarrow's parser does not name lines when it uses threads. So the file is cut into blocks at record boundaries, threads
+parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each is checked as a whole (:mod:`graphmill.ingest.cells`).
 """
 
 import csv
@@ -199,8 +196,7 @@ def read_blocks(
 ) -> Iterator[tuple[T, list[Reject]]]:
     """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
 
-    ``digest`` runs in the parsing threads, so that blocks can be freed afterwards. Only a few blocks are in memory at a
-    time. Raises the :class:`InputError` of reading.
+    ``digest`` runs in the parsing threads, so that only a few blocks are in memory at a time.
     """
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = max(1, min(_MAX_THREADS, cpus))

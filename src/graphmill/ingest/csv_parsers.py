@@ -170,8 +170,7 @@ def read_texts(
 ) -> tuple[pa.Table, np.ndarray, list[Reject]]:
     """The rows of ``data`` as texts, one column for each of the layout's; the line of each row; and the broken records.
 
-    ``data`` are complete records, without a byte order mark, from ``first_line`` on. ``regular``: whether their quotes are
-    (:func:`graphmill.ingest.csv_parsers.is_regular`).
+    ``data`` are complete records from ``first_line`` on. ``regular``: whether their quotes are, as :func:`cut` says.
     """
     if regular and not _LONE_RETURN.search(data) and (table := _arrow_read(data, layout)) is not None:
         view = np.frombuffer(data, dtype=np.uint8)

@@ -1,7 +1,5 @@
 """Opens input files: local or by URL, plain, gzipped or single in a zip, in UTF-8 or UTF-16. Other kinds are named and
 refused.
-
-Only the first bytes are examined here. The readers handle the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
@@ -152,12 +150,11 @@ def first_lines(data: bytes) -> list[str]:
     return [line.removesuffix("\r") for line in lines if line.strip()]
 
 
-class Source:
+class Source(AbstractContextManager["Source"]):
     """An open input file that yields bytes; a context manager.
 
-    ``name`` is the path to show. ``bom``: whether a byte order mark was skipped. Reading raises :class:`InputError` if
-    the file is truncated or its compression is damaged. ``text`` false: the bytes are unchanged, except for gzip and
-    zip (``.npz`` and workbooks are zips, too, and are not unpacked).
+    ``name`` is the path to show. ``bom``: whether a byte order mark was skipped. ``text`` false: the bytes are unchanged,
+    except for gzip and ``.zip``. Reading raises :class:`InputError` if the file is truncated or damaged.
     """
 
     def __init__(self, path: str | Path, *, text: bool = True) -> None:
@@ -169,9 +166,6 @@ class Source:
         except BaseException:
             self._outer.close()
             raise
-
-    def __enter__(self) -> Source:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -357,10 +351,7 @@ R = TypeVar("R")
 
 
 def guarded(read: Callable[P, R]) -> Callable[P, R]:
-    """Wrap ``read``, whose first argument is the path: errors of libraries become :class:`InputError`.
-
-    The exception keeps its cause, for debugging the reader.
-    """
+    """Wrap ``read``, whose first argument is the path: errors of libraries become :class:`InputError`."""
 
     @wraps(read)
     def inside(*args: P.args, **kwargs: P.kwargs) -> R:

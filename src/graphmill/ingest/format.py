@@ -123,10 +123,7 @@ def dataset_name(path: str) -> str:
 def documents_of(
     name: str, source: Mapping[str, Any], predicts: str, graph: Mapping[str, Any], edges: int
 ) -> list[dict[str, Any]]:
-    """A dataset of so many ``edges`` and a model on it, for a defs.yaml. ``predicts``: the section of its predictions.
-
-    A small table has its first result within two minutes.
-    """
+    """A dataset of so many ``edges`` and a model on it, for a defs.yaml. ``predicts``: the section of its predictions."""
     dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
     dataset["watch"] = {"enabled": True, "interval_seconds": 60}
     model = {
@@ -157,16 +154,7 @@ Gives = Literal[
 
 ONE_WAY = (("add_reverse", "never"),)
 """Graph settings for triples and interactions: no reverses, because their systems handle the other direction themselves."""
-PREVIEW_ROWS = 5
-PREVIEW_BYTES = 1 << 16
-
-
-class Preview(NamedTuple):
-    """Names of columns and the first rows of a file, unchecked, and the number of its lines that are not rows."""
-
-    names: tuple[str, ...]
-    rows: list[dict[str, str]]
-    header_lines: int = 0
+_START_BYTES = 1 << 16
 
 
 class Guess(NamedTuple):
@@ -243,10 +231,10 @@ class Candidate:
         """The first lines of a text file that are not blank, at most a hundred; empty for other files and folders."""
         try:
             with Source(self.path) as source:
-                data = source.read(PREVIEW_BYTES)
+                data = source.read(_START_BYTES)
         except InputError:
             return []
-        whole = data if len(data) < PREVIEW_BYTES else data.rpartition(b"\n")[0]
+        whole = data if len(data) < _START_BYTES else data.rpartition(b"\n")[0]
         return first_lines(whole)[:100]
 
 
@@ -272,12 +260,11 @@ class Format:
     ``gives``: the kind of its rows, which may depend on its settings ("interactions and nodes": also users and items
     without an interaction). ``read``: function from location and settings to tables (None: features and attributes, which
     are added to the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
-    location is the only file. ``data_roles``: roles whose rows are data (the role ``edges:a.csv`` belongs to
-    ``edges``). ``graph``: default graph settings. ``brings_features``: whether it has
-    features itself. ``preview``: function from location, settings and role to the first rows.
-    ``recognises``: function that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``:
-    function from a candidate and the columns that are named (role → column) to the settings with which the path is read; it
-    raises :class:`InputError` if it cannot tell. ``suited``: the graph settings of a generated YAML.
+    location is the only file. ``graph``: default graph settings. ``brings_features``: whether it has features itself.
+    ``opened``: function from location and settings to the open table; None if the format has none. ``recognises``: function
+    that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``: function from a candidate and
+    the columns that are named (role → column) to the settings with which the path is read; it raises :class:`InputError`
+    if it cannot tell. ``suited``: the graph settings of a generated YAML.
     ``examine``: makes the report itself, in place of these.
     """
 
@@ -287,13 +274,11 @@ class Format:
     recognises: Callable[[Candidate], int]
     read: Callable[[str, Any], IngestResult] | None = None
     files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
-    data_roles: tuple[str, ...] = ("",)
     graph: tuple[tuple[str, Any], ...] = ()
     brings_features: Callable[[Any], bool] = field(default=lambda settings: False)
-    cells: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    opened: Callable[[str, Any], RowFile] = field(
-        default=lambda location, layout: RowFile(
-            location, getattr(layout, "delimiter", "auto"), header_line=getattr(layout, "header", True)
+    opened: Callable[[str, Any], RowFile] | None = field(
+        default=lambda location, settings: RowFile(
+            location, getattr(settings, "delimiter", "auto"), header_line=getattr(settings, "header", True)
         )
     )
     guess: Callable[[Candidate, Mapping[str, str]], Guess] = field(
@@ -305,24 +290,6 @@ class Format:
     def gives_by(self, settings: Any) -> Gives:
         """The kind of rows of a source with these settings."""
         return self.gives(settings) if callable(self.gives) else self.gives
-
-    def preview(self, location: str, settings: Any, role: str) -> Preview:
-        """The first rows of the file of a role."""
-        if names := self.cells.get(role):
-            with Source(location) as source:
-                lines = first_lines(source.read(PREVIEW_BYTES))[:PREVIEW_ROWS]
-            return Preview(names, [dict(zip(names, line.split(None, len(names) - 1), strict=False)) for line in lines])
-        kind, _, name = role.partition(":")
-        listed = [each for each in getattr(settings, kind, []) if each.file == name] if name else []
-        layout = next(iter(listed), settings)
-        with self.opened(location, layout) as file:
-            return Preview(
-                file.names, file.first(PREVIEW_ROWS), file.header.first_line - 1 if file.kind == "csv" else 0
-            )
-
-    def is_data(self, role: str) -> bool:
-        """Whether the rows of the file of this role are data."""
-        return role.partition(":")[0] in self.data_roles
 
 
 def no_columns(columns: Mapping[str, str]) -> Guess:

@@ -11,9 +11,7 @@ from graphmill.ingest import (
     ntriples,
     triples,
 )
-from graphmill.ingest.format import Format, Gives
-
-__all__ = ["FORMATS", "Format", "Gives"]
+from graphmill.ingest.format import Format
 
 FORMATS: dict[str, Format] = {
     each.name: each

@@ -61,12 +61,8 @@ def spellings(names: Iterable[str]) -> list[tuple[str, ...]]:
 
 
 def node_oddities(nodes: pa.Table) -> dict[str, int]:
-    """Counts over a ``nodes`` table.
-
-    ``ids_in_two_types``: ids of nodes of several types (normal, and the reason why an id alone is not a key).
-    ``ids_with_two_indices``: (type, id) with several indices. ``spaced_ids``: ids that start or end with white space.
-    ``lookalike_ids``: ids that differ from another one of their type only in their writing (:func:`one_writing`).
-    ``ids_of_no_value``: NaN and the like.
+    """Counts over a ``nodes`` table: ids of several types, of several indices, with white space around them, and that are
+    words for no value; ``lookalike_ids`` differ from another one of their type only in their writing (:func:`one_writing`).
     """
     ids, types = nodes["id"].combine_chunks(), nodes["type"].combine_chunks()
     by_type = pa.table({"id": ids, "type": types.indices})
@@ -85,7 +81,6 @@ def node_oddities(nodes: pa.Table) -> dict[str, int]:
 
 
 _SHOWN_TYPES = 8
-
 _SENTENCES = {
     "rejected_rows": "{} rejected rows cannot be used: see the rejects for line, column and reason",
     "duplicate_rows": "{} duplicate rows are one edge each in the graph",
@@ -158,10 +153,7 @@ def finished(
     listed_first: bool = True,
     limit_nodes: int = 0,
 ) -> IngestResult:
-    """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``).
-
-    Other arguments as of :func:`read_graph`.
-    """
+    """The result of a reader, from the nodes of the edges (``made``) and those of the node files (``known``)."""
     indexed = any(source.head.index for source in edges_from)
     named = not len(known) and any(source.head.name or source.tail.name for source in edges_from)
     nodes, edges, listed, withdrawn = _with_listed(made, known, listed_first)
@@ -220,8 +212,8 @@ def finished(
     types += ["…"] * (len(numbers) > _SHOWN_TYPES)
     texts = _SENTENCES | {
         "ids_in_two_types": f"{{}} ids occur in two types; nodes are told apart by {'index' if indexed else '(type, id)'}",
-        "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
         "nodes_of_several_types": f"{{}} nodes have several types; each has the one of fewest nodes: {', '.join(types)}",
+        "nodes_left_out": f"limit_nodes left out {{}} nodes and {counts.get('edges_left_out', 0):,} edges",
     }
     everything = [*sentences(counts, texts), *notes, *reading.unread_note(), *reading.notes]
     return IngestResult(nodes, edges, reading.table(), {}, counts, everything, matches)

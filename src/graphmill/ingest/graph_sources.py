@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError, listed
+from graphmill.errors import listed
 from graphmill.ingest.cells import RowBlock
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.names import as_number, plain_name, without_blanks
@@ -67,11 +67,6 @@ class GraphReading(Reading):
             source.path, source.delimiter, header_line=source.header, wanted=names, names=source.names,
             quoted=source.quoted,
         )  # fmt: skip
-        try:
-            file.require(names)
-        except InputError:
-            file.close()
-            raise
         left = self.unread.get(file.name, list(file.names))
         self.unread[file.name] = [name for name in left if name and name not in names]
         return file

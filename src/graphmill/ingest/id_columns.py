@@ -1,8 +1,7 @@
 """Ids of nodes in small tables (labels, aliases, groups), their aliases and repairs, and how ids of two sources match.
 
 Aliases are a table of old ids and the ids that replace them; then beginnings are taken off, and case, Unicode form and
-invisible characters do not count, where the user says so. :func:`coverage` says how many ids of one source are those of
-another, with samples of the others, and the repair that would match most.
+invisible characters do not count, where the user says so.
 """
 
 from __future__ import annotations
@@ -88,10 +87,7 @@ def coverage(first: str, ids: pa.Array, second: str, others: pa.Array) -> Covera
 
 
 def nearest(first: str, ids: pa.Array, of_types: Mapping[str, pa.Array]) -> Coverage:
-    """:func:`coverage` of the ids of the node type that a repair would match most; of equal ones the first.
-
-    ``first`` may have the type's name in the place of {}.
-    """
+    """:func:`coverage` of the ids of the node type that a repair would match most. ``first``: with {} for that type."""
     compared = [coverage(first.format(kind), ids, f"the {kind} nodes", others) for kind, others in of_types.items()]
     return max(compared, key=lambda each: each.repaired)
 
@@ -99,8 +95,7 @@ def nearest(first: str, ids: pa.Array, of_types: Mapping[str, pa.Array]) -> Cove
 def best_repair(unmet: list[str], known: set[str]) -> tuple[str, int]:
     """What to change of ``unmet`` ids so that most are in ``known``, and how many then are; "" and 0 if no repair helps.
 
-    Case, Unicode form, invisible characters, decimals and prefixes are tried alone, then together, the best one first. Both
-    sides of a comparison are brought into the same case and form; a prefix is changed on ``unmet`` alone.
+    Repairs are tried alone, then together, the best one first. A prefix is changed on ``unmet`` alone.
     """
     here, others, names, best = unmet, known, list[str](), 0
     for _ in range(_REPAIRS):
@@ -122,7 +117,7 @@ def _repairs(ids: list[str], known: set[str]) -> list[tuple[str, Repair, bool]]:
     pairs.sort(key=lambda pair: "" not in pair)  # of two that match as many, the simpler one is named
     return [
         ("case ignored", str.casefold, True),
-        ("Unicode form NFKC", lambda text: text if text.isascii() else unicodedata.normalize("NFKC", text), True),
+        ("Unicode form NFKC", REPAIRS["unicode"], True),
         ("invisible characters removed", visible, True),
         ("7.0 read as 7", partial(_DECIMAL.sub, r"\1"), True),
         *((_said(old, new), partial(_with_prefix, old, new), False) for old, new in pairs),
@@ -177,11 +172,14 @@ def text_rows(file: RowFile, names: Sequence[str], required: Sequence[str]) -> t
 
     Raises :class:`InputError` for a row without one of the ``required`` texts, and for a file without rows.
     """
-    parts = []
-    columns = [Column(name, required=name in required, names=name in required) for name in names]
-    for part, rejects in file.blocks(columns, lambda block: (block.table.select(list(names)), block.lines)):
-        if rejects:
-            raise InputError(f"{file.name}, {rejects[0].place}")
+    return _all_rows(file, [Column(name, required=name in required, names=name in required) for name in names])
+
+
+def _all_rows(file: RowFile, columns: Sequence[Column], remedy: str = "") -> tuple[pa.Table, np.ndarray]:
+    names, parts = [column.name for column in columns], []
+    for part, rejects in file.blocks(columns, lambda block: (block.table.select(names), block.lines)):
+        for reject in sorted(rejects)[:1]:
+            raise InputError(f"{file.name}, {reject.place}" + (f" ({reject.value!r}); {remedy}" if remedy else ""))
         parts.append(part)
     if not sum(table.num_rows for table, _ in parts):
         raise InputError(f"{file.name} has no row below its header")
@@ -210,17 +208,11 @@ def numbered_texts(
     Raises :class:`InputError` for a row without one of them (``blanks``: without a number), and for a number that occurs
     twice.
     """
-    texts, numbers, lines = list[str](), [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     columns = [Column(text, required=not blanks), Column(number, "whole", required=True)]
-    for block, rejects in file.blocks(columns, lambda block: block):
-        for reject in sorted(rejects)[:1]:
-            raise InputError(f"{file.name}, {reject.place} ({reject.value!r}); {remedy}")
-        texts += [each.strip() for each in block.table[text].to_pylist()]
-        numbers.append(block.table[number].to_numpy())
-        lines.append(block.lines)
-    places = np.concatenate(lines)
-    require_once(np.concatenate(numbers).tolist(), places, file.name, f"{number} {{}}")
-    return texts, np.concatenate(numbers), places
+    table, lines = _all_rows(file, columns, remedy)
+    numbers = table[number].to_numpy()
+    require_once(numbers.tolist(), lines, file.name, f"{number} {{}}")
+    return [each.strip() for each in table[text].to_pylist()], numbers, lines
 
 
 def require_once(values: Sequence[Any], lines: np.ndarray, file: str, what: str) -> None:
@@ -252,7 +244,7 @@ COLUMNS = ("old_id", "id")
 PREFIX = "prefix "
 REPAIRS: Mapping[str, Repair] = {
     "case": str.casefold,
-    "unicode": partial(unicodedata.normalize, "NFKC"),
+    "unicode": lambda text: text if text.isascii() else unicodedata.normalize("NFKC", text),
     "invisible": visible,
 }
 """Word → what is done to every id, in this order, after aliases and prefixes."""

@@ -1,12 +1,11 @@
 """Turns interactions of users with items into nodes and edges: users and items, and one relation.
 
-This module is shared by all formats of interactions. Their readers read the files. Interactions come with a time or an
-order, or with a split. Numeric ids are rows of feature files, so a gap between them is also an item.
+All formats of interactions share it. Numeric ids are rows of feature files, so a gap between them is also an item.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -55,19 +54,13 @@ def as_numbers(ids: pa.Array) -> np.ndarray | None:
     return values if int(values.max()) + 1 <= 2 * len(values) else None
 
 
-def node_table(
-    parts: Sequence[tuple[str, pa.Array]], source: str, names: Mapping[str, Sequence[str]] | None = None
-) -> pa.Table:
-    """The nodes of all (type, ids), one type after the other. ``names``: of nodes by type; other nodes have their ids."""
-    sizes = [len(ids) for _, ids in parts]
-    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [kind for kind, _ in parts])
+def node_table(parts: Sequence[tuple[Any, ...]], source: str) -> pa.Table:
+    """The nodes of all (type, ids) or (type, ids, names), one type after the other. Nodes without names have their ids."""
+    sizes = [len(part[1]) for part in parts]
+    kinds = as_column(np.repeat(np.arange(len(parts), dtype=np.int32), sizes), [part[0] for part in parts])
     label = as_column(np.zeros(len(kinds), np.int32), [source])
-    ids = pa.concat_arrays([part.cast(pa.string()) for _, part in parts])
-    given = [(names or {}).get(kind) for kind, _ in parts]
-    named = [
-        pa.array(n, pa.string()) if n else part.cast(pa.string()) for n, (_, part) in zip(given, parts, strict=True)
-    ]
-    return pa.table([pa.array(np.arange(len(kinds))), ids, kinds, pa.concat_arrays(named), label], NODES)
+    texts = [pa.concat_arrays([part[place] for part in parts]) for place in (1, -1)]
+    return pa.table([pa.array(np.arange(len(kinds))), texts[0], kinds, texts[1], label], NODES)
 
 
 def edge_table(
@@ -286,10 +279,9 @@ def with_dislikes(result: IngestResult, rows: pa.Table) -> IngestResult:
 def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
     """``result`` with the nodes and edges of ``knowledge``; both are results of readers.
 
-    Nodes are matched by type and id. A node keeps a name that is not its id; if both sources have one, the first
-    source's. If the interactions have a split, facts are in train, whatever their own split was; otherwise all get a
-    split when the graph is built. If interactions have a position in a sequence, facts have none (:data:`NO_PLACE`).
-    Counts and notes are added under ``name``.
+    Nodes are matched by type and id. If the interactions have a split, facts are in train, whatever their own split was;
+    otherwise all get a split when the graph is built. Facts have no position in a sequence (:data:`NO_PLACE`). Counts and
+    notes are added under ``name``.
 
     Raises :class:`InputError` if the two have no node in common, or if both have items but no common one: then no fact
     is about an item with interactions, and the ids are probably of different kinds.
@@ -305,13 +297,14 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     ]
     matches = coverage(name, ids[1], "the interactions", ids[0])
     if new[required].all():
-        kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
-        example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
-        other = int(np.flatnonzero(required)[-1])
+        kinds = ITEM if both else ", ".join(second["type"].unique().to_pylist())
+        last = [np.flatnonzero(mask | (not both))[-1].item() for mask in of_items]
+        here, there = (
+            f"{t['type'][row].as_py()} {t['id'][row].as_py()!r}" for t, row in zip((first, second), last, strict=True)
+        )
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
-            f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
-            f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
+            f"here is {here}, there {there} (of kgat files ids are the numbers, remap_id)"
             + (f"; {matches.repair}" if matches.repair else "")
         )
     edges = knowledge.edges

@@ -1,7 +1,5 @@
-"""The format ``interactions_csv``: any table file (CSV, Parquet, JSON lines) with columns for user and item, and
-optionally weight and time.
-
-The columns are named in the settings, or guessed from common names. ``interactions`` turns them into tables.
+"""The formats ``interactions_csv``, any table with columns for user and item, and optionally weight and time, which are
+named in the settings or guessed from common names; and ``sequence``, such a file whose columns go by their places.
 """
 
 from __future__ import annotations
@@ -138,9 +136,6 @@ def read_interactions(
 ) -> IngestResult:
     """The interactions of an open file. ``chosen``: role → column. ``ordered``: whether the order of rows of one time, or
     of all rows if there are no times, is that of the interactions.
-
-    Raises :class:`InputError` as :func:`~graphmill.ingest.interactions.interaction_tables` does,
-    and :class:`SettingsError` for ``min_weight`` without a weight column.
     """
     reading = Reading(file.name)
     whole, notes = read_roles(file, chosen, ("user", "item"), reading)

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from graphmill.errors import InputError
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.node_tables import NodeTable, codes_of, first_rows, text_of
+from graphmill.ingest.node_tables import codes_of, distinct, first_rows, mentions_of, text_of
 from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject, as_column
 
 _PENDING_MENTIONS = 1_000_000
+_MOST_NODES = 2**31 - 1
 _CATEGORIES = ("relation", "display_relation")
 
 
@@ -35,10 +38,7 @@ _NOTHING = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: 0} | EDGE_NUMBERS
 @dataclass(frozen=True)
 class Assembled:
     """The tables of one graph. ``renamed``, ``resourced``, ``unnamed``: number of nodes with a second name, with a second
-    source, and without a name.
-
-    ``units``: of the edges' times (index into :data:`graphmill.ingest.times.UNITS`); None if no column has times.
-    """
+    source, and without a name. ``units``: of the edges' times; None if no column has times."""
 
     nodes: pa.Table
     edges: pa.Table
@@ -64,7 +64,9 @@ class Assembly:
             columns |= {"unit"} if source.timestamp else set()
             columns |= set() if source.split is None else {"split"}
         self._sources, self._indexed = sources, "line" in columns
-        self._nodes = NodeTable(indexed=self._indexed)
+        numbers = dict.fromkeys(("index", "line") if self._indexed else (), pa.array([], pa.int64()))
+        none = {"id": pa.array([], pa.string()), **numbers}
+        self._mentions = mentions_of(none, none)
         self._columns = {name: [np.empty(0, kind)] for name, kind in _KINDS.items() if name in columns}
         self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
         self._names |= {EVIDENCE: {"": 0}} if EVIDENCE in columns else {}
@@ -76,15 +78,20 @@ class Assembly:
         whose texts are dictionary columns."""
         self._pending.append(mentions)
         self._rows.append(rows)
-        if sum(block.num_rows for block in self._pending) > max(_PENDING_MENTIONS, self._nodes.mentions.num_rows // 4):
+        if sum(block.num_rows for block in self._pending) > max(_PENDING_MENTIONS, self._mentions.num_rows // 4):
             self._settle()
 
     def _settle(self) -> None:
         """Number the pending blocks' mentions over all files, and free their strings."""
-        numbers = self._nodes.add(self._pending)
-        for rows, number in zip(self._rows, numbers, strict=True):
+        places = np.cumsum([self._mentions.num_rows, *(block.num_rows for block in self._pending)])
+        if places[-1] > _MOST_NODES:
+            raise InputError(f"the files have about {places[-1]:,} nodes; at most {_MOST_NODES:,} are supported")
+        self._mentions = pa.concat_tables([self._mentions, *self._pending])  # not the strings of nodes twice in memory
+        self._pending.clear()
+        self._mentions, code = distinct(self._mentions)
+        for rows, (start, end) in zip(self._rows, pairwise(places), strict=True):
             for name, parts in self._columns.items():
-                parts.append(self._values(rows, name, number).astype(_KINDS[name], copy=False))
+                parts.append(self._values(rows, name, code[start:end]).astype(_KINDS[name], copy=False))
         self._rows = []
         pa.default_memory_pool().release_unused()
 
@@ -105,7 +112,7 @@ class Assembly:
         """
         self._settle()
         columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
-        nodes, rejects = self._nodes.mentions, list[Reject]()
+        nodes, rejects = self._mentions, list[Reject]()
         if self._indexed:
             nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
         arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
@@ -158,10 +165,7 @@ def _by_index(
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
-    """The ``limit`` nodes that appear first in ``edges`` (row by row, head before tail) and the edges among them.
-
-    ``edges`` refers to rows of ``nodes``, before and after. The order of ``nodes`` does not change.
-    """
+    """The ``limit`` nodes that appear first in ``edges`` (row by row, head before tail) and the edges among them."""
     if limit >= nodes.num_rows:
         return nodes, edges
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()

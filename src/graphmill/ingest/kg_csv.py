@@ -1,10 +1,7 @@
-"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge per row, as checked node and edge tables.
+"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any table with one edge per row, as checked node and edge tables.
 
-The file is CSV, Parquet or JSON lines, which is recognised from its content.
-
-Nodes are identified by the index column if there is one, else by (type, id), because ids collide across types. Ids stay
-strings. Rows that cannot be used become rejects; what is unusual but valid is counted. docs/reference/ingestion.md has
-the complete table of cases.
+Nodes are identified by the index column if there is one, else by (type, id), because ids collide across types.
+docs/reference/ingestion.md has the complete table of cases.
 """
 
 import re
@@ -178,10 +175,7 @@ def _pair(head: str, tail: str, kind: str = "node", other: str = "") -> dict[str
 
 
 def _typed_pair(plain: dict[str, str]) -> list[tuple[str, str]]:
-    """The two words that have an id and a type each (``drug, drug_type, …, target, target_type``), in the header's order.
-
-    Empty if there are not exactly two, or no column for the relation.
-    """
+    """The two words that have an id and a type each (``drug, drug_type, …, target, target_type``), if there are two."""
     if not any(name in plain for name in RELATION_NAMES):
         return []
     typed = [name.rpartition("_") for name in reversed(plain)]
@@ -222,8 +216,7 @@ def parts_of(columns: KgColumns) -> dict[str, str]:
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 
-    Raises :class:`InputError` if the file as a whole cannot be used: it is missing, empty or truncated, a mapped column
-    is missing, or no row is usable.
+    Raises :class:`InputError` if the file cannot be read, a mapped column is missing, or no row is usable.
     """
     settings = settings or KgCsvSettings()
     source = settings.columns.of_file(str(path), settings.delimiter, settings.header)

@@ -1,11 +1,8 @@
 """The format ``kg_files``: edge files, each with its own columns or one relation for all rows, and node files.
 
-This is the layout of OGB (a file for each relation, without a header), GraphStorm (typed node and edge files) and most
-database exports. ``path`` is the folder, or one file. Its files are CSV, Parquet or JSON lines, plain, gzipped or zipped.
-
-Files that are not listed are found by their headers: words for two ends; those of KGX, Monarch and Translator, whose ids are
-CURIEs; those of ``neo4j-admin import`` (``:START_ID(Drug)``); and those of APOC's export, one file with nodes and edges. The
-type of a node of Neo4j is its label, or its ID space without labels; the relation is ``:TYPE``, or the name of the file.
+This is the layout of OGB, GraphStorm and most database exports. ``path`` is the folder, or one file. Files that are not
+listed are found by their headers: words for two ends; those of KGX, Monarch and Translator, whose ids are CURIEs; those of
+``neo4j-admin import`` (``:START_ID(Drug)``); and those of APOC's export, one file with nodes and edges.
 """
 
 from __future__ import annotations
@@ -314,7 +311,6 @@ FORMAT = Format(
     _recognises,
     read_kg_files,
     kg_files,
-    data_roles=("edges",),
     guess=_guess,
     suited=all_types,
 )

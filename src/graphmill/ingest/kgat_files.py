@@ -84,9 +84,8 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
 def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> IngestResult:
     """Users, items, entities; interactions and facts as edges, facts in split 0 (train). Without ``kg_final.txt``: no facts.
 
-    Names of nodes and relations are the lists' ``org_id``, else their numbers.
-
-    Raises :class:`InputError` for a missing file, a list that cannot be used, and if nothing is usable.
+    Names of nodes and relations are the lists' ``org_id``, else their numbers. Raises :class:`InputError` for a missing
+    file, a list that cannot be used, and if nothing is usable.
     """
     files = kgat_files(path, settings)
     reading = Reading(path_text(path))
@@ -129,18 +128,19 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         (ITEM, range(num_items), names.get("items", entities)),
         (ENTITY, range(num_items, num_entities), entities),
     ]
-    parts = [
-        (kind, numbers(num_entities if kind == ENTITY else len(of))[of.start :]) for kind, of, _ in kinds if len(of)
-    ]
     # A number that is not in a list is its own name.
-    labels = {kind: [names_of.get(n, str(n)) for n in of] for kind, of, names_of in kinds}
+    parts = [
+        (kind, numbers(of.stop)[of.start :], pa.array([names_of.get(n, str(n)) for n in of], pa.string()))
+        for kind, of, names_of in kinds
+        if len(of)
+    ]
     edges = [
         interaction_edges(user, item, split, num_users),
         _fact_edges(unique, num_users, names.get("relations", {})),
     ]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
-        nodes=node_table(parts, Path(path).name, labels),
+        nodes=node_table(parts, Path(path).name),
         edges=pa.concat_tables([each for each in edges if each.num_rows]).unify_dictionaries().combine_chunks(),
         rejects=reading.table(),
         counts=counts,
@@ -267,8 +267,6 @@ FORMAT = Format(
     _recognises,
     read_kgat,
     kgat_files,
-    data_roles=(*SPLITS, "knowledge"),
     graph=ONE_WAY,
     suited=_held_out,
-    cells=dict.fromkeys(SPLITS, ("user", "items")) | {"knowledge": ("head", "relation", "tail")},
 )

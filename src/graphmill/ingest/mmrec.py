@@ -1,5 +1,4 @@
-"""The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label`` with a split, and matrices of item features in the same
-folder.
+"""The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label``, and matrices of item features in the same folder.
 
 It reads ``.inter`` files and tab-separated ``.csv`` files, also with names such as ``user_id:token``. Only user, item,
 ``x_label`` (0 train, 1 valid, 2 test) and a rating, where there is one, are read. Row i of a feature matrix is item i.
@@ -192,7 +191,6 @@ FORMAT = Format(
     _recognises,
     read_mmrec,
     mmrec_files,
-    data_roles=("interactions",),
     graph=ONE_WAY,
     brings_features=lambda settings: settings.features != ["none"],
 )

@@ -1,8 +1,5 @@
 """What names of columns and the first rows of a table say: the role of a column, whether there is a header, which columns
 are ids, times or numbers, and whether two columns name nodes of one kind.
-
-The formats recognise a table by this, and the column maps are guessed from it, so that all ways into the program
-decide alike.
 """
 
 from __future__ import annotations

@@ -40,8 +40,7 @@ from graphmill.settings import Settings, setting
 class FeatureRows:
     """Rows of one file: ``key`` (text), ``type`` (text; empty if the file has none), ``values`` float32 n × f.
 
-    ``line`` (int64) is the line of a CSV file or an id list, or the row (from 1) of a Parquet file. ``notes``:
-    sentences on columns that were not read.
+    ``line`` (int64): of a CSV file or an id list; of Parquet, the row from 1. ``notes``: on columns that were not read.
     """
 
     key: pa.StringArray
@@ -61,8 +60,7 @@ class FeatureRows:
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     """Read a matrix with one row per node, and the ids of the rows, one per line: ``id``, or ``type<TAB>id``.
 
-    ``ids_path``: empty means the file beside the matrix that ends in ``.ids.txt``; a relative path is from the matrix's
-    folder.
+    ``ids_path``: in the matrix's folder; empty: the file there that ends in ``.ids.txt``.
     """
     matrix = load_matrix(path)
     ids = str(path).removesuffix(".npy") + ".ids.txt"
@@ -84,8 +82,7 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
 def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
     """Read a Parquet file with the column ``key`` and either one column of lists, or columns of numbers.
 
-    ``kind``: the column with the node type, empty if there is none. ``columns``: empty means all other columns of
-    numbers, or the column of lists.
+    ``kind``: the column with the node type, or "". ``columns``: empty means all others of numbers, or the one of lists.
     """
     file = parquet_file(path, path_text(path))
     if (needed := 12 * file.values) > (free := available_memory()):
@@ -95,9 +92,11 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         )
     table = file.read()
     chosen, notes = _choose(table.column_names, key, kind, columns, path_text(path))
-    lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
-    usable = lists or [c for c in chosen if _is_number(table.schema.field(c).type)]
-    odd = [c for c in chosen if c not in lists and not _is_number(table.schema.field(c).type)]
+    kinds = {c: table.schema.field(c).type for c in chosen}
+    of_lists = (pa.ListType, pa.LargeListType, pa.FixedSizeListType)
+    lists = [c for c, each in kinds.items() if isinstance(each, of_lists) and _is_number(each.value_type)]
+    odd = [c for c in chosen if c not in lists and not _is_number(kinds[c])]
+    usable = lists or [c for c in chosen if c not in odd]
     if not columns:
         if skipped := [c for c in chosen if c not in usable]:
             notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
@@ -116,10 +115,6 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         values, kept, rejects = _from_lists(table[lists[0]], lists[0])
         return replace(rows.taken(kept), values=values, rejects=rejects)
     return _numeric(rows, {c: table[c].combine_chunks().cast(pa.float64(), safe=False) for c in chosen})
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return isinstance(kind, pa.ListType | pa.LargeListType | pa.FixedSizeListType) and _is_number(kind.value_type)
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -243,9 +238,8 @@ def read_node_features(
 ) -> IngestResult:
     """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
 
-    The result has ``nodes`` as given, no edges, and in ``features`` the table of that type: rows of ``nodes`` in
-    increasing order, float32 values. Raises :class:`InputError` if the type is unknown, no row is usable, or the file
-    as a whole cannot be read.
+    The result has ``nodes`` as given, no edges, and the feature table of that type, in the order of ``nodes``. Raises
+    :class:`InputError` if the type is unknown, no row is usable, or the file cannot be read.
     """
     file, kind = path_text(path), settings.node_type
     types = nodes["type"].unique().to_pylist()

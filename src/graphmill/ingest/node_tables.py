@@ -1,9 +1,7 @@
 """Nodes: those that edges mention, those that node files list, and how both become one node for each type and id.
 
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`). The
-distinct mentions of all blocks are merged into nodes one block at a time (:class:`NodeTable`), so that the strings of
-the whole file are never in memory at once. Both steps gather the first mention's string and test for equality, which
-takes a fraction of the time of hashing.
+A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`), which
+are merged into nodes a few blocks at a time, so that the strings of the whole file are never in memory at once.
 
 A table of mentions has the strings ``id``, ``type``, ``name`` and ``source``; ``renamed`` and ``resourced`` (bool): whether
 a later mention has another name or source; and, if nodes have an index, ``index`` and ``line`` (int64; of the first
@@ -19,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,8 +25,6 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import MAX_SHOWN, NODES
-
-_MOST_NODES = 2**31 - 1
 
 
 def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Table:
@@ -130,27 +125,6 @@ def parsed_cells(
     return read, codes, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong[codes]).tolist()]
 
 
-class NodeTable:
-    """All distinct mentions so far, numbered in the order of first appearance. Numbers never change."""
-
-    def __init__(self, *, indexed: bool) -> None:
-        numbers = dict.fromkeys(("index", "line") if indexed else (), pa.array([], pa.int64()))
-        none = {"id": pa.array([], pa.string()), **numbers}
-        self.mentions = mentions_of(none, none)
-
-    def add(self, blocks: list[pa.Table]) -> list[np.ndarray]:
-        """Add the mentions of ``blocks``, which is emptied; returns, for each block, the number (int32) of each of its
-        mentions."""
-        sizes = [self.mentions.num_rows, *(block.num_rows for block in blocks)]
-        every = pa.concat_tables([self.mentions, *blocks])
-        if every.num_rows > _MOST_NODES:
-            raise InputError(f"the files have about {every.num_rows:,} nodes; at most {_MOST_NODES:,} are supported")
-        self.mentions = every  # so that the strings of nodes are not in memory twice
-        blocks.clear()
-        self.mentions, code = distinct(every)
-        return [code[start:end] for start, end in pairwise(np.cumsum(sizes))]
-
-
 MISSING_TYPE = "node"
 """The type of nodes for which no file has a type."""
 
@@ -214,9 +188,7 @@ def catalogue_of(listed: Sequence[pa.Table], separators: str = "", prefix: str =
     """The nodes of all files, whose rows have the schema :data:`LISTED`. ``separators``: characters between types.
     ``prefix``: removed from each type.
 
-    Of several types, a node gets the one with the fewest nodes, which is the most specific one if general types are listed,
-    too; of equals, the one that is written first most often.
-
+    Of several types, a node gets the one with the fewest nodes; of equals, the one that is written first most often.
     Raises :class:`InputError` if two nodes would have the same type and id.
     """
     rows = pa.concat_tables([LISTED.empty_table(), *listed]).combine_chunks()

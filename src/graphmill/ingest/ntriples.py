@@ -231,5 +231,5 @@ FORMAT = Format(
     _recognises,
     read_ntriples,
     suited=all_types,
-    cells={"": ("subject", "predicate", "object")},
+    opened=None,
 )

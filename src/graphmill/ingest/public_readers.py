@@ -1,8 +1,5 @@
 """Reads files into tables in one call, and decides how a path is read: its format, by its content, and the settings that
-fit it.
-
-``graphmill ingest-report``, ``build`` and ``init``, the notebook and the estimates ask here. Tables in memory (pandas,
-polars, Arrow) become files, so that they are read by the same code and with the same checks.
+fit it. Tables in memory (pandas, polars, Arrow) become files, so that they are read by the same code.
 """
 
 from __future__ import annotations
@@ -74,8 +71,6 @@ def _arrow(given: Any) -> pa.Table:
             f"a {type(given).__name__} is no path and no readable table of pandas, polars or Arrow ({one_line(error)})"
         ) from None
 
-
-__all__ = ["IngestReport", "ingest_report", "reading_of", "recognised"]
 
 _CLOSE = 15
 """Another format whose score is within this distance of the best one is also named."""
@@ -243,9 +238,7 @@ _USUAL = {"edges": "kg_csv", "interactions": "interactions_csv"}
 
 def _read(path: Any, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
     """``path`` in ``format``, or in the likeliest one of the wanted kind, with the settings that fit it."""
-    read = {name: each for name, each in FORMATS.items() if each.read is not None}
-    kinds = {n: each.gives if isinstance(each.gives, str) else each.gives(each.settings()) for n, each in read.items()}
-    known = [name for name, kind in kinds.items() if kind.startswith(gives)]
+    known = [n for n, each in FORMATS.items() if each.read and each.gives_by(each.settings()).startswith(gives)]
     if format and format not in known:
         raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
     with as_file(path) as file:

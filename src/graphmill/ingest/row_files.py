@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,6 @@ from graphmill.ingest.cells import (
     with_whole_ids,
 )
 from graphmill.ingest.csv_blocks import (
-    DELIMITERS,
     LAST_RESORTS,
     Header,
     guess_delimiter,
@@ -136,13 +135,12 @@ def _is_unicode(text: str) -> bool:
 T = TypeVar("T")
 Digest = Callable[[RowBlock], T]
 
-_WORDS = {"\t": "tab"}
 _BLOCK_ROWS = 1 << 17
 _BLOCK_BYTES = 1 << 29
 _PREVIEW_BYTES = 1 << 16
 
 
-class RowFile:
+class RowFile(AbstractContextManager["RowFile"]):
     """An open table file; a context manager. ``header`` has the names of its columns.
 
     ``delimiter``: one character, ``::``, or ``auto``: the one in the ``sep=`` line, else the one with which the header
@@ -193,10 +191,7 @@ class RowFile:
             what = f"a name of {longest:,} characters" if longest > LONGEST_TEXT else "a NUL byte"
             raise InputError(f"{self.name}: the header has {what}; is this a table, and whole?")
 
-    def __enter__(self) -> RowFile:
-        return self
-
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -207,15 +202,9 @@ class RowFile:
     def require(self, names: Sequence[str]) -> None:
         """Raise :class:`InputError` if one of the columns ``names`` is missing, or is there more than once."""
         if missing := [name for name in names if name not in self.names]:
-            hint = ""
-            if len(self.names) == 1:
-                fits = (mark for mark in DELIMITERS if set(names) <= set(self.names[0].split(mark)))
-                hint = next(
-                    (f" The fields are separated by '{_WORDS.get(mark, mark)}': set delimiter." for mark in fits), ""
-                )
             raise InputError(
-                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}.{hint} "
-                "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
+                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}. Name your "
+                "columns in the source's column map (`graphmill ingest-report` suggests one)"
             )
         if twice := [name for name in names if self.names.count(name) > 1]:
             raise InputError(
@@ -275,11 +264,8 @@ class RowFile:
         return json_blocks(self._path, columns, self._decimals, rows)
 
     def _typed_names(self, names: Sequence[str]) -> dict[str, int]:
-        """The columns of ids that hold whole numbers as decimals (7.0), as programs write them that know no gaps, with the
-        bits of their mantissa; keeps those that hold dates.
-
-        A Parquet file says so by its types; a text file by its first rows, all of which must be whole numbers.
-        """
+        """The columns of ids that hold whole numbers as decimals (7.0), by the types of Parquet or by the first rows of a
+        text file, with the bits of their mantissa; keeps those that hold dates."""
         rows = self.cells(SAMPLE_ROWS if self.kind == "csv" else PREVIEW_ROWS)
         columns = {name: [row[at].strip() for row in rows if len(row) > at] for at, name in enumerate(self.names)}
         self._dated = {

@@ -14,12 +14,8 @@ PLACES = {"biomed": "kg.csv", "kg_bench": "triples", "music": "music", "watch": 
 def write_sample(chain: str, out: str | Path) -> Path:
     """Write the sample of ``chain`` and return the path of its file (of its folder, for kg_bench and music).
 
-    ``out`` is the file if it ends in ``.csv`` or ``.tsv``, else a folder for the sample's files. Each file is written
-    as a whole or not at all.
-
-    Raises:
-        SettingsError: there is no such chain.
-        InputError: a file cannot be written.
+    ``out`` is the file if it ends in ``.csv`` or ``.tsv``, else a folder for the sample's files. Raises
+    :class:`SettingsError` for another chain, and :class:`InputError` if a file cannot be written.
     """
     if chain not in PLACES:
         raise SettingsError(f"there is no sample chain '{chain}'; choose one of {', '.join(PLACES)}")

@@ -121,8 +121,10 @@ def joined(source: SourceFile, names: Iterable[str], target: Path) -> None:
     for part in parts:
         if is_binary(part):
             raise InputError(f"{path_text(part)} is not text, and partitions: mode append joins text: use mode replace")
-    lines = FORMATS[source.format].preview(parts[0], source.settings, "").header_lines
-    header: list[bytes] = []
+    lines, header = 0, list[bytes]()
+    if opened := FORMATS[source.format].opened:
+        with opened(parts[0], source.settings) as table:
+            lines = table.header.first_line - 1
     with replacing(target) as file:
         for part in parts:
             content = (line for _, line in lines_of(part))

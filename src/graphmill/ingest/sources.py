@@ -15,7 +15,8 @@ import fsspec
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
 from graphmill.ingest.files import clear_of_client, path_text
-from graphmill.ingest.formats import FORMATS, Gives
+from graphmill.ingest.format import Gives
+from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.id_columns import Aliases, with_aliases
 from graphmill.ingest.interactions import with_knowledge
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
@@ -82,10 +83,7 @@ def checked_name(value: str, what: str) -> str:
 @dataclass(frozen=True)
 class SourceFile:
     """One source: its name in the asset keys, its format, its path (as written, and resolved), and its reading settings.
-
-    ``force``: it is used although more than
-    a tenth of its rows is refused.
-    """
+    ``force``: it is used although more than a tenth of its rows is refused."""
 
     name: str
     format: str
@@ -100,10 +98,8 @@ class SourceFile:
         return FORMATS[self.format].gives_by(self.settings)
 
     def files(self) -> dict[str, str]:
-        """Role → location of every file that is read; the role is "" if there is only one file.
-
-        Raises :class:`graphmill.errors.InputError` if a folder lacks a file that its format needs.
-        """
+        """Role → location of every file that is read; the role is "" if there is only one file. Raises :class:`InputError`
+        if a folder lacks a file that its format needs."""
         find = FORMATS[self.format].files
         if find is None:
             return {"": self.location}
@@ -213,7 +209,7 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
     """The names of a dataset's table assets, which depend on its sources.
 
     With interactions: ``interactions``, ``nodes`` if there are nodes without an interaction, and ``edges`` if there is
-    knowledge. Without interactions: ``nodes`` and ``edges``. In both cases ``features`` and ``attributes`` if there are any.
+    knowledge. Without: ``nodes`` and ``edges``.
     """
     added = {source.gives for source in sources}
     gives = added - {"attributes"}

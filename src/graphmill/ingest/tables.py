@@ -1,7 +1,5 @@
 """The tables that ingestion passes to the graph: their schemas, a reader's result.
 
-This module defines names, types and meaning of columns. The readers make such tables from files.
-
 ``nodes``
     ``index`` int64: the source's own node number, or the row number where the source has none; ``id`` string: the
     source's id as written (leading zeros survive); ``type``; ``name``; ``source``. One row per node. The key of a node

@@ -2,11 +2,8 @@
 
 A directory with ``train.txt`` and, where given, ``valid.txt`` and ``test.txt``; optionally ``node_dict.txt`` and
 ``rel_dict.txt`` (``symbol<TAB>index``) and ``node_name_dict.txt`` (``name<TAB>index``, names may repeat). Without
-dictionaries, symbols are numbered by first appearance. A file may also be gzipped (``train.txt.gz``).
-
-White space around a symbol is removed, and a header line (``head relation tail``, in any order) is skipped; both are
-counted. An unusable line is a reject. An unusable dictionary is refused, with its line: a guessed entry could give every
-later vector the wrong name.
+dictionaries, symbols are numbered by first appearance. A header line (``head relation tail``, in any order) is skipped. An
+unusable dictionary is refused, with its line: a guessed entry could give every later vector the wrong name.
 """
 
 from __future__ import annotations
@@ -55,8 +52,7 @@ def read_triples(path: str | Path, settings: TriplesSettings | None = None) -> I
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
     ``path`` is a directory whose files have their usual names, or the one file. Nodes are in the order of their numbers; an
-    entity of a dictionary is a node even if no triple uses it. Duplicates within a split are kept and counted; so are self
-    loops.
+    entity of a dictionary is a node even if no triple uses it.
 
     Raises :class:`InputError` if a file is missing or not text, a dictionary is unusable, or no training line can be used.
     """
@@ -145,10 +141,7 @@ def _listed(symbols: list[str], files: Mapping[str, str | Path], kind: str) -> l
 
 
 def triples_files(path: str | Path, settings: TriplesSettings | None = None) -> dict[str, str | Path]:
-    """The files that :func:`read_triples` would read, by role: train, valid, test, entities, relations, names.
-
-    Raises :class:`InputError` if there is no training file.
-    """
+    """Role (train, valid, test, entities, relations, names) → file. Raises :class:`InputError` without a training file."""
     if "://" not in str(path) and Path(path).is_file():
         return {"train": path}
     usual = {split: f"{split}.txt" for split in SPLITS} | FILES
@@ -245,7 +238,5 @@ FORMAT = Format(
     _recognises,
     read_triples,
     triples_files,
-    data_roles=SPLITS,
     graph=ONE_WAY,
-    cells=dict.fromkeys(SPLITS, COLUMNS),
 )

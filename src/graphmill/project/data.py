@@ -19,10 +19,10 @@ from graphmill.errors import InputError
 from graphmill.graph.settings import SplitSettings
 from graphmill.ingest.attributes import AttributeSettings, with_attributes
 from graphmill.ingest.files import path_text as on_one_line
-from graphmill.ingest.format import Candidate
+from graphmill.ingest.format import Candidate, IngestReport
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.kg_files import guess_of_files, guessed_files
-from graphmill.ingest.public_readers import IngestReport, ingest_report, report_on
+from graphmill.ingest.public_readers import ingest_report, report_on
 from graphmill.ingest.public_readers import recognised as known_formats
 from graphmill.ingest.sources import parse_sources
 from graphmill.ingest.tables import attribute_kind
