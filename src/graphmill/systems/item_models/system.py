@@ -361,6 +361,6 @@ def _pairs_of_items(graph: TypedGraph) -> list[Part]:
     alike = sizes.items * (3 * width + len(ALIKE) * 3 * NEAREST * (width > 0))
     return [
         # Common users, similarities, the nearest and their order; in rows and as pairs.
-        Part("pairs of items", "always", pairs, 48, remedy="leave items out of the graph (graph.k_core)"),
+        Part("pairs of items", "always", pairs, 48, remedy="leave items out of the graph (k_core of its source)"),
         Part("items alike by features", "always", float(alike)),
     ]
