@@ -141,11 +141,11 @@ def main() -> None:
     args = parser.parse_args()
     RIVAL["python"] = args.rival_python
     for name in args.only or ROWS:
-        for found in ROWS[name]():
-            found = replace(found, ours=float(np.float64(found.ours)))
-            print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
+        for result in ROWS[name]():
+            result = replace(result, ours=float(np.float64(result.ours)))
+            print(json.dumps(result.__dict__, ensure_ascii=False), flush=True)
             if args.json:
-                store("conve", found, "python -m benchmarks.conve --json")
+                store("conve", result, "python -m benchmarks.conve --json")
 
 
 if __name__ == "__main__":

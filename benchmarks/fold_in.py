@@ -60,11 +60,11 @@ def held_out(graph: TypedGraph, hidden: np.ndarray) -> dict[str, set[str]]:
     first, second = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
     split, src = np.asarray(edges.split), np.asarray(edges.src)
     warm = np.bincount(src[split == TRAIN], minlength=graph.node_type(relation.source).count) > 0
-    asked: dict[str, set[str]] = {}
+    request: dict[str, set[str]] = {}
     for user, item in zip(src[split == TEST].tolist(), np.asarray(edges.dst)[split == TEST].tolist(), strict=True):
         if hidden[user + first] and warm[user]:
-            asked.setdefault(ids[user + first], set()).add(ids[item + second])
-    return asked
+            request.setdefault(ids[user + first], set()).add(ids[item + second])
+    return request
 
 
 def recall(lists: dict[str, list[str]], asked: dict[str, set[str]]) -> float:
@@ -80,7 +80,7 @@ def measure(graph: TypedGraph, values: dict[str, Any], k: int, folder: Path, see
     hidden[users.offset : users.offset + users.count] = np.random.default_rng(seed).random(users.count) < SHARE
     heads, tails, split = ends_of(graph)
     touched = hidden[heads] | hidden[tails]
-    asked = held_out(graph, hidden)
+    request = held_out(graph, hidden)
     sequential = values["system"] in ("sasrec", "tisasrec")
     rest = tables_of(graph, ~hidden, ~touched, split=True)
     settings = GraphSettings(include_node_types=[t.name for t in graph.node_types], add_reverse="never")
@@ -99,8 +99,8 @@ def measure(graph: TypedGraph, values: dict[str, Any], k: int, folder: Path, see
     for row in pq.read_table(folder / "a.parquet").to_pylist():
         lists.setdefault(row["user_id"], []).append(row["item_id"])
     whole = restore(train({**values, "data": str(graph.path)}, "fold_in", root=str(folder / "after"))["run_dir"])
-    again = _retrained(whole, graph, history, heads, tails, sorted(asked), k)
-    return {"ours": recall(lists, asked), "theirs": recall(again, asked), "users": len(asked), **about}
+    again = _retrained(whole, graph, history, heads, tails, sorted(request), k)
+    return {"ours": recall(lists, request), "theirs": recall(again, request), "users": len(request), **about}
 
 
 def _retrained(

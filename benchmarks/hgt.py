@@ -45,13 +45,13 @@ def step(graph: str, variant: str, steps: int = 8, *, tuned: bool = True) -> Run
     arguments = ["--graph", graph, "--variant", variant, "--steps", str(steps)]
     if DEVICE.name != "cpu":
         arguments += ["--device", DEVICE.name]
-    found = fresh(STEP, arguments, KEEP_HEAP if tuned else {})
-    if "device_gb" in found:
-        found |= {"peak_gb": found["device_gb"], "imported_gb": 0.0}
-        DEVICE.model = found["device"]
-    found["s"] = median(found["seconds"][WARM_UP:] or found["seconds"][1:] or found["seconds"])
-    found["own_gb"] = found["peak_gb"] - found["imported_gb"]
-    return found
+    result = fresh(STEP, arguments, KEEP_HEAP if tuned else {})
+    if "device_gb" in result:
+        result |= {"peak_gb": result["device_gb"], "imported_gb": 0.0}
+        DEVICE.model = result["device"]
+    result["s"] = median(result["seconds"][WARM_UP:] or result["seconds"][1:] or result["seconds"])
+    result["own_gb"] = result["peak_gb"] - result["imported_gb"]
+    return result
 
 
 def pyg_rows() -> Iterator[Row]:
@@ -85,10 +85,10 @@ def _trained(workload: str) -> Run:
 def estimate_rows() -> Iterator[Row]:
     """The planner's predictions beside what a short training takes: rival = predicted."""
     for workload in WORKLOADS | RECOMMENDERS:
-        found = _trained(workload)
+        result = _trained(workload)
         name = f"estimate {workload}"
-        off = abs(found["predicted_gb"] / found["peak_gb"] - 1)
-        note = f"measured {found['peak_gb']:.3g}, predicted {found['predicted_gb']:.3g}; {found['steps']} steps"
+        off = abs(result["predicted_gb"] / result["peak_gb"] - 1)
+        note = f"measured {result['peak_gb']:.3g}, predicted {result['predicted_gb']:.3g}; {result['steps']} steps"
         yield row(name, "peak memory, error of the prediction", "GB", off, target="ours <= 0.25", note=note)
 
 
@@ -122,7 +122,7 @@ def _timed(
     workload: str, ours: float, rival: str, theirs: float, target: str, runs: Sequence[Run], note: str = ""
 ) -> Row:
     seconds = (r["seconds"] for r in runs)
-    spread = "steps " + " | ".join(", ".join(f"{s:.3g}" for s in found) for found in seconds)
+    spread = "steps " + " | ".join(", ".join(f"{s:.3g}" for s in result) for result in seconds)
     return row(
         workload,
         "step",
@@ -149,17 +149,17 @@ def main() -> None:
             continue
         start = time.perf_counter()
         try:
-            found = list(ROWS[name]())
+            result = list(ROWS[name]())
         except RuntimeError as error:  # a process that failed, for want of memory above all: the other rows go on
             print(f"{name}: {error}", file=sys.stderr)
             failed.append(name)
             continue
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
-        found = [_on_device(one) for one in found]
-        for one in found:
+        result = [_on_device(one) for one in result]
+        for one in result:
             print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
         if args.json:
-            _store(name, found)
+            _store(name, result)
     if failed:
         sys.exit(f"not measured: {', '.join(failed)}")
 

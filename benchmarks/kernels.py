@@ -167,7 +167,7 @@ def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, f
     Of each the median; the smaller batch at an epoch's end is left out, which only some variants would meet.
     """
     phases = [phase for phase in engine.system.phases if phase.steps_per_epoch]
-    found: dict[tuple[str, str], list[float]] = {(v, p.name): [] for v in variants for p in phases}
+    result: dict[tuple[str, str], list[float]] = {(v, p.name): [] for v in variants for p in phases}
     begun: dict[str, list[float]] = {v: [] for v in variants}
     place = dict.fromkeys((p.name for p in phases), 0)
     number, enough = 0, time.perf_counter() + SECONDS
@@ -184,26 +184,26 @@ def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, f
                             phase, 0, place[phase.name] % max(1, phase.steps_per_epoch - 1)
                         )  # the last is smaller
                         place[phase.name] += 1
-                        found[variant, phase.name] += [clock() - began] if step and number else []
+                        result[variant, phase.name] += [clock() - began] if step and number else []
         number += 1  # the first round compiles
     steps = sum(p.steps_per_epoch for p in phases)
     return {
-        v: (sum(p.steps_per_epoch * median(found[v, p.name]) for p in phases) + median(begun[v])) / steps
+        v: (sum(p.steps_per_epoch * median(result[v, p.name]) for p in phases) + median(begun[v])) / steps
         for v in variants
     }
 
 
 def times_of_evaluations(engine: Any, variants: list[str], rounds: int) -> dict[str, float]:
     """Seconds of a ranking of the validation split by each variant, in turn; the shortest of some."""
-    found: dict[str, list[float]] = {v: [] for v in variants}
+    result: dict[str, list[float]] = {v: [] for v in variants}
     engine.model.eval()
     for number in range(rounds + 1):
         for variant in variants:
             with without(variant):
                 began = clock()
                 engine.system.evaluate(engine.model, "valid", final=True, poll=lambda: None)
-                found[variant] += [clock() - began] if number else []
-    return {v: min(times) for v, times in found.items()}
+                result[variant] += [clock() - began] if number else []
+    return {v: min(times) for v, times in result.items()}
 
 
 def measure(workload: str, graph: str, families: list[str], rounds: int) -> dict[str, dict[str, float]]:
@@ -235,9 +235,9 @@ def rows(families: list[str], rounds: int, graphs: dict[str, Path]) -> Iterator[
         if not served:
             continue
         given = ["--workload", workload, "--graph", str(graphs[about.data]), "--rounds", str(rounds), "--only", *served]
-        found = card.fresh("benchmarks.kernels", given, card.as_a_worker())
+        result = card.fresh("benchmarks.kernels", given, card.as_a_worker())
         threads = os.environ.get("OMP_NUM_THREADS", "all threads")
-        for name, times in found.items():
+        for name, times in result.items():
             for family in served:
                 if family in times:
                     yield card.row(

@@ -131,14 +131,14 @@ def predicted(folder: Path) -> None:
     torch.set_num_threads(1)
     model = link_model(folder / "run")
     report = write_links(model, LinkSettings(relations=ASKED, k=10, explained_links=0))
-    found = {
+    result = {
         "nodes": model.graph.num_nodes,
         "edges": model.graph.num_edges,
         "rows": report["rows"],
         "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "seconds": time.process_time(),
     }
-    print(json.dumps(found))
+    print(json.dumps(result))
 
 
 def size(folder: Path) -> list[card.Row]:
@@ -149,19 +149,19 @@ def size(folder: Path) -> list[card.Row]:
         finished = subprocess.run(command, cwd=card.ROOT, capture_output=True, text=True, check=False)
         if finished.returncode:
             raise SystemExit(finished.stderr[-2000:])
-        found: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1]) if finished.stdout else {}
-        return found
+        result: dict[str, Any] = json.loads(finished.stdout.splitlines()[-1]) if finished.stdout else {}
+        return result
 
     if not (folder / "run" / "embeddings" / "manifest.json").is_file():
         run("graph")
-    found = run("links")
-    workload = f"PrimeKG's shape, {found['nodes']:,} nodes, {found['edges']:,} edges"
-    note = f"{found['rows']:,} links of {', '.join(ASKED)} in both directions, k 10, width {WIDTH}"
+    result = run("links")
+    workload = f"PrimeKG's shape, {result['nodes']:,} nodes, {result['edges']:,} edges"
+    note = f"{result['rows']:,} links of {', '.join(ASKED)} in both directions, k 10, width {WIDTH}"
     return [
         card.row(
-            workload, "peak memory", "GiB", found["peak"], target="ours <= 3.72", note=f"{note}; 4 GB are 3.725 GiB"
+            workload, "peak memory", "GiB", result["peak"], target="ours <= 3.72", note=f"{note}; 4 GB are 3.725 GiB"
         ),
-        card.row(workload, "time", "CPU s", found["seconds"], note=f"{note}; one thread"),
+        card.row(workload, "time", "CPU s", result["seconds"], note=f"{note}; one thread"),
     ]
 
 

@@ -140,8 +140,8 @@ def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
         view = interaction_view(TypedGraph.open(graph))
         evaluator, out = RecommenderEvaluator(view, settings), {}
         for baseline, tuned in evaluator.baselines.items():
-            found = evaluator.baseline_lists(baseline, "test").metrics(("recall", "ndcg"), [20])
-            out[baseline] = {**found, "setting": tuned.setting, "seconds": tuned.seconds}
+            result = evaluator.baseline_lists(baseline, "test").metrics(("recall", "ndcg"), [20])
+            out[baseline] = {**result, "setting": tuned.setting, "seconds": tuned.seconds}
         started = time.perf_counter()
         with contextlib.redirect_stdout(sys.stderr):
             best = train_mf(settings, len(view.train), folder / "runs")
@@ -155,10 +155,10 @@ def baseline_rows() -> Iterator[Row]:
     """One row a baseline and data set."""
     for data in ("tiktok", "baby", "last-fm", "last-fm valid"):
         arguments = ["--one", "baselines", "--data", data]
-        for name, found in fresh("benchmarks.recommenders", arguments, as_a_worker()).items():
-            seconds = f"tuned in {found['seconds']:.1f} s on {allowed_cores()} threads"
-            note = f"ndcg@20 {found['ndcg@20']:.4f}; {found['setting']}; {seconds}"
-            yield row(f"{data}, {name}", "test recall@20", "", found["recall@20"], note=note)
+        for name, result in fresh("benchmarks.recommenders", arguments, as_a_worker()).items():
+            seconds = f"tuned in {result['seconds']:.1f} s on {allowed_cores()} threads"
+            note = f"ndcg@20 {result['ndcg@20']:.4f}; {result['setting']}; {seconds}"
+            yield row(f"{data}, {name}", "test recall@20", "", result["recall@20"], note=note)
 
 
 def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str = "") -> dict[str, Any]:
@@ -199,7 +199,7 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
         epochs, batch, rate = (60, 4096, 0.002) if data == "baby" else (145, 1024, 0.001)
         short = graphmill_value.get("training", {}).get("epochs", 0)
         start = factorisation(folder, graph, data, seed, settings)
-        found = train_one(
+        result = train_one(
             folder,
             "kgat",
             graph,
@@ -216,11 +216,11 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
             acceleration={"batch_size": batch, **graphmill_value.get("acceleration", {})},
             evaluation={"eval_every": (short or epochs) if whole else 2 if short else 5, "baselines": []},
         )
-    metrics = found["metrics"]
+    metrics = result["metrics"]
     return {
         "recall": metrics["test_recall@20"],
         "ndcg": metrics["test_ndcg@20"],
-        "epoch": found["best_epoch"] or found["epochs_done"],
+        "epoch": result["best_epoch"] or result["epochs_done"],
         "start": start["metrics"]["test_recall@20"],
     }
 
@@ -321,11 +321,11 @@ def main() -> None:
         print(json.dumps(one[args.one]()))
         return
     for name in args.only or ROWS:
-        for found in ROWS[name]():
-            print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
+        for result in ROWS[name]():
+            print(json.dumps(result.__dict__, ensure_ascii=False), flush=True)
             if args.json:
                 replace_rows(
-                    "recommenders", [found], "python -m benchmarks.recommenders --json", partial(same_figure, found)
+                    "recommenders", [result], "python -m benchmarks.recommenders --json", partial(same_figure, result)
                 )
 
 

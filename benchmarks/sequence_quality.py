@@ -110,11 +110,11 @@ def kept_or_trained(folder: Path | None, data: str, system: str, form: str, seed
         kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         return kept
     arguments = ["--data", data, "--threads", str(threads), "--one", system, form, str(seed)]
-    found = fresh("benchmarks.sequence_quality", arguments)
+    result = fresh("benchmarks.sequence_quality", arguments)
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps(found), encoding="utf-8")
-    return found
+        file.write_text(json.dumps(result), encoding="utf-8")
+    return result
 
 
 def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> list[Row]:
@@ -126,25 +126,25 @@ def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> li
         values = [run[f"test_{key}"] for run in runs]
         return mean(values), "seeds " + ", ".join(f"{v:.4f}" for v in values)
 
-    found = []
+    result = []
     for key, bound in plan["targets"].items():
         value, note = figure(key)
         best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in BASELINES), default=(0.0, ""))
         if graphmill_value and best[0]:
             target = f"ours > {bound}"
-            found.append(
+            result.append(
                 row(name, key, "", value, rival=f"best baseline ({best[1]})", theirs=best[0], target=target, note=note)
             )
         else:
-            found.append(row(name, key, "", value, note=note))
+            result.append(row(name, key, "", value, note=note))
     if "test_untied_ndcg@10" in runs[0]:
         value, note = figure("untied_ndcg@10")
-        found.append(row(name, "ndcg@10 without items that share their second", "", value, note=note))
+        result.append(row(name, "ndcg@10 without items that share their second", "", value, note=note))
     epochs = ", ".join(f"{run['best_epoch']} of {run['epochs']}" for run in runs)
     valid = ", ".join(f"{run['valid_ndcg@10']:.4f}" for run in runs)
     note = f"best epochs {epochs}; valid ndcg@10 {valid}"
-    found.append(row(name, "training", "s", mean(run["wall_s"] for run in runs), note=note))
-    return found
+    result.append(row(name, "training", "s", mean(run["wall_s"] for run in runs), note=note))
+    return result
 
 
 def simple_rows(data: str, found: dict[str, Any]) -> list[Row]:
@@ -172,8 +172,8 @@ def main() -> None:
         return
     for data in arguments.data:
         if arguments.simple:
-            found = kept_or_trained(arguments.keep, data, "markov", SIMPLE, 0, arguments.threads)
-            for one in simple_rows(data, found):
+            result = kept_or_trained(arguments.keep, data, "markov", SIMPLE, 0, arguments.threads)
+            for one in simple_rows(data, result):
                 print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
                 if arguments.json:
                     store("sequence_quality", one, "python -m benchmarks.sequence_quality --json")

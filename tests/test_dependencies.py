@@ -70,17 +70,17 @@ def always(tree: ast.Module) -> Iterator[ast.stmt]:
 
 def imports(nodes: Iterator[ast.AST]) -> set[str]:
     """Dotted names that are imported; by their name in words as well (``import_module("umap")``)."""
-    found = set()
+    result = set()
     for node in nodes:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            result |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in (
             "import_module", "importorskip", "find_spec"
         ):  # fmt: skip
-            found |= {str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)}
-    return found
+            result |= {str(each.value) for each in node.args[:1] if isinstance(each, ast.Constant)}
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +109,15 @@ def imported_at_once(package: Path) -> set[str]:
         name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
         trees[name] = ast.parse(path.read_text(encoding="utf-8"))
     to_do = [name for name in trees if not name.startswith(OPTIONAL_FOLDERS)]
-    seen, found = set(to_do), set[str]()
+    seen, result = set(to_do), set[str]()
     while to_do:
         new = imports(always(trees[to_do.pop()]))
-        found |= new
+        result |= new
         # graphmill.a.b imports graphmill.a as well, and b is a module or something in it.
         reached = {".".join(parts[:n]) for parts in (name.split(".") for name in new) for n in range(1, len(parts) + 1)}
         to_do += reached & trees.keys() - seen
         seen |= reached
-    return found
+    return result
 
 
 def test_what_the_package_imports_is_declared(

@@ -20,7 +20,7 @@ GENERATED = {"settings", "checks", "commands", "folders"}
 @pytest.fixture(scope="module")
 def words(repository: Path) -> Words:
     """Word → modules whose code writes it: in an import, as a name, an argument or a string of one word."""
-    package, found = repository / "src" / "graphmill", Words()
+    package, result = repository / "src" / "graphmill", Words()
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             texts: list[str] = []
@@ -34,8 +34,8 @@ def words(repository: Path) -> Words:
                 texts = [node.value]
             for text in texts:
                 for word in (text, *re.split(r"[._]", text.lower())):
-                    found.setdefault(word, set()).add(str(path.relative_to(package)))
-    return found
+                    result.setdefault(word, set()).add(str(path.relative_to(package)))
+    return result
 
 
 def mentions(repository: Path, word: str) -> set[str]:
@@ -45,10 +45,12 @@ def mentions(repository: Path, word: str) -> set[str]:
     files += [path for path in repository.iterdir() if path.suffix in (".toml", ".yml", ".yaml", ".txt")]
     files = [path for path in files if path.suffix not in (".pyc", ".parquet", ".gz")]
     pattern = re.compile(rf"\b{word}\b", re.IGNORECASE)
-    found = {path for path in files if pattern.search(path.read_text(encoding="utf-8", errors="replace"))}
+    result = {path for path in files if pattern.search(path.read_text(encoding="utf-8", errors="replace"))}
     written = repository / "docs" / "reference" / "settings"
-    found = {path for path in found if path.parent != written and (path.stem not in GENERATED or path.suffix != ".md")}
-    return {str(path.relative_to(repository)) for path in found}
+    result = {
+        path for path in result if path.parent != written and (path.stem not in GENERATED or path.suffix != ".md")
+    }
+    return {str(path.relative_to(repository)) for path in result}
 
 
 def test_a_system_takes_four_files_and_an_entry(repository: Path) -> None:

@@ -22,5 +22,5 @@ def test_the_page_and_the_picture_are_current(folders: ModuleType) -> None:
 @pytest.mark.parametrize("which", ["order", "subfolders"])
 def test_no_folder_imports_one_above_it(folders: ModuleType, which: str) -> None:
     names = getattr(folders, which)()
-    found = folders.imports(names)
-    assert [(a, b) for at, a in enumerate(names) for b in names[:at] if b in found[a]] == []
+    result = folders.imports(names)
+    assert [(a, b) for at, a in enumerate(names) for b in names[:at] if b in result[a]] == []

@@ -36,8 +36,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """Packages that are loaded after each step and those before it."""
     graph = typed_graph(tmp_path_factory.mktemp("light") / "graph")
     command = [sys.executable, "-c", PROGRAM, str(graph.path)]
-    done = subprocess.run(command, input=json.dumps(STEPS), capture_output=True, text=True, check=True)
-    return {step: set(names) for step, names in map(json.loads, done.stdout.splitlines())}
+    process = subprocess.run(command, input=json.dumps(STEPS), capture_output=True, text=True, check=True)
+    return {step: set(names) for step, names in map(json.loads, process.stdout.splitlines())}
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -26,11 +26,11 @@ def data_of(table: pa.Table = TABLE, **options: object) -> bytes:
 def test_it_is_read_whole_by_groups_and_in_parts(tmp_path: Path) -> None:
     with parquet_writer(tmp_path / "x.parquet", TABLE.schema) as writer:
         writer.write_table(TABLE, row_group_size=30)
-    found = ParquetTable(tmp_path / "x.parquet", mapped=True)
-    assert (found.rows, found.groups, found.names) == (40, 2, ("id", "kind", "n", "vector"))
-    assert found.read() == TABLE
-    assert found.group(1, ["n"]) == TABLE.select(["n"]).slice(30)
-    assert pa.Table.from_batches(found.batches(7, ["id", "n"])) == TABLE.select(["id", "n"])
+    result = ParquetTable(tmp_path / "x.parquet", mapped=True)
+    assert (result.rows, result.groups, result.names) == (40, 2, ("id", "kind", "n", "vector"))
+    assert result.read() == TABLE
+    assert result.group(1, ["n"]) == TABLE.select(["n"]).slice(30)
+    assert pa.Table.from_batches(result.batches(7, ["id", "n"])) == TABLE.select(["id", "n"])
 
 
 def test_a_folder_named_like_a_partition_adds_no_column(tmp_path: Path) -> None:
@@ -54,11 +54,11 @@ def test_no_flipped_bit_of_a_page_changes_a_value(compression: str) -> None:
     for place in range(0, footer, 2):
         hurt = bytearray(whole)
         hurt[place] ^= 1 << int(rng.integers(8))
-        found = read_or_refusal(bytes(hurt))
-        if isinstance(found, str):
-            refusals.append(found)
+        result = read_or_refusal(bytes(hurt))
+        if isinstance(result, str):
+            refusals.append(result)
         else:
-            assert found == TABLE, place
+            assert result == TABLE, place
     assert len(refusals) > footer // 4
     assert all(text.startswith("x.parquet is") and "\n" not in text for text in refusals)
 

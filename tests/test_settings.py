@@ -93,19 +93,19 @@ def models() -> dict[str, type[BaseModel]]:
             yield each
             yield from below(each)
 
-    found = {f"{each.__module__}.{each.__qualname__}": each for each in below(BaseModel)}
-    return {name: model for name, model in found.items() if name.startswith("graphmill.")}
+    result = {f"{each.__module__}.{each.__qualname__}": each for each in below(BaseModel)}
+    return {name: model for name, model in result.items() if name.startswith("graphmill.")}
 
 
 def test_every_name_default_and_choice_is_read_as_the_word_that_it_is() -> None:
     """YAML reads off and 1:30 as something else, so that neither a file nor the Launchpad would get the word."""
-    found = models()
+    result = models()
     assert {"graphmill.systems.hgt.settings.HgtSettings", "graphmill.components.embedding_model.EmbeddingModel"} <= set(
-        found
+        result
     )
     misread = {
         f"{name}.{field}: {word}"
-        for name, model in found.items()
+        for name, model in result.items()
         for field, word in words_of(model)
         if any(map(str.isalnum, word)) and yaml.safe_load(word) != word
     }
@@ -152,13 +152,13 @@ def test_a_shared_section_has_few_settings(section: str) -> None:
 @pytest.mark.parametrize("system", registry.SYSTEMS)
 def test_a_system_has_few_settings_of_its_own(system: str) -> None:
     """Those of its own sections, and those that it adds to the shared ones."""
-    found = []
+    result = []
     for section, field in registry.settings_model(system).model_fields.items():
         model = field.annotation
         if isinstance(model, type) and issubclass(model, Settings):
             shared = SHARED[section][0].model_fields if section in SHARED else {}
-            found += [f"{section}.{name}" for name in model.model_fields if name not in shared]
-    assert len(found) <= (HGT if system == "hgt" else MOST_OF_A_SYSTEM), found
+            result += [f"{section}.{name}" for name in model.model_fields if name not in shared]
+    assert len(result) <= (HGT if system == "hgt" else MOST_OF_A_SYSTEM), result
 
 
 @pytest.mark.parametrize("written", ["complex", "HGT", "Item-kNN", "item knn"])

@@ -16,11 +16,11 @@ MODULE_LINES, FUNCTION_LINES, PARAMETERS = 400, 80, 10
 @pytest.fixture(scope="module")
 def sources(repository: Path) -> dict[str, Path]:
     """Every module of the package, by its dotted name."""
-    found = {}
+    result = {}
     for path in sorted((repository / "src" / "graphmill").rglob("*.py")):
         parts = path.relative_to(repository / "src").with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        result[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return result
 
 
 def is_compiled(source: str) -> bool:
@@ -95,10 +95,10 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     left = {name: set(targets) for name, targets in graph.items()}
     while True:
         imported = set().union(*left.values()) if left else set()
-        done = {name for name, targets in left.items() if not targets or name not in imported}
-        if not done:
+        process = {name for name, targets in left.items() if not targets or name not in imported}
+        if not process:
             return [sorted(left)] if left else []
-        left = {name: targets - done for name, targets in left.items() if name not in done}
+        left = {name: targets - process for name, targets in left.items() if name not in process}
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +107,8 @@ def modules(sources: dict[str, Path]) -> dict[str, set[str]]:
     graph = {}
     for name, path in sources.items():
         wanted = imports(ast.parse(path.read_text(encoding="utf-8")))
-        found = {each if each in sources else each.rpartition(".")[0] for each in wanted}
-        graph[name] = {each for each in found if each in sources and each != name}
+        result = {each if each in sources else each.rpartition(".")[0] for each in wanted}
+        graph[name] = {each for each in result if each in sources and each != name}
     return graph
 
 
@@ -119,11 +119,11 @@ def inside(package: str, graph: dict[str, set[str]]) -> dict[str, set[str]]:
         rest = name.removeprefix(f"{package}.")
         return "" if rest == name else rest.split(".")[0]
 
-    found: dict[str, set[str]] = {child(name): set() for name in graph if child(name)}
+    result: dict[str, set[str]] = {child(name): set() for name in graph if child(name)}
     for name in graph:
         if child(name):
-            found[child(name)] |= {child(each) for each in graph[name]} - {"", child(name)}
-    return found
+            result[child(name)] |= {child(each) for each in graph[name]} - {"", child(name)}
+    return result
 
 
 def test_no_imports_go_round_in_a_circle(modules: dict[str, set[str]]) -> None:
@@ -132,7 +132,7 @@ def test_no_imports_go_round_in_a_circle(modules: dict[str, set[str]]) -> None:
 
 def test_no_folders_import_each_other(modules: dict[str, set[str]], sources: dict[str, Path]) -> None:
     packages = [name for name, path in sources.items() if path.name == "__init__.py"]
-    assert {name: found for name in packages if (found := circles(inside(name, modules)))} == {}
+    assert {name: result for name in packages if (result := circles(inside(name, modules)))} == {}
 
 
 def test_a_circle_is_found() -> None:

@@ -71,17 +71,17 @@ def conve(device: torch.device, tiny: bool) -> str:
     now = {"data": str(graph.path), "training": {"epochs": epochs}, "acceleration": {"precision": precision}}
     begin = time.perf_counter()
     with case(**about):
-        done = train(merge(values, now), "prove", root=str(FOLDER), outlets=[_Figures(**about)])
+        process = train(merge(values, now), "prove", root=str(FOLDER), outlets=[_Figures(**about)])
         row(
             **about,
-            **{k: done["metrics"][k] for k in ("valid_mrr", "test_mrr", "test_hits@10")},
+            **{k: process["metrics"][k] for k in ("valid_mrr", "test_mrr", "test_hits@10")},
             epochs=epochs,
-            best_epoch=done["best_epoch"],
-            ms_per_step=done["seconds_per_step"] * 1e3,
+            best_epoch=process["best_epoch"],
+            ms_per_step=process["seconds_per_step"] * 1e3,
             reading_s=reading,
             training_s=time.perf_counter() - begin,
         )
-        return f"test MRR {done['metrics']['test_mrr']:.4f} after {epochs} epochs, {name}"
+        return f"test MRR {process['metrics']['test_mrr']:.4f} after {epochs} epochs, {name}"
     return "none ended"
 
 

@@ -114,11 +114,11 @@ def _stopping(compute: Callable[..., Any], stop: Any, after: int) -> Callable[..
     seen = [0]
 
     def counted(*arguments: Any, **options: Any) -> Any:
-        found = compute(*arguments, **options)
+        result = compute(*arguments, **options)
         seen[0] += 1
         if seen[0] == after:
             stop.request()
-        return found
+        return result
 
     return counted
 
@@ -142,9 +142,9 @@ def resume(device: torch.device, tiny: bool) -> str:
                     train(values, "prove", root=str(FOLDER / f"{name}-cut"), stop=stop)
             finally:
                 engine.compute_gradient = compute  # type: ignore[attr-defined]
-            found = _losses(train(values, "prove", root=str(FOLDER / f"{name}-cut")))
-            same = len(found) == len(whole) and bool((found == whole).all())
-            row(case=name, steps=len(found), same_bits=same)
+            result = _losses(train(values, "prove", root=str(FOLDER / f"{name}-cut")))
+            same = len(result) == len(whole) and bool((result == whole).all())
+            row(case=name, steps=len(result), same_bits=same)
             if not same:
                 BAD.append(f"{name} differs")
     return "all go on to the same end"
@@ -154,17 +154,19 @@ def hgt(device: torch.device, tiny: bool) -> str:
     """The kernel workload in fresh processes, ours and PyG's on the same card, with what a step has to compute and move."""
     ours, pyg = "ours", "pyg,repaired"
     variants = [(ours, "fp32"), (pyg, "fp32"), ("ours,bf16", "bf16"), (ours, "tf32"), (pyg, "tf32")]
-    found: dict[tuple[str, str], float] = {}
+    answer: dict[tuple[str, str], float] = {}
     for variant, precision in variants[: 3 if tiny else None]:
         with case(variant=variant, precision=precision):
             said = ["--variant", variant, "--device", device.type, "--least"]
             said += ["--graph", "tiny" if tiny else "67k", "--steps", "2" if tiny else "14"]
             tf32 = {"TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"} if precision == "tf32" else {}
             result = fresh("benchmarks.parts.hgt_step", said, tf32)
-            found[variant, precision] = ms = statistics.median(result["seconds"][4:] or result["seconds"][1:]) * 1e3
+            answer[variant, precision] = ms = statistics.median(result["seconds"][4:] or result["seconds"][1:]) * 1e3
             gb = result.get("device_gb", result["peak_gb"])
             row(variant=variant, precision=precision, ms=ms, gb=gb, gflop=result["gflop"], moved_gb=result["moved_gb"])
-    return f"ours / PyG repaired, fp32: {found.get((ours, 'fp32'), math.nan) / found.get((pyg, 'fp32'), math.nan):.3g}"
+    return (
+        f"ours / PyG repaired, fp32: {answer.get((ours, 'fp32'), math.nan) / answer.get((pyg, 'fp32'), math.nan):.3g}"
+    )
 
 
 def _long(tiny: bool, device: torch.device, **training: int) -> dict[str, Any]:
@@ -199,15 +201,15 @@ def oom(device: torch.device, tiny: bool) -> str:
     for share in (0.9, 0.75, 0.6):
         with case(share=share), _at_most(int(share * peak), device):
             try:
-                found = train(values, "prove", root=str(FOLDER / f"short{share}"))
+                result = train(values, "prove", root=str(FOLDER / f"short{share}"))
             except OutOfMemoryError as error:
                 row(share=share, ended=str(error)[:150])
                 if share == 0.9:
                     BAD.append("0.9 of the peak does not go on")
                 continue
-            apart = float(np.max(np.abs(_losses(found) - _losses(plain)) / np.abs(_losses(plain))))
-            ms, plain_ms = (r["seconds_per_step"] * 1e3 for r in (found, plain))
-            row(share=share, peak_mb=peak / 1e6, rungs=found["shrunk"], ms=ms, plain_ms=plain_ms, losses_apart=apart)
+            apart = float(np.max(np.abs(_losses(result) - _losses(plain)) / np.abs(_losses(plain))))
+            ms, plain_ms = (r["seconds_per_step"] * 1e3 for r in (result, plain))
+            row(share=share, peak_mb=peak / 1e6, rungs=result["shrunk"], ms=ms, plain_ms=plain_ms, losses_apart=apart)
             if not apart <= 1e-4:
                 BAD.append(f"{share} of the peak has other losses")
     return "goes on with nine tenths of its memory"

@@ -40,12 +40,12 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
 
         for _ in range(1 if tiny else 4):
             step()
-        found = profiled(step, device)
-        most = found.pop("most")
-        row(variant=",".join([kind, *sorted(options)]), **found)
+        result = profiled(step, device)
+        most = result.pop("most")
+        row(variant=",".join([kind, *sorted(options)]), **result)
         for name, ms, count in most:
             print(f"   {ms:9.3f} ms {count:6d} x {name}")
-        said.append(f"{kind} {found['launches']} launches")
+        said.append(f"{kind} {result['launches']} launches")
         del model, optimizer
     return "; ".join(said)
 

@@ -24,12 +24,12 @@ _SUITES = ("tests", "failures", "errors", "skipped")
 
 def read(archive: Path) -> Found:
     """The ROW lines of each phase's log; how many of its tests did what, by pytest's file; and that it was cut off."""
-    found: Found = {}
+    result: Found = {}
     with tarfile.open(archive) as tar:
         for member in sorted(tar.getmembers(), key=lambda m: m.name):
             phase, file = Path(member.name), tar.extractfile(member)
             content = file.read().decode(errors="replace") if file else ""
-            rows = found.setdefault(phase.stem, []) if phase.suffix in (".log", ".xml", ".said") else []
+            rows = result.setdefault(phase.stem, []) if phase.suffix in (".log", ".xml", ".said") else []
             if phase.suffix == ".log":
                 for line in content.splitlines():
                     with suppress(ValueError):  # the last line of a phase that was killed
@@ -40,7 +40,7 @@ def read(archive: Path) -> Found:
                     rows += [{key: int(suite.get(key, 0)) for key in _SUITES} for suite in suites]
             elif phase.suffix == ".said" and ("cut off" in content or "not run:" in content):
                 rows.append({"to": "its end", "failed": content.split("|")[1]})
-    return found
+    return result
 
 
 def rows_of(found: Found) -> list[card.Row]:
@@ -148,10 +148,10 @@ def main() -> None:
     parser.add_argument("--card", default="", help="where the archive has no phase `card`")
     parser.add_argument("--json", action="store_true", help="write the results file")
     options = parser.parse_args()
-    found = read(options.archive)
-    name = next((r["device"] for r in found.get("card", []) if "device" in r), options.card)
+    result = read(options.archive)
+    name = next((r["device"] for r in result.get("card", []) if "device" in r), options.card)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    rows = [replace(r, processor=name, commit=options.commit, created=now) for r in rows_of(found)]
+    rows = [replace(r, processor=name, commit=options.commit, created=now) for r in rows_of(result)]
     for r in rows:
         print(r.workload, r.metric, f"{r.ours:.4g}", r.unit, r.rival, r.theirs, r.holds, r.note)
     if options.json:

@@ -73,10 +73,10 @@ def holds(target: str, ours: float, ratio: float | None) -> bool | None:
     """Whether the figures meet ``target``; None where there is no target. Raises ``ValueError`` for a target unread."""
     if not target:
         return None
-    found = _TARGET.fullmatch(target)
-    if found is None:
+    result = _TARGET.fullmatch(target)
+    if result is None:
         raise ValueError(f"target {target!r} is not of the form 'ratio <= 3' or 'ours >= 0.8'")
-    what, relation, bound = found.groups()
+    what, relation, bound = result.groups()
     value = ours if what == "ours" else ratio
     if value is None:
         raise ValueError(f"target {target!r} needs the rival's figure")
@@ -148,15 +148,15 @@ def machine() -> dict[str, Any]:
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        found = dict(re.findall(r"^([a-z_ ]+?)\s*: (.+)$", info.read_text(), flags=re.MULTILINE))
-        if "model name" in found:
+        result = dict(re.findall(r"^([a-z_ ]+?)\s*: (.+)$", info.read_text(), flags=re.MULTILINE))
+        if "model name" in result:
             # Virtual machines say "AMD EPYC" of every generation.
             which = (
-                f", family {found['cpu family']} model {found['model']}"
-                if found.get("vendor_id") == "AuthenticAMD"
+                f", family {result['cpu family']} model {result['model']}"
+                if result.get("vendor_id") == "AuthenticAMD"
                 else ""
             )
-            return str(found["model name"]) + which
+            return str(result["model name"]) + which
     return platform.processor() or platform.machine()
 
 
@@ -196,9 +196,9 @@ def peak_rss() -> float:
     """The largest resident set of this process so far, GiB. Not that of the parent, which ``ru_maxrss`` can inherit."""
     status = Path("/proc/self/status")
     if status.is_file():
-        found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), flags=re.MULTILINE)
-        if found:
-            return int(found[1]) / 2**20
+        result = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), flags=re.MULTILINE)
+        if result:
+            return int(result[1]) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
@@ -217,16 +217,18 @@ def fresh(
 
     ``python``: another interpreter than this one, which has a rival that cannot be installed beside graphmill.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [python or sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
         capture_output=True,
         text=True,
     )
-    if done.returncode:
-        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    if process.returncode:
+        raise RuntimeError(
+            f"{module} {' '.join(arguments)} ended with {process.returncode}:\n{process.stdout}{process.stderr}"
+        )
+    result: dict[str, Any] = json.loads(process.stdout.strip().splitlines()[-1])
     return result
 
 

@@ -112,11 +112,11 @@ def _row(
     same: GraphSummary,
 ) -> card.Row:
     after, graph = made
-    found: DriftReport = drift_report(drift_figures(before, after), graph_difference(same, graph))
-    overall, names = found.figures.overall, " + ".join(finding.name for finding in found.findings)
+    result: DriftReport = drift_report(drift_figures(before, after), graph_difference(same, graph))
+    overall, names = result.figures.overall, " + ".join(finding.name for finding in result.findings)
     note = f"{names}; overlap@10 {overall.overlap_10:.3f}, cosine after alignment {overall.cosine_aligned:.3f}"
     return card.row(
-        f"kg_5k, {system}: {what}", "named rightly", "", float(found.name in expected), target="ours >= 1", note=note
+        f"kg_5k, {system}: {what}", "named rightly", "", float(result.name in expected), target="ours >= 1", note=note
     )
 
 

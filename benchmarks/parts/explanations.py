@@ -43,12 +43,12 @@ def predicted(restored: Restored, count: int) -> list[tuple[int, int]]:
     edges, offset = graph.edges(relation), graph.node_type("drug").offset
     heads = np.unique(np.asarray(edges.src)[np.asarray(edges.split) == 0])
     drawn = np.sort(np.random.default_rng(0).choice(heads, min(count, len(heads)), replace=False))
-    scorer, found = restored.system.scorer(restored.model), []
+    scorer, result = restored.system.scorer(restored.model), []
     for head in drawn.tolist():
         scores = scorer.score_targets(relation.index, np.array([head]))[0].cpu().numpy().copy()
         scores[np.asarray(edges.dst)[np.asarray(edges.src) == head]] = -np.inf
-        found.append((head + offset, int(scores.argmax()) + graph.node_type("disease").offset))
-    return found
+        result.append((head + offset, int(scores.argmax()) + graph.node_type("disease").offset))
+    return result
 
 
 def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray, float, float]:
@@ -78,15 +78,15 @@ def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray,
 
 def rows_of(loss: str, restored: Restored, count: int) -> list[card.Row]:
     """The rows of one loss."""
-    found, seconds, whole = falls(restored, predicted(restored, count))
+    result, seconds, whole = falls(restored, predicted(restored, count))
     name = f"kg_5k, HGT by {loss}"
-    ours, at_ends, around = found.mean(0).tolist()
-    note = f"{len(found)} predicted indications, {EDGES} edges each; epoch {restored.epoch}"
+    ours, at_ends, around = result.mean(0).tolist()
+    note = f"{len(result)} predicted indications, {EDGES} edges each; epoch {restored.epoch}"
     rows = []
     for rival, theirs in (("others at the two nodes", at_ends), ("others around them", around)):
         metric = "mean fall of the score without the named edges"
         rows.append(card.row(name, metric, "", ours, rival=rival, theirs=theirs, target="ours > 0", note=note))
-    better = (found[:, :1] > found[:, 1:]).mean(0)
+    better = (result[:, :1] > result[:, 1:]).mean(0)
     for rival, share in zip(("others at the two nodes", "others around them"), better.tolist(), strict=True):
         metric = "links whose score falls more than without others"
         rows.append(card.row(name, metric, "", share, rival=rival, target="ours >= 0.9", note=note))

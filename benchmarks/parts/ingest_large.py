@@ -60,8 +60,10 @@ class Memory:
     def _watch(self) -> None:
         while not self._stop.wait(0.25):
             text = Path("/proc/self/status").read_text()
-            found = {name: int(size) / 2**20 for name, size in re.findall(r"^(RssAnon|VmRSS):\s*(\d+) kB$", text, re.M)}
-            self.anonymous, self.whole = max(self.anonymous, found["RssAnon"]), max(self.whole, found["VmRSS"])
+            result = {
+                name: int(size) / 2**20 for name, size in re.findall(r"^(RssAnon|VmRSS):\s*(\d+) kB$", text, re.M)
+            }
+            self.anonymous, self.whole = max(self.anonymous, result["RssAnon"]), max(self.whole, result["VmRSS"])
 
     def stop(self) -> None:
         self._stop.set()
@@ -114,15 +116,15 @@ def main() -> None:
         write_edges(file, chosen.edges, chosen.nodes)
         size = file.stat().st_size / 1e9
         what = "read" if chosen.read_only else "build"
-        found = fresh("benchmarks.large", ["ingest", "--one", str(file), folder, what])
-    workload = f"{found['edges']:,} edges of {found['nodes']:,} nodes, {size:.1f} GB of CSV, made up"
+        result = fresh("benchmarks.large", ["ingest", "--one", str(file), folder, what])
+    workload = f"{result['edges']:,} edges of {result['nodes']:,} nodes, {size:.1f} GB of CSV, made up"
     rows: list[Row] = []
     for place, part in enumerate(("reading", "building")[: 1 if chosen.read_only else 2]):
         limit = "ours <= 600" if part == "reading" and chosen.edges >= 100_000_000 else ""
-        processor = f"{found['processor'][place]:.0f} s of processor"
-        rows.append(row(workload, f"{part}: time", "s", found["seconds"][place], target=limit, note=processor))
-        rows.append(row(workload, f"{part}: memory", "GiB", found["anonymous"][place],
-                        note=f"{found['whole'][place]:.2f} with mapped files"))  # fmt: skip
+        processor = f"{result['processor'][place]:.0f} s of processor"
+        rows.append(row(workload, f"{part}: time", "s", result["seconds"][place], target=limit, note=processor))
+        rows.append(row(workload, f"{part}: memory", "GiB", result["anonymous"][place],
+                        note=f"{result['whole'][place]:.2f} with mapped files"))  # fmt: skip
     for r in rows:
         print(f"{r.metric}: {r.ours:.3g} {r.unit} ({r.note})")
     if chosen.json:

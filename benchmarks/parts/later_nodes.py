@@ -105,11 +105,11 @@ class LaterScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]; a node without an edge scores below all."""
         graphmill_value = self.graph.relations[relation]
-        found = self.scorer.score_targets(self.relations[relation], self.places[graphmill_value.source][heads])
+        result = self.scorer.score_targets(self.relations[relation], self.places[graphmill_value.source][heads])
         tails = self.places[graphmill_value.target]
-        found = found[:, np.maximum(tails, 0)]
-        found[:, np.flatnonzero(tails < 0)] = -1e9
-        return found
+        result = result[:, np.maximum(tails, 0)]
+        result[:, np.flatnonzero(tails < 0)] = -1e9
+        return result
 
 
 def mean_reciprocal_rank(scorer: Scorer, graph: TypedGraph, hidden: np.ndarray) -> tuple[float, int]:
@@ -118,10 +118,10 @@ def mean_reciprocal_rank(scorer: Scorer, graph: TypedGraph, hidden: np.ndarray) 
     means, total = [], 0
     for queries in link_queries(graph, "test").relations:
         relation = graph.relations[queries.relation]
-        asked = hidden[queries.heads + offset[relation.source]] | hidden[queries.tails + offset[relation.target]]
-        if asked.any():
-            means.append(float(np.mean(1.0 / ranks_of(scorer, _only(queries, asked)).realistic)))
-            total += int(asked.sum())
+        request = hidden[queries.heads + offset[relation.source]] | hidden[queries.tails + offset[relation.target]]
+        if request.any():
+            means.append(float(np.mean(1.0 / ranks_of(scorer, _only(queries, request)).realistic)))
+            total += int(request.sum())
     return float(np.mean(means)), total
 
 
@@ -130,8 +130,8 @@ def _only(queries: RelationQueries, asked: np.ndarray) -> RelationQueries:
     degree = np.repeat(np.arange(queries.candidates), queries.train_degree)
     ends = queries.heads[asked], queries.tails[asked]
     sizes = len(queries.known_indptr) - 1, queries.candidates
-    found = relation_queries(queries.relation, queries.name, ends, (degree[:0], degree[:0]), [known], *sizes)
-    return found
+    result = relation_queries(queries.relation, queries.name, ends, (degree[:0], degree[:0]), [known], *sizes)
+    return result
 
 
 def measure(graph: TypedGraph, values: dict[str, Any], folder: Path, seed: int = 0) -> dict[str, float]:
@@ -174,13 +174,13 @@ def main() -> None:
         work = Path(options.work or temporary)
         graph = graph_of("kg_5k", 0, work)
         for system, seed in ((system, seed) for system in options.systems for seed in options.seeds):
-            found = measure(graph, {"system": system}, work / f"{system}-{seed}", seed)
-            note = f"test links of the hidden {SHARE:.0%} of the nodes, seed {seed}, {found['queries']:,} queries"
+            result = measure(graph, {"system": system}, work / f"{system}-{seed}", seed)
+            note = f"test links of the hidden {SHARE:.0%} of the nodes, seed {seed}, {result['queries']:,} queries"
             name, rival = f"kg_5k split 0, {system}, seed {seed}", "retraining"
-            ours, theirs = found["ours"], found["theirs"]
+            ours, theirs = result["ours"], result["theirs"]
             rows = [
                 card.row(name, "macro MRR", "", ours, rival=rival, theirs=theirs, target=TARGETS[system], note=note),
-                card.row(name, "time", "s", found["joining"], rival=rival, theirs=found["retraining"]),
+                card.row(name, "time", "s", result["joining"], rival=rival, theirs=result["retraining"]),
             ]
             print(rows, flush=True)
             for row in rows if options.json else []:

@@ -115,15 +115,15 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without baselines.
             mf, _ = mf_figures(rival_mf(restore(report["run_dir"])), "test", "recall@20")
-    found = {**report["metrics"], **{f"test_{name}": value for name, value in mf.items()}}
-    return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
+    result = {**report["metrics"], **{f"test_{name}": value for name, value in mf.items()}}
+    return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **result}
 
 
 def _example(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = yaml.safe_load(
+    result: dict[str, Any] = yaml.safe_load(
         (ROOT / "examples" / "recommenders" / f"{name}.yaml").read_text(encoding="utf-8")
     )
-    return found
+    return result
 
 
 def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> Found:
@@ -139,10 +139,10 @@ def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> 
     ]
     with ThreadPoolExecutor(min(2, allowed_cores())) as pool:
         results = list(pool.map(one, arguments))
-    found: Found = {kind: [] for kind in kinds}
+    answer: Found = {kind: [] for kind in kinds}
     for (kind, _), result in zip(cells, results, strict=True):
-        found[kind].append(result)
-    return found
+        answer[kind].append(result)
+    return answer
 
 
 def rows_of(system: str, found: Found) -> list[Row]:
@@ -257,9 +257,9 @@ def main() -> None:
         parser.error(f"--large has no settings for {', '.join(without)}; name others by --systems ({', '.join(LARGE)})")
     kinds = {"own": True, "large-batch": bool(arguments.large), "shuffled": arguments.large != "only"}
     for system in arguments.systems:
-        found = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted], arguments.size)
-        rows = large_rows(system, found, arguments.size) if arguments.large else []
-        rows += rows_of(system, found) if "shuffled" in found else []
+        answer = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted], arguments.size)
+        rows = large_rows(system, answer, arguments.size) if arguments.large else []
+        rows += rows_of(system, answer) if "shuffled" in answer else []
         for r in rows:
             print(f"{r.workload:34} {r.metric:10} {r.ours:.4f} {r.theirs or 0:.4f} {r.rival} {r.holds} {r.note}")
             if arguments.json:

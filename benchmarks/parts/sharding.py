@@ -144,11 +144,11 @@ def main() -> None:
 def modelled() -> list[Row]:
     """This machine's figures, and what the model of ADR 2 makes of them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, "-m", "benchmarks.large", "sharding", "--reduce"], capture_output=True, text=True, check=True,
         cwd=Path(__file__).resolve().parents[2],
     )  # fmt: skip
-    seconds = {int(size): value for size, value in json.loads(done.stdout.strip().splitlines()[-1]).items()}
+    seconds = {int(size): value for size, value in json.loads(process.stdout.strip().splitlines()[-1]).items()}
     latency = seconds[SIZES[0]]
     # Two ranks: each sends 2 · (R − 1) / R = 1 times the payload.
     rate = (SIZES[-1] - SIZES[-2]) / (seconds[SIZES[-1]] - seconds[SIZES[-2]])

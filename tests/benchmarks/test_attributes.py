@@ -57,12 +57,12 @@ def test_the_parts_of_the_test_links_are_ranked_apart(tmp_path: Path) -> None:
     graph = made(tmp_path)
     hidden = np.zeros(graph.num_nodes, bool)
     hidden[graph.node_type("item").offset] = True  # the first item, which the scorer ranks first
-    found = attributes.figures(ByNumber(graph), graph, hidden)
+    result = attributes.figures(ByNumber(graph), graph, hidden)
     edges = graph.edges(interaction_relation(graph))
     items, split = np.asarray(edges.dst), np.asarray(edges.split)
     few = np.bincount(items[split == TRAIN], minlength=12) <= attributes.FEW
-    assert found["hidden links"] == ((items == 0) & (split == TEST)).sum() > 0
-    assert found["all links"] == ((items != 0) & (split == TEST)).sum()
-    assert found["rare links"] == (few[items] & (items != 0) & (split == TEST)).sum() > 0
-    assert found["hidden"] == 1.0
-    assert 0 < found["rare"] < found["all"] < 1.0
+    assert result["hidden links"] == ((items == 0) & (split == TEST)).sum() > 0
+    assert result["all links"] == ((items != 0) & (split == TEST)).sum()
+    assert result["rare links"] == (few[items] & (items != 0) & (split == TEST)).sum() > 0
+    assert result["hidden"] == 1.0
+    assert 0 < result["rare"] < result["all"] < 1.0

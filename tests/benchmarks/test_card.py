@@ -15,8 +15,8 @@ from benchmarks.parts.report import report
 class TestRow:
     def test_has_the_ratio_to_the_rival_and_says_whether_it_holds(self) -> None:
         assert card.row("w", "time", "s", 3.0, rival="r", theirs=2.0, target="ratio <= 1.5").holds is True
-        found = card.row("w", "time", "s", 3.1, rival="r", theirs=2.0, target="ratio <= 1.5")
-        assert (found.ratio, found.holds) == (1.55, False)
+        result = card.row("w", "time", "s", 3.1, rival="r", theirs=2.0, target="ratio <= 1.5")
+        assert (result.ratio, result.holds) == (1.55, False)
 
     def test_a_target_may_be_about_ours_alone_or_missing(self) -> None:
         assert card.row("w", "AUC", "", 0.9, target="ours >= 0.85").holds is True
@@ -79,10 +79,10 @@ class TestResults:
         assert [(r["metric"], r["ours"]) for r in rows] == [("time", 3.0), ("size", 1.0), ("time", 2.0)]
 
     def test_committed_ones_agree_with_their_numbers(self, repository: Path) -> None:
-        shown = report(repository / "benchmarks/results")
-        assert "targets hold" in shown
-        assert len(shown.splitlines()) <= 40, "one screen"
-        assert max(map(len, shown.splitlines())) <= 120, "one screen"
+        output = report(repository / "benchmarks/results")
+        assert "targets hold" in output
+        assert len(output.splitlines()) <= 40, "one screen"
+        assert max(map(len, output.splitlines())) <= 120, "one screen"
         for path in (repository / "benchmarks/results").glob("*.json"):
             content = json.loads(path.read_text())
             if path.stem == "health_calibration":  # thresholds, not rows
@@ -104,11 +104,11 @@ def test_make_bench_runs_the_main_benchmarks_and_goes_on_after_one_that_fails(re
     python.chmod(0o755)
     # Nothing is set up: the interpreter is the script above.
     command = ["make", "--old-file=setup", "--old-file=.venv/.installed", "bench", f"BIN={python.parent}"]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
-    ran = [line.removeprefix("ran ") for line in done.stdout.splitlines() if line.startswith("ran ")]
+    process = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    ran = [line.removeprefix("ran ") for line in process.stdout.splitlines() if line.startswith("ran ")]
     assert ran == [f"-m benchmarks.{name} --json" for name in MAIN]
-    assert done.returncode != 0
-    assert "failed: hgt" in done.stderr
+    assert process.returncode != 0
+    assert "failed: hgt" in process.stderr
 
 
 @pytest.mark.parametrize("name", MAIN)
@@ -123,6 +123,6 @@ def test_a_fresh_process_reports_its_own_peak_memory(tmp_path: Path) -> None:
     lines = ("import json", "from benchmarks.parts.card import peak_rss", "print(json.dumps({'peak_gib': peak_rss()}))")
     (tmp_path / "asked.py").write_text("\n".join(lines))
     paths = os.pathsep.join(filter(None, (str(tmp_path), os.environ.get("PYTHONPATH"))))
-    found = card.fresh("asked", [], {"PYTHONPATH": paths})
-    assert found["peak_gib"] < card.peak_rss()
+    result = card.fresh("asked", [], {"PYTHONPATH": paths})
+    assert result["peak_gib"] < card.peak_rss()
     assert len(ballast) == 200 << 20

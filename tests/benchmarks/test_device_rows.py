@@ -54,11 +54,11 @@ def test_a_dry_run_has_a_row_for_each_target(tmp_path: Path) -> None:
     ]
     own = {"DEVICE": "cpu", "PYTHON": sys.executable, "OUT": str(tmp_path), "BUDGET": "1700", "JOBS": "1"}
     own |= {"CONVE_SETTINGS": '{"training": {"learning_rate": 0.003}}'}
-    done = subprocess.run(["bash", SCRIPT, *phases], env={**os.environ, **own}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-3000:]
+    process = subprocess.run(["bash", SCRIPT, *phases], env={**os.environ, **own}, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout[-3000:]
     rows = rows_of(read(tmp_path / "prove.tgz"))
-    found = {(re.sub("FB15k-237, .*(?=learning)", "FB15k-237, ", row.workload), row.metric) for row in rows}
-    assert not {name: shown for name, shown in TARGETS.items() if not found.issuperset(shown)}
+    result = {(re.sub("FB15k-237, .*(?=learning)", "FB15k-237, ", row.workload), row.metric) for row in rows}
+    assert not {name: output for name, output in TARGETS.items() if not result.issuperset(output)}
     assert not [row for row in rows if row.metric == "ran"]
 
 
@@ -135,14 +135,14 @@ def test_what_a_step_needs_at_least_is_the_sum_that_is_written_down(monkeypatch:
             "graphmill.kernels.products._onednn_serves", lambda *_: False
         )  # where an earlier test has looked
         has_numba.cache_clear()
-        found = hgt_step.least(model, typed, 4)
+        result = hgt_step.least(model, typed, 4)
     has_numba.cache_clear()
     nodes, edges = 300, 900
     rows = 3 * ((512 + 5 * 256) + (256 + 5 * 512)) * nodes + 6 * (256 + 512) * edges
-    assert found["moved_gb"] * 1e9 == 32 * sum(p.numel() for p in model.parameters()) + 4 * rows
+    assert result["moved_gb"] * 1e9 == 32 * sum(p.numel() for p in model.parameters()) + 4 * rows
     # q, k, v and the output of each node, forward and twice backward; beside them the relations' matrices.
     of_nodes = 2 * 3 * nodes * (512 * 768 + 256**2 + 256 * 1536 + 512**2) / 1e9
-    assert of_nodes < found["gflop"] < 1.5 * of_nodes
+    assert of_nodes < result["gflop"] < 1.5 * of_nodes
 
 
 def test_conve_has_as_many_epochs_as_there_is_time_for() -> None:
@@ -167,9 +167,9 @@ def test_conves_settings_are_the_examples_with_those_of_the_environment_over_the
     assert values["objective"] == {"loss": "softmax"}
     assert values["training"] == {"epochs": 80, "learning_rate": 0.003}
     assert values["model"] == {"output_dropout": 0.3}
-    found = values["acceleration"]
-    assert (found["batch_size"], found["device"], found["precision"]) == (512, "cuda", "")
-    assert (found["checkpoint_every_epochs"], values["evaluation"]["eval_every"]) == (0, 20)
+    result = values["acceleration"]
+    assert (result["batch_size"], result["device"], result["precision"]) == (512, "cuda", "")
+    assert (result["checkpoint_every_epochs"], values["evaluation"]["eval_every"]) == (0, 20)
 
 
 def test_a_training_that_was_cut_off_keeps_its_last_figure() -> None:
@@ -181,8 +181,8 @@ def test_a_training_that_was_cut_off_keeps_its_last_figure() -> None:
         one | {"s": "99", "by_epoch": "20", "sampled_valid_mrr": "0.25"},
         other | {"s": "200", "test_mrr": "0.3", "training_s": "190", "ms_per_step": "10"},
     ]
-    found = {(row.workload, row.metric): (row.ours, row.note) for row in rows_of({"conve": said})}
-    assert found == {
+    result = {(row.workload, row.metric): (row.ours, row.note) for row in rows_of({"conve": said})}
+    assert result == {
         ("ConvE, FB15k-237, batch 512, rate 0.004", "validation MRR"): (
             0.25,
             "cut off after epoch 20, 99 s; of 3,000 queries",

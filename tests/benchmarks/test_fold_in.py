@@ -24,9 +24,9 @@ def test_factor_models_keep_four_fifths_of_the_recall(tmp_path: Path) -> None:
         split={"method": "random", "valid": 0.1, "test": 0.2},
     )
     values = {"system": "mf", "training": {"epochs": 40}, "model": {"embedding_dim": 16}, **SMALL}
-    found = fold_in.measure(graph, values, 10, tmp_path)
-    assert found["users"] > 15
-    assert found["ours"] >= 0.8 * found["theirs"] > 0.3
+    result = fold_in.measure(graph, values, 10, tmp_path)
+    assert result["users"] > 15
+    assert result["ours"] >= 0.8 * result["theirs"] > 0.3
 
 
 def test_a_sequence_model_keeps_four_fifths_of_the_recall(tmp_path: Path) -> None:
@@ -38,6 +38,6 @@ def test_a_sequence_model_keeps_four_fifths_of_the_recall(tmp_path: Path) -> Non
         **SMALL,
         "acceleration": {**SMALL["acceleration"], "batch_size": 32},  # type: ignore[dict-item]
     }
-    found = fold_in.measure(graph, values, 5, tmp_path)
-    assert found["users"] > 15
-    assert found["ours"] >= 0.8 * found["theirs"] > 0.2
+    result = fold_in.measure(graph, values, 5, tmp_path)
+    assert result["users"] > 15
+    assert result["ours"] >= 0.8 * result["theirs"] > 0.2

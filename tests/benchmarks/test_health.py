@@ -20,10 +20,10 @@ def reports(draw: cases.Draw, count: int = 3) -> list[HealthReport]:
 
 
 def test_suggested_thresholds_pass_the_runs_they_come_from() -> None:
-    found = calibrate(reports(cases.decaying_clustered))
-    assert found["all_defaults_hold"] is True
-    assert found["failures"] == [[], [], []]
-    suggested = HealthThresholds(**{name: row["suggested"] for name, row in found["thresholds"].items()})
+    result = calibrate(reports(cases.decaying_clustered))
+    assert result["all_defaults_hold"] is True
+    assert result["failures"] == [[], [], []]
+    suggested = HealthThresholds(**{name: row["suggested"] for name, row in result["thresholds"].items()})
     for seed in range(3):
         case = cases.decaying_clustered(np.random.default_rng(seed), SIZE)
         assert health_report(case.X, case.types, ("a", "b", "c"), thresholds=suggested).status == "pass"
@@ -39,11 +39,11 @@ def test_a_suggestion_lies_beyond_the_worst_run_on_the_right_side() -> None:
 
 
 def test_a_default_that_a_run_breaks_is_told() -> None:
-    found = calibrate(reports(cases.cone))
-    assert found["all_defaults_hold"] is False
-    assert found["thresholds"]["mean_cosine_max"]["default_holds"] is False
-    assert found["thresholds"]["effective_rank_share_min"]["default_holds"] is True
-    assert all("mean_cosine" in failures for failures in found["failures"])
+    result = calibrate(reports(cases.cone))
+    assert result["all_defaults_hold"] is False
+    assert result["thresholds"]["mean_cosine_max"]["default_holds"] is False
+    assert result["thresholds"]["effective_rank_share_min"]["default_holds"] is True
+    assert all("mean_cosine" in failures for failures in result["failures"])
 
 
 def test_written_reports_calibrate_as_well() -> None:
@@ -60,6 +60,6 @@ def test_one_run_is_not_enough() -> None:
 
 
 def test_a_suggestion_is_a_value_that_the_setting_allows() -> None:
-    found = calibrate(reports(cases.complete_collapse, 2))["thresholds"]
-    assert found["mean_cosine_max"]["suggested"] < 1
-    HealthThresholds(**{name: row["suggested"] for name, row in found.items()})
+    result = calibrate(reports(cases.complete_collapse, 2))["thresholds"]
+    assert result["mean_cosine_max"]["suggested"] < 1
+    HealthThresholds(**{name: row["suggested"] for name, row in result.items()})

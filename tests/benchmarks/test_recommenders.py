@@ -27,7 +27,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
         if "baselines" in arguments:
             # Different seeds, one mean.
             return [
-                {name: {m: v + (seed - 1) * 0.01 for m, v in found.items()} for name, found in BASELINES.items()}
+                {name: {m: v + (seed - 1) * 0.01 for m, v in result.items()} for name, result in BASELINES.items()}
                 for seed in seeds
             ]
         return [{"recall": 0.39, "ndcg": 0.24, "epoch": 5, "start": 0.37} for _ in seeds]

@@ -25,11 +25,11 @@ def build(*arguments: str) -> str:
 
 def test_a_file_becomes_a_graph_and_what_comes_next_is_said(tmp_path: Path) -> None:
     write_kg(tmp_path / "kg.csv")
-    told = build(str(tmp_path / "kg.csv"), "-o", str(tmp_path / "graph"), "--set", "split.valid=0.2")
+    output = build(str(tmp_path / "kg.csv"), "-o", str(tmp_path / "graph"), "--set", "split.valid=0.2")
     graph = TypedGraph.open(tmp_path / "graph")
-    assert "read as kg_csv" in told
-    assert f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges" in told
-    assert f"graphmill train auto --set data={tmp_path / 'graph'}" in told
+    assert "read as kg_csv" in output
+    assert f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges" in output
+    assert f"graphmill train auto --set data={tmp_path / 'graph'}" in output
     held_out = sum(relation["split"]["valid"] for relation in graph.manifest["relations"])
     assert 0.15 < held_out / graph.num_edges < 0.25
 
@@ -40,9 +40,9 @@ def test_the_default_split_is_not_told_where_another_was_asked_for(tmp_path: Pat
     call = (str(tmp_path / "ratings.csv"), "-o", str(tmp_path / "graph"))
     default = "each user's last two interactions are held out"
     assert default in build(*call)
-    told = build(*call, "--set", "split.method=by_time")
-    assert "read as interactions_csv" in told
-    assert default not in told
+    output = build(*call, "--set", "split.method=by_time")
+    assert "read as interactions_csv" in output
+    assert default not in output
 
 
 def test_features_of_the_items_go_with_the_interactions(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_features_of_the_items_go_with_the_interactions(tmp_path: Path) -> None:
     np.save(tmp_path / "covers.npy", np.ones((7, 3), np.float32))
     (tmp_path / "covers.ids.txt").write_text("".join(f"m{item}\n" for item in range(7)))
     files = (str(tmp_path / "ratings.csv"), str(tmp_path / "covers.npy"))
-    found = json.loads(build(*files, "-o", str(tmp_path / "graph"), "--json"))
-    assert (found["format"], found["counts"]["interactions"]) == ("interactions_csv", 30)
+    result = json.loads(build(*files, "-o", str(tmp_path / "graph"), "--json"))
+    assert (result["format"], result["counts"]["interactions"]) == ("interactions_csv", 30)
     features = TypedGraph.open(tmp_path / "graph").features("item")
     assert features is not None
     assert features.shape == (7, 3)
@@ -103,15 +103,15 @@ SCORES = "a code,b code,how much\n" + "".join(f"p{i},p{j},{i * j}\n" for i in ra
 
 def test_columns_by_role_make_the_graph_and_the_reason_is_said_in_few_lines(tmp_path: Path) -> None:
     (tmp_path / "my links.csv").write_text(SCORES)
-    told = build(
+    output = build(
         str(tmp_path / "my links.csv"), "--columns", "head_id=b code,tail_id=a code", "-o", str(tmp_path / "g g")
     )
     graph = TypedGraph.open(tmp_path / "g g")
     assert (graph.num_nodes, [t.name for t in graph.node_types]) == (8, ["node"])
-    about = told.split("note:")[0].splitlines()
+    about = output.split("note:")[0].splitlines()
     assert len(about) <= 5
     assert "drawn at random" in about[1]
-    assert f"--set {shlex.quote(f'data={tmp_path}/g g')}" in told, "a printed command can be pasted"
+    assert f"--set {shlex.quote(f'data={tmp_path}/g g')}" in output, "a printed command can be pasted"
 
 
 def test_mostly_refused_rows_need_force(tmp_path: Path) -> None:
@@ -133,9 +133,9 @@ def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
         questions.append((question, list(answers)))
         return next((text for text in answers if text.startswith(("users", "k1", "k3 "))), answers[-1])
 
-    found = recognised(str(tmp_path / "x.csv"), ask=answer)
-    assert found.format == "interactions_csv"
-    assert found.node_types == {"user": 9, "item": 4}
+    result = recognised(str(tmp_path / "x.csv"), ask=answer)
+    assert result.format == "interactions_csv"
+    assert result.node_types == {"user": 9, "item": 4}
     assert any("k1 (a0, a1, a2)" in answers for _, answers in questions)
     with pytest.raises(InputError, match="no two columns could be told"):
         recognised(str(tmp_path / "x.csv"))
@@ -143,8 +143,8 @@ def test_unclear_columns_are_asked_for_with_examples(tmp_path: Path) -> None:
 
 def test_triples_are_not_said_to_be_split_by_user(tmp_path: Path) -> None:
     (tmp_path / "kg.tsv").write_text("".join(f"n{n}\tr\tn{n + 1}\n" for n in range(40)))
-    told = CliRunner().invoke(app, ["build", str(tmp_path / "kg.tsv"), "-o", str(tmp_path / "graph")]).output
-    assert "split: 5% and 5% of the edges, drawn at random" in told
+    output = CliRunner().invoke(app, ["build", str(tmp_path / "kg.tsv"), "-o", str(tmp_path / "graph")]).output
+    assert "split: 5% and 5% of the edges, drawn at random" in output
 
 
 def test_a_split_of_the_files_is_said(tmp_path: Path) -> None:

@@ -44,10 +44,10 @@ def run(*arguments: str) -> Any:
 
 
 def mistake(*arguments: str) -> str:
-    found = run(*arguments)
-    assert isinstance(found.exception, GraphmillError), found.exception
-    assert found.exception.exit_code == 2
-    return str(found.exception)
+    result = run(*arguments)
+    assert isinstance(result.exception, GraphmillError), result.exception
+    assert result.exception.exit_code == 2
+    return str(result.exception)
 
 
 def test_training_trains_exports_and_is_reused(settings: Path, trained: dict[str, Any]) -> None:
@@ -64,8 +64,8 @@ def test_the_version_is_the_packages() -> None:
 
 
 def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> None:
-    found = json.loads(run("evaluate", trained["run_dir"], "--json").stdout)
-    assert found["test"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
+    result = json.loads(run("evaluate", trained["run_dir"], "--json").stdout)
+    assert result["test"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
     last = json.loads(run("evaluate", trained["run_dir"], "--checkpoint", "3", "--json").stdout)
     assert last["epoch"] == 3
 
@@ -84,9 +84,9 @@ def test_a_command_on_a_run_says_once_that_it_compiles(
         return whole(*arguments)
 
     monkeypatch.setattr(export, "evaluate_run", compiling)
-    found = run("evaluate", trained["run_dir"], "--json")
-    assert found.stderr.count("note: compiling CPU kernels") == 1
-    json.loads(found.stdout)  # a program still reads JSON alone
+    result = run("evaluate", trained["run_dir"], "--json")
+    assert result.stderr.count("note: compiling CPU kernels") == 1
+    json.loads(result.stdout)  # a program still reads JSON alone
     monkeypatch.undo()
     numba.njit(lambda x: x - 1)(1)
     assert "compiling" not in run("evaluate", trained["run_dir"]).stderr
@@ -102,19 +102,19 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     values["evaluation"] |= {"top_k": [3], "selection_metric": "recall@3"}
     path.write_text(yaml.safe_dump(values))
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
-    found = json.loads(run("recommend", of, "--k", "3", "--json").stdout)
-    table = pq.read_table(found["file"]).to_pandas()
-    assert (found["k"], found["rows"], list(table["rank"][:3])) == (3, len(table), [1, 2, 3])
+    result = json.loads(run("recommend", of, "--k", "3", "--json").stdout)
+    table = pq.read_table(result["file"]).to_pandas()
+    assert (result["k"], result["rows"], list(table["rank"][:3])) == (3, len(table), [1, 2, 3])
     assert "recommendations.parquet" in run("recommend", of).stdout.replace("\n", "")
     assert "does not recommend items" in mistake("recommend", trained["run_dir"])
 
 
 def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
-    found = json.loads(run("rank", trained["run_dir"], "--json").stdout)
-    assert set(found["figures"]) == {"model", "degree", "knn"}
-    assert found["against"]["best"] in ("degree", "knn")
-    assert found["against"]["best"] in found["against"]["ratios"]
-    assert found["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
+    result = json.loads(run("rank", trained["run_dir"], "--json").stdout)
+    assert set(result["figures"]) == {"model", "degree", "knn"}
+    assert result["against"]["best"] in ("degree", "knn")
+    assert result["against"]["best"] in result["against"]["ratios"]
+    assert result["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
     pairs = [(u, i, (u + i) % 5 // 3 + (u + i) % 5 // 4) for u in range(20) for i in range(12) if (u + i) % 3]
     values = {"system": "kgat", "data": str(built(tmp_path / "graph", pairs, 20, 12).path), "training": {"epochs": 1}}
     values["evaluation"] = {"top_k": [3], "selection_metric": "recall@3"}
@@ -129,12 +129,12 @@ def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_pa
 
 
 def test_estimate_lists_the_ways_and_its_exit_code_says_whether_one_fits(settings: Path) -> None:
-    found = run("estimate", str(settings), "--json")
-    assert found.exit_code == 0, found.output
-    told = json.loads(found.stdout)
-    assert not told["refused"]
+    result = run("estimate", str(settings), "--json")
+    assert result.exit_code == 0, result.output
+    output = json.loads(result.stdout)
+    assert not output["refused"]
     # What is free changes from one call to the next.
-    chosen = told["sentence"].partition(" fits ")[0]
+    chosen = output["sentence"].partition(" fits ")[0]
     assert chosen in " ".join(run("estimate", str(settings)).output.split())
     refused = run("estimate", str(settings), "--set", "acceleration.memory_budget=100MiB", "--json")
     assert refused.exit_code == 1
@@ -142,8 +142,8 @@ def test_estimate_lists_the_ways_and_its_exit_code_says_whether_one_fits(setting
 
 
 def test_validate_judges_and_its_exit_code_says_so(trained: dict[str, Any], tmp_path: Path) -> None:
-    found = run("validate", trained["run_dir"], "--json")
-    assert found.exit_code == (1 if json.loads(found.stdout)["status"] == "fail" else 0)
+    result = run("validate", trained["run_dir"], "--json")
+    assert result.exit_code == (1 if json.loads(result.stdout)["status"] == "fail" else 0)
     vectors = np.ones((300, 8), dtype=np.float32) + np.random.default_rng(0).normal(scale=1e-4, size=(300, 8))
     np.save(tmp_path / "e.npy", vectors.astype(np.float32))
     (tmp_path / "e.ids.txt").write_text("".join(f"drug\tn{i}\n" for i in range(300)))
@@ -155,16 +155,16 @@ def test_validate_judges_and_its_exit_code_says_so(trained: dict[str, Any], tmp_
 
 def test_a_report_on_a_file_that_cannot_be_used_ends_as_a_mistake_does(tmp_path: Path) -> None:
     for more in ([], ["--json"]):
-        found = run("ingest-report", str(tmp_path / "nothing.csv"), *more)
-        assert found.exit_code == 2
-        assert "does not exist" in found.stdout
+        result = run("ingest-report", str(tmp_path / "nothing.csv"), *more)
+        assert result.exit_code == 2
+        assert "does not exist" in result.stdout
 
 
 def test_neighbours_and_the_python_interface_agree(trained: dict[str, Any]) -> None:
-    found = json.loads(run("neighbors", trained["run_dir"], "n3", "-k", "4", "--json").stdout)
+    result = json.loads(run("neighbors", trained["run_dir"], "n3", "-k", "4", "--json").stdout)
     run_ = graphmill.load(trained["run_dir"])
-    assert [row["node_id"] for row in found] == run_.neighbors("n3", k=4)["node_id"].tolist()
-    assert "n3" not in [row["node_id"] for row in found]
+    assert [row["node_id"] for row in result] == run_.neighbors("n3", k=4)["node_id"].tolist()
+    assert "n3" not in [row["node_id"] for row in result]
     assert run_["n3"].shape == (16,)
     assert run_.to_pandas().shape == (len(run_), 4 + 16)
 
@@ -196,14 +196,14 @@ def test_a_mistake_is_one_sentence(
 
 
 def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "graphmill.cli", "train", "no.yaml"], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert "no.yaml" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+    assert process.returncode == 2
+    assert process.stderr.startswith("error: ")
+    assert "no.yaml" in process.stderr
+    assert "Traceback" not in process.stderr
+    assert process.stdout == ""
 
 
 def test_out_of_memory_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,9 +218,9 @@ def test_out_of_memory_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 def test_doctor_reports_and_passes_here() -> None:
-    found = run("doctor", "--json")
-    assert found.exit_code == 0
-    assert {"device cpu", "bf16 on cpu", "working folder"} <= {row["what"] for row in json.loads(found.stdout)}
+    result = run("doctor", "--json")
+    assert result.exit_code == 0
+    assert {"device cpu", "bf16 on cpu", "working folder"} <= {row["what"] for row in json.loads(result.stdout)}
 
 
 def test_prune_removes_older_runs_and_says_which(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
     path = before / "settings.yaml"
     path.write_text(yaml.safe_dump({"system": "hgt", "data": str(graph.path), **settings}))
     out = before / "data/06_models/kg/model"
-    done = CliRunner().invoke(app, ["train", str(path), "--output", str(out), "--json"], catch_exceptions=False)
-    run = Path(json.loads(done.stdout)["run_dir"])
+    process = CliRunner().invoke(app, ["train", str(path), "--output", str(out), "--json"], catch_exceptions=False)
+    run = Path(json.loads(process.stdout)["run_dir"])
     relation = graph.relations[0]
     ids = [nodes_of(graph, kind)[0] for kind in (relation.source, relation.target)]
     names = {"relation": relation.name, "head": ids[0], "tail": ids[1]}
@@ -63,9 +63,12 @@ def outcome(command: str, names: dict[str, str], out: Path) -> Any:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_works_where_the_project_is(command: str, moved: Any, tmp_path: Path) -> None:
-    found = outcome(command, moved[1], tmp_path)
-    assert found.exit_code in (0, 1), (found.output, found.exception)  # 1: a verdict, of a model trained for a moment
-    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    result = outcome(command, moved[1], tmp_path)
+    assert result.exit_code in (0, 1), (
+        result.output,
+        result.exception,
+    )  # 1: a verdict, of a model trained for a moment
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -74,8 +77,8 @@ def test_without_its_graph_a_command_works_or_says_what_is_missing(command: str,
     copy = tmp_path / "copy"
     shutil.copytree(project, copy, ignore=shutil.ignore_patterns("graph"))
     run = str(copy / Path(names["run"]).relative_to(project))
-    found = outcome(command, names | {"run": run}, tmp_path)
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        assert isinstance(found.exception, GraphmillError), found.exception
-        assert "graph" in str(found.exception)
-        assert "\n" not in str(found.exception)
+    result = outcome(command, names | {"run": run}, tmp_path)
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        assert isinstance(result.exception, GraphmillError), result.exception
+        assert "graph" in str(result.exception)
+        assert "\n" not in str(result.exception)

@@ -39,9 +39,9 @@ def latest_promotion(home: Path) -> Any:
 
 
 def mistake(*arguments: str) -> str:
-    found = run(*arguments)
-    assert isinstance(found.exception, InputError), found.exception
-    return str(found.exception)
+    result = run(*arguments)
+    assert isinstance(result.exception, InputError), result.exception
+    return str(result.exception)
 
 
 @pytest.fixture(scope="module")
@@ -61,10 +61,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DAGSTER_HOME", raising=False)
     folder = tmp_path / "promoted"
-    found = run("promote", str(runs[0]), "--to", str(folder))
-    assert isinstance(found.exception, GraphmillError)
-    assert found.exception.exit_code == 1
-    assert "embeddings are not sound" in str(found.exception)
+    result = run("promote", str(runs[0]), "--to", str(folder))
+    assert isinstance(result.exception, GraphmillError)
+    assert result.exception.exit_code == 1
+    assert "embeddings are not sound" in str(result.exception)
     first = json.loads(run("promote", str(runs[0]), "--to", str(folder), "--force", "--json").stdout)
     assert (first["outcome"], first["reason"]) == ("promoted", "by hand")
     second = json.loads(run("promote", str(runs[1]), "--to", str(folder), "--if", "better", "--json").stdout)
@@ -77,8 +77,8 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert [row["version"] for row in rows] == [second["version"], first["version"]]
     assert [row["live"] for row in rows] == [True, False]
     assert all(row["by"] and row["when"] and row["why"] for row in rows)
-    shown = run("versions", "toy/hgt", "--folder", str(folder)).stdout
-    assert f"→ {second['version']}" in shown
+    output = run("versions", "toy/hgt", "--folder", str(folder)).stdout
+    assert f"→ {second['version']}" in output
     assert second["version"] in run("versions", "--folder", str(folder)).stdout
 
     back = json.loads(run("rollback", "toy/hgt", "--folder", str(folder), "--why", "complaints", "--json").stdout)
@@ -90,9 +90,9 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
     assert run("drift", "toy/hgt", str(runs[1]), "--folder", str(folder), "--out", str(runs[1] / "drift")).exit_code < 2
     assert f"Compared with {first['version']}." in run("card", str(runs[1])).stdout
     assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json"}
-    shown = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
-    assert "Moved most" in shown
-    assert "node pairs, 0 gone, 0 new" in shown
+    output = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
+    assert "Moved most" in output
+    assert "node pairs, 0 gone, 0 new" in output
 
     live = graphmill.load(folder / "toy" / "hgt" / "current")
     assert live.path.name == first["version"]
@@ -120,8 +120,8 @@ def test_it_is_recorded_where_dagster_has_an_instance(
     )
     event = latest_promotion(home)
     materialization = event.asset_materialization
-    shown = {name: value.value for name, value in materialization.metadata.items()}
-    assert (shown["decision"], shown["reason"], shown["live_version"]) == ("promoted", "looks good", made["version"])
+    output = {name: value.value for name, value in materialization.metadata.items()}
+    assert (output["decision"], output["reason"], output["live_version"]) == ("promoted", "looks good", made["version"])
     assert materialization.tags["dagster/data_version"] == made["version"]
     again = ("promote", str(runs[0]), "--to", str(tmp_path / "promoted"), "--force", "--json")
     second = json.loads(run(*again).stdout)

@@ -32,12 +32,12 @@ def test_training_and_explaining(tmp_path: Path, repository: Path) -> None:
     trained = runner.invoke(app, ["train", str(settings), "--json"], catch_exceptions=False)
     run = Path(json.loads(trained.stdout)["run_dir"])
     arguments = ["tracin", str(run), "--set", "max_test_triples=2", "--set", "top_k=3", "--json"]
-    found = json.loads(runner.invoke(app, arguments, catch_exceptions=False).stdout)
-    assert len(found["results"]) in (2, 4)
-    assert found == json.loads((run / "influence" / "test.json").read_text(encoding="utf-8"))
+    result = json.loads(runner.invoke(app, arguments, catch_exceptions=False).stdout)
+    assert len(result["results"]) in (2, 4)
+    assert result == json.loads((run / "influence" / "test.json").read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("bad", ["mode=sideways", "batch=3"])
 def test_a_wrong_influence_setting_is_named(tmp_path: Path, bad: str) -> None:
-    found = CliRunner().invoke(app, ["tracin", str(tmp_path), "--set", bad])
-    assert bad.split("=")[0] in str(found.exception)
+    result = CliRunner().invoke(app, ["tracin", str(tmp_path), "--set", bad])
+    assert bad.split("=")[0] in str(result.exception)

@@ -30,10 +30,10 @@ def test_a_command_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch, told
         return f"{chain} is in {out}"
 
     monkeypatch.setattr(samples, "write_sample", slow)
-    done = CliRunner().invoke(app, ["sample", "biomed", "kg.csv"])
-    assert done.stdout == "biomed is in kg.csv\n"
-    assert done.stderr.startswith("graphmill sample: 0 s")
-    assert done.stderr.count("\n") == 1
+    process = CliRunner().invoke(app, ["sample", "biomed", "kg.csv"])
+    assert process.stdout == "biomed is in kg.csv\n"
+    assert process.stderr.startswith("graphmill sample: 0 s")
+    assert process.stderr.count("\n") == 1
 
 
 def test_nothing_is_said_while_a_person_answers(told: threading.Event, capsys: pytest.CaptureFixture[str]) -> None:

@@ -151,24 +151,24 @@ class Project:
     def metadata(self, key: str) -> dict[str, Any]:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
         assert event is not None
-        shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
-        assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
+        output = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        assert next(iter(output)) == "summary", "an asset's page begins with words for a person"
         if SERVICE_VARIABLE in os.environ:
-            assert f"({SERVICE}/#/{key})" in shown["summary"], "every asset's page leads to the explorer"
-        shown["summary"] = str(shown["summary"]).replace(HARD_BREAK, " ")
-        long = [name for name in shown if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
+            assert f"({SERVICE}/#/{key})" in output["summary"], "every asset's page leads to the explorer"
+        output["summary"] = str(output["summary"]).replace(HARD_BREAK, " ")
+        long = [name for name in output if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
         assert not long, "keys as wide as these leave summary and pictures no room"
-        return self.figures(shown) | shown
+        return self.figures(output) | output
 
     @staticmethod
     def figures(shown: Mapping[str, Any]) -> dict[str, Any]:
         """The numbers of the table ``figures``, where an asset has one of records."""
         table = shown.get("figures")
-        found: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for record in table.records if isinstance(table, dg.TableMetadataValue) else ():
             with contextlib.suppress(ValueError):
-                found[str(record.data["figure"])] = float(str(record.data["now"]).replace(",", ""))
-        return found
+                result[str(record.data["figure"])] = float(str(record.data["now"]).replace(",", ""))
+        return result
 
     def data_version(self, key: str) -> str:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))

@@ -136,16 +136,16 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
     snapshot = definitions.resolve_job_def("toy_hgt_retrain").get_job_index().job_snapshot
     schema = snapshot.config_schema_snapshot
     root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
-    shown = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
+    output = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
     expected = launchpad_defaults(
         "hgt", {"training": {"epochs": 7}, "model": {"inputs": "tables"}}
     ).settings.model_dump()
     for name in ("system", "data", "preset"):
-        assert name not in shown
+        assert name not in output
         expected.pop(name)
     expected["acceleration"].pop("device")
-    assert shown == expected
-    assert shown["training"]["epochs"] == 7
+    assert output == expected
+    assert output["training"]["epochs"] == 7
 
 
 def test_a_preset_fills_what_is_not_written() -> None:
@@ -174,9 +174,9 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
 
 def test_what_auto_stood_for_is_recorded(built: Project) -> None:
     assert run_model(built, "model", train=trained()).success
-    shown = built.metadata("toy/hgt_model")
-    assert shown["preset"] == "none"
-    assert shown["preset_reason"].startswith("auto: ")
+    output = built.metadata("toy/hgt_model")
+    assert output["preset"] == "none"
+    assert output["preset_reason"].startswith("auto: ")
 
 
 def test_the_schedule_is_the_yamls_and_stopped(project: Project) -> None:
@@ -235,16 +235,16 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
     )  # fmt: skip
     report["progress"] = {"epoch": 8, "estimate": {"seconds_total": 14.0}}
     assert run_model(built, "model", train=report).success
-    shown = built.metadata("toy/hgt_model")
-    assert (shown["loss"], shown["test_mrr"], shown["seconds"]) == (0.88, 0.25, 12.5)
-    assert (shown["device"], shown["device_reason"], shown["reused"]) == ("cpu", "auto took cpu", False)
-    assert shown["estimated_seconds_total"] == 14.0
-    memory = [shown[f"{name}_memory_bytes"] for name in ("peak", "peak_device", "planned")]
+    output = built.metadata("toy/hgt_model")
+    assert (output["loss"], output["test_mrr"], output["seconds"]) == (0.88, 0.25, 12.5)
+    assert (output["device"], output["device_reason"], output["reused"]) == ("cpu", "auto took cpu", False)
+    assert output["estimated_seconds_total"] == 14.0
+    memory = [output[f"{name}_memory_bytes"] for name in ("peak", "peak_device", "planned")]
     assert memory == [9, 7, 8], "the planner's figure beside the device's"
-    assert shown["run_dir"] == RUN
+    assert output["run_dir"] == RUN
     assert built.data_version("toy/hgt_model") == "abc-40"
-    assert "data:image/png;base64," in shown["loss_curve"]
-    assert len(shown["loss_curve"]) <= PICTURE_BYTES
+    assert "data:image/png;base64," in output["loss_curve"]
+    assert len(output["loss_curve"]) <= PICTURE_BYTES
     assert built.value("toy/hgt_model")["run_dir"] == RUN
 
 
@@ -261,8 +261,8 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
 def test_the_loss_is_judged(built: Project, losses: list[float], failing: set[str]) -> None:
     write_losses(built, losses)
     result = run_model(built, "model", train=trained())
-    found = {name for name, evaluation in checks(result).items() if not evaluation.passed}
-    assert found == failing
+    answer = {name for name, evaluation in checks(result).items() if not evaluation.passed}
+    assert answer == failing
 
 
 def test_too_few_messages_are_told(built: Project) -> None:
@@ -306,10 +306,10 @@ def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
     count = graph_of(built).num_nodes
     result = embeddings(built, healthy(count))
     assert result.success
-    shown = built.metadata("toy/hgt_embeddings")
-    assert shown["dagster/row_count"] == count
-    assert [column.name for column in shown["columns"].columns][-1] == "embedding"
-    assert f"graphmill.load('{RUN}')" in shown["how_to_load"]
+    output = built.metadata("toy/hgt_embeddings")
+    assert output["dagster/row_count"] == count
+    assert [column.name for column in output["columns"].columns][-1] == "embedding"
+    assert f"graphmill.load('{RUN}')" in output["how_to_load"]
     assert built.data_version("toy/hgt_embeddings") == "abc-40-e8"
     published = built.root / "data" / "06_models" / "embeddings" / "out.csv"
     assert published.read_bytes() == (built.root / RUN / "embeddings" / "embeddings.csv").read_bytes()
@@ -319,9 +319,9 @@ def test_vectors_of_another_epoch_than_the_best_are_told_on_every_asset(built: P
     note = "the best epoch is 5, but its checkpoint is damaged: epoch 8 is used in its place, and so on"
     reply = export(built, healthy(graph_of(built).num_nodes), graph_of(built).node_table())
     reply["result"] |= {"best_epoch": 5, "notes": [note]}
-    told = checks(run_model(built, "model", "embeddings", train=trained(), export=reply))["of_best_epoch"]
-    assert not told.passed
-    assert told.description == note
+    output = checks(run_model(built, "model", "embeddings", train=trained(), export=reply))["of_best_epoch"]
+    assert not output.passed
+    assert output.description == note
     assert built.metadata("toy/hgt_embeddings")["best_epoch"] == 5
     assert built.metadata("toy/hgt_embeddings")["epoch"] == 8
     report = {**ranking_report(0.3), "best_epoch": 5, "notes": [note]}
@@ -362,19 +362,19 @@ def test_wrong_embeddings_go_no_further(built: Project, how: str) -> None:
 def test_the_report_becomes_figures_checks_and_pictures(built: Project) -> None:
     result = embeddings(built, healthy(graph_of(built).num_nodes), validated=True)
     assert result.success
-    shown = built.metadata("toy/hgt_validation")
-    assert shown["rows"] == graph_of(built).num_nodes
-    assert abs(shown["mean_cosine"]) < 0.05
-    found = checks(result)
-    assert found["mean_cosine"].passed
-    assert found["rows_are_sound"].passed
+    output = built.metadata("toy/hgt_validation")
+    assert output["rows"] == graph_of(built).num_nodes
+    assert abs(output["mean_cosine"]) < 0.05
+    answer = checks(result)
+    assert answer["mean_cosine"].passed
+    assert answer["rows_are_sound"].passed
     for check, name in (("mean_cosine", "cosines"), ("pca_variance", "spectrum"), ("types_vary", "pca")):
-        assert name in found[check].metadata["picture"].value
-        assert "data:image/png;base64," in shown[name]
-        assert len(shown[name]) <= PICTURE_BYTES
+        assert name in answer[check].metadata["picture"].value
+        assert "data:image/png;base64," in output[name]
+        assert len(output[name]) <= PICTURE_BYTES
         assert (built.root / RUN / "validation" / f"{name}.png").stat().st_size > 1000
     health = json.loads((built.root / RUN / "validation" / "health.json").read_text())
-    assert health["figures"]["rows"] == shown["rows"]
+    assert health["figures"]["rows"] == output["rows"]
 
 
 def test_labels_in_the_yaml_are_probed_and_checked(built: Project) -> None:
@@ -435,10 +435,10 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
     result = run_model(built, "ranking", rank={"result": {"kind": "result"}})
     assert {name for name, evaluation in checks(result).items() if not evaluation.passed} == failing
-    shown = built.metadata("toy/hgt_ranking")
-    assert shown["mrr"] == mrr
+    output = built.metadata("toy/hgt_ranking")
+    assert output["mrr"] == mrr
     word = "Worse" if failing else "Better"
-    assert re.match(rf"\*\*{word}\.\*\* .*MRR is {mrr:g}.* 0\.2 of kNN", shown["summary"])
+    assert re.match(rf"\*\*{word}\.\*\* .*MRR is {mrr:g}.* 0\.2 of kNN", output["summary"])
     instance, key = built.instance, dg.AssetCheckKey(dg.AssetKey(["toy", "hgt_model"]), "verdict")
     record = instance.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
     assert record.event is not None
@@ -446,12 +446,12 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     assert (said.passed, said.severity) == (not failing, dg.AssetCheckSeverity.WARN)
     assert said.description is not None
     assert f"**{word}.**" in said.description
-    assert shown["mrr_over_best_baseline_low"] == pytest.approx(mrr / 0.25)
+    assert output["mrr_over_best_baseline_low"] == pytest.approx(mrr / 0.25)
     assert re.search(
-        rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", shown["mrr_by_scorer"]
+        rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", output["mrr_by_scorer"]
     )
-    assert "100+" in shown["by_part"]
-    assert "data:image/png;base64," in shown["mrr_by_relation"]
+    assert "100+" in output["by_part"]
+    assert "data:image/png;base64," in output["mrr_by_relation"]
     if failing:
         assert "of kNN, the best simple way" in checks(result)["beats_baselines"].description
         assert checks(result)["beats_baselines"].severity is dg.AssetCheckSeverity.WARN
@@ -479,6 +479,8 @@ def test_a_graph_that_holds_out_nothing_is_validated_without_links(project: Proj
 def test_paths_in_the_metadata_are_relative_to_the_project(built: Project, tmp_path: Path) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     for key in ("toy/raw_edges", "toy/edges", "toy/graph", "toy/hgt_model", "toy/hgt_embeddings"):
-        shown = built.metadata(key)
-        shown.pop("path")  # the IO manager's
-        assert str(tmp_path) not in json.dumps({name: str(value) for name, value in shown.items() if name != "figures"})
+        output = built.metadata(key)
+        output.pop("path")  # the IO manager's
+        assert str(tmp_path) not in json.dumps(
+            {name: str(value) for name, value in output.items() if name != "figures"}
+        )

@@ -60,11 +60,11 @@ def test_everything_of_a_sample_says_what_it_is_and_what_to_do(sample: str, repo
             graph = definitions.resolve_asset_graph()
             automations = [*(definitions.schedules or ()), *(definitions.sensors or ()), *(definitions.jobs or ())]
             said = {each.name: each.description or "" for each in automations}
-    told = {key.to_user_string(): graph.get(key).description or "" for key in graph.get_all_asset_keys()}
+    output = {key.to_user_string(): graph.get(key).description or "" for key in graph.get_all_asset_keys()}
     page = (repository / "docs/tutorials/dagster.md").read_text()  # Dagster has no place for the text of a group
     groups = {str(graph.get(key).group_name).removeprefix(sample) for key in graph.get_all_asset_keys()}
     assert [group for group in groups if f"| `D{group}` |" not in page] == []
-    assert {name: len(text) for name, text in told.items() if not 90 <= len(text) <= 240} == {}
+    assert {name: len(text) for name, text in output.items() if not 90 <= len(text) <= 240} == {}
     checks = {key.name: graph.get_check_spec(key).description or "" for key in graph.asset_check_keys}
     assert [name for name, text in checks.items() if not text.endswith((".", ").")) or text.count(".") < 2] == []
     assert [name for name, text in said.items() if len(text) < 60] == []

@@ -201,9 +201,9 @@ def test_a_mistake_is_shown_with_file_and_line() -> None:
         (Path(path) / "defs.yaml").write_text(yaml.safe_dump(written))
         with pytest.raises(Exception) as error, sandbox.build_all_defs() as definitions:  # noqa: PT011 - Dagster's own
             definitions.resolve_all_asset_keys()
-    told = "".join(str(each) for each in (error.value, error.value.__cause__))
-    assert "defs.yaml:" in told
-    assert "unknown format 'kg_cvs'" in told
+    output = "".join(str(each) for each in (error.value, error.value.__cause__))
+    assert "defs.yaml:" in output
+    assert "unknown format 'kg_cvs'" in output
 
 
 def test_node_features_come_along(project: Project) -> None:
@@ -234,10 +234,10 @@ def test_attributes_come_along(project: Project) -> None:
     assert "toy__raw_attributes_drug" in ran(result)
     assert project.metadata("toy/attributes")["dagster/row_count"] == 39
     page = project.metadata("toy/graph")
-    shown = {row.data["attribute"]: row.data for row in page["attributes"].records}
-    assert shown["weight"]["missing"] == pytest.approx(1 / 40)
+    output = {row.data["attribute"]: row.data for row in page["attributes"].records}
+    assert output["weight"]["missing"] == pytest.approx(1 / 40)
     assert "attributes of drug" in [row.data["first"] for row in project.metadata("toy/edges")["ids"].records]
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     features = graph.features("drug", "attributes")
     assert features is not None
-    assert features.shape == (40, sum(row["features"] for row in shown.values()))
+    assert features.shape == (40, sum(row["features"] for row in output.values()))

@@ -22,9 +22,9 @@ print([name for name in ("torch", "torch_geometric", "sklearn", "matplotlib") if
 
 def test_loading_the_definitions_imports_no_torch(repository: Path) -> None:
     """Every step, sensor and check process pays for what the code location imports."""
-    done = subprocess.run([sys.executable, "-c", PROBE], cwd=repository, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assets, heavy = done.stdout.strip().splitlines()[-2:]
+    process = subprocess.run([sys.executable, "-c", PROBE], cwd=repository, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assets, heavy = process.stdout.strip().splitlines()[-2:]
     assert heavy == "[]"
     assert all(f"'{chain}/graph'" in assets for chain in CHAINS)
 
@@ -50,9 +50,9 @@ def test_validation_runs_before_a_ranking_that_is_ready_too(repository: Path) ->
 
 def test_dg_check_defs_passes(repository: Path) -> None:
     command = [str(Path(sys.executable).parent / "dg"), "check", "defs", "--use-active-venv"]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "All definitions loaded successfully" in done.stdout + done.stderr
+    process = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "All definitions loaded successfully" in process.stdout + process.stderr
 
 
 def test_the_instance_settings_limit_the_accelerator_to_one(repository: Path, tmp_path: Path) -> None:

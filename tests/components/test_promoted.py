@@ -113,12 +113,12 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert second is not None
     assert (chain.data_version, second.number) == (second.name, 2)
 
-    found = roll_back(chain.versions, by="me")
+    answer = roll_back(chain.versions, by="me")
     event = {
         "dataset": "toy",
         "model": "hgt",
         "by": "me",
-        "decision": {**found, "outcome": "rolled back", "champion": found["before"]},
+        "decision": {**answer, "outcome": "rolled back", "champion": answer["before"]},
     }
     promotion.record(chain.project.instance, event)
     assert (chain.shown["decision"], chain.data_version) == ("rolled back", first.name)
@@ -151,8 +151,8 @@ def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain
     whole = whole.map_asset_specs(func=eager)
     first = dg.evaluate_automation_conditions(whole, chain.project.instance)
     assert chain.run("validation").success
-    asked = dg.evaluate_automation_conditions(whole, chain.project.instance, cursor=first.cursor)
-    assert asked.get_num_requested(key) == 1
+    request = dg.evaluate_automation_conditions(whole, chain.project.instance, cursor=first.cursor)
+    assert request.get_num_requested(key) == 1
     assert chain.run("promoted", **promote).success
     assert chain.shown["decision"] == "kept"
     assert "did not pass" in chain.shown["reason"]
@@ -166,8 +166,8 @@ def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain
     )
     first = dg.evaluate_automation_conditions(patient, chain.project.instance)
     assert chain.run("validation").success
-    asked = dg.evaluate_automation_conditions(patient, chain.project.instance, cursor=first.cursor)
-    assert asked.get_num_requested(key) == 0
+    request = dg.evaluate_automation_conditions(patient, chain.project.instance, cursor=first.cursor)
+    assert request.get_num_requested(key) == 0
 
     (schedule,) = whole.schedules or ()
     job = whole.resolve_job_def(schedule.job_name)  # type: ignore[union-attr]
@@ -228,6 +228,6 @@ def test_the_csv_is_published_to_a_file_whole_or_not_at_all(project: Project, mo
 
 
 def test_a_url_to_publish_to_is_refused_without_its_token(project: Project) -> None:
-    with pytest.raises(SettingsError, match=r"publish: https://host/toy\.csv is a URL; name a file") as told:
+    with pytest.raises(SettingsError, match=r"publish: https://host/toy\.csv is a URL; name a file") as output:
         project.model(publish="https://host/toy.csv?token=abc")
-    assert "abc" not in str(told.value)
+    assert "abc" not in str(output.value)

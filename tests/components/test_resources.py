@@ -85,10 +85,10 @@ def test_a_resource_of_another_kind_is_refused_by_name() -> None:
     with pytest.raises(ComponentTreeException) as caught:
         built({"resources.py": RESOURCES.replace("GIVEN", '{"worker": "a person"}')})
     error: BaseException | None = caught.value
-    told = ""
+    output = ""
     while error is not None:
-        told, error = f"{told} {error}", error.__cause__
-    assert "resource 'worker' that is no WorkerClient" in told
+        output, error = f"{output} {error}", error.__cause__
+    assert "resource 'worker' that is no WorkerClient" in output
 
 
 def test_a_file_that_only_speaks_of_a_key_is_left_alone() -> None:

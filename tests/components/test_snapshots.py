@@ -86,11 +86,11 @@ class Growing:
         (sensor,) = [each for each in self.definitions.sensors or () if each.name == "toy_files"]
         for _ in range(2):
             with dg.build_sensor_context(self.instance, self.cursor, definitions=self.definitions) as context:
-                found = sensor(context)
-            self.cursor = found.cursor
-        for request in found.dynamic_partitions_requests or ():
+                result = sensor(context)
+            self.cursor = result.cursor
+        for request in result.dynamic_partitions_requests or ():
             self.instance.add_dynamic_partitions(request.partitions_def_name, request.partition_keys)
-        return found
+        return result
 
     def live(self) -> str:
         current = self.versions.current()
@@ -99,9 +99,9 @@ class Growing:
 
     def made(self, asset: str, snapshot: str) -> dg.AssetMaterialization:
         filters = dg.AssetRecordsFilter(dg.AssetKey(["toy", asset]), asset_partitions=[snapshot])
-        found = self.instance.fetch_materializations(filters, limit=1).records[0].asset_materialization
-        assert found is not None
-        return found
+        result = self.instance.fetch_materializations(filters, limit=1).records[0].asset_materialization
+        assert result is not None
+        return result
 
     def trained(self, snapshot: str) -> tuple[str, int]:
         """The start and the epochs of the snapshot's training."""
@@ -195,8 +195,8 @@ def test_snapshots_are_found_backfilled_retried_promoted_and_removed(make: Make,
 
     # The sensor adds a fourth; the oldest leaves.
     write_snapshot(growing.root, "2024-12", 3, GONE)
-    found = growing.tick()
-    assert [request.partition_key for request in found.run_requests] == ["2024-12"]
+    result = growing.tick()
+    assert [request.partition_key for request in result.run_requests] == ["2024-12"]
     before = TypedGraph.open(growing.root / "data/06_models/toy/snapshots/2024-11/graph")
     assert growing.run("2024-12").success
     assert growing.live() == "2024-12"
@@ -226,8 +226,8 @@ def require_departure(growing: Growing, before: TypedGraph) -> None:
     summaries = summarise(before), summarise(after)
     assert left["edges"] == len(set(summaries[0].pairs.tolist()) - set(summaries[1].pairs.tolist()))
     assert len(left["edge_sample"]) == 5
-    shown = CliRunner().invoke(app, ["versions", "toy/distmult", "--folder", str(growing.versions.path.parents[1])])
-    assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in shown.stdout
+    output = CliRunner().invoke(app, ["versions", "toy/distmult", "--folder", str(growing.versions.path.parents[1])])
+    assert f"{live.name}: 1 node (drug {GONE}) and {left['edges']} edges (" in output.stdout
 
 
 def test_appended_snapshots_hold_all_before_them(make: Make) -> None:

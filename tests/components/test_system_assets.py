@@ -43,7 +43,9 @@ class System:
         (project.root / f"data/06_models/toy/{system}_embeddings.json").write_text(json.dumps(value))
 
     def run(self, part: str, config: dict[str, Any] | None = None, **replies: Any) -> dg.ExecuteInProcessResult:
-        worker = FakeWorker(replies={mode: {"result": {"kind": "result", **found}} for mode, found in replies.items()})
+        worker = FakeWorker(
+            replies={mode: {"result": {"kind": "result", **result}} for mode, result in replies.items()}
+        )
         typed = {f"toy__{self.system}_{part}": config} if config else {}
         only = f'key:"toy/{self.system}_{part}"'
         return self.project.materialize(self.dataset, self.model, only=only, worker=worker, **typed)
@@ -121,13 +123,13 @@ def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
     write_influence(system, "test")
     result = system.run("influence", influence={})
     assert checks(result)["several_checkpoints"].passed
-    shown = project.metadata("toy/conve_influence")
-    assert (shown["dagster/row_count"], shown["explained_triples"], shown["checkpoints"]) == (3, 1, 3)
-    assert "**ibuprofen → treats → pain** makes **aspirin → treats → pain** likelier" in shown["summary"]
-    assert "| aspirin → treats → pain | ibuprofen → treats → pain | 2.5 |" in shown["proponents"]
-    assert shown["proponents"].count("aspirin") == 2
-    assert "| -0.25 |" in shown["opponents"]
-    assert shown["opponents"].count("aspirin") == 1
+    output = project.metadata("toy/conve_influence")
+    assert (output["dagster/row_count"], output["explained_triples"], output["checkpoints"]) == (3, 1, 3)
+    assert "**ibuprofen → treats → pain** makes **aspirin → treats → pain** likelier" in output["summary"]
+    assert "| aspirin → treats → pain | ibuprofen → treats → pain | 2.5 |" in output["proponents"]
+    assert output["proponents"].count("aspirin") == 2
+    assert "| -0.25 |" in output["opponents"]
+    assert output["opponents"].count("aspirin") == 1
     assert project.value("toy/conve_influence")["json"] == f"{RUN}/influence/test.json"
 
 
@@ -166,16 +168,16 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
     check = checks(result)["beats_baselines"]
     assert check.passed is passed
     assert "a Markov chain" in check.description, "the best baseline, not the easiest"
-    shown = project.metadata("toy/sasrec_ranking")
-    assert shown["ndcg@10"] == model
-    assert shown["untied_ndcg@10"] == 0.9
-    assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
+    output = project.metadata("toy/sasrec_ranking")
+    assert output["ndcg@10"] == model
+    assert output["untied_ndcg@10"] == 0.9
+    assert output["over_best_baseline"] == pytest.approx(model / 0.25)
     word, share = ("Better", "+60 %") if passed else ("Worse", "-20 %")
-    assert re.match(rf"\*\*{word}\.\*\* .*ndcg@10 is {model}.* 0\.25 of a Markov chain", shown["summary"])
-    assert share in shown["summary"]
-    assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
-    assert "| 0.9 | 0.95 | 0.8 |" in shown["protocols"]
-    assert "data:image/png;base64," in shown["bars"]
+    assert re.match(rf"\*\*{word}\.\*\* .*ndcg@10 is {model}.* 0\.25 of a Markov chain", output["summary"])
+    assert share in output["summary"]
+    assert "| popularity | 0.1 | 0.2 | 0.1 |" in output["beside_the_baselines"]
+    assert "| 0.9 | 0.95 | 0.8 |" in output["protocols"]
+    assert "data:image/png;base64," in output["bars"]
 
 
 @pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.25, False)])
@@ -187,9 +189,9 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
     assert "matrix factorisation, bound" in check.description
-    shown = project.metadata("toy/mf_ranking")
-    assert shown["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
-    assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
+    output = project.metadata("toy/mf_ranking")
+    assert output["over_best_baseline"] == pytest.approx(model / 0.3, rel=1e-3)
+    assert "| EASE | 0.25 | 0.1 |" in output["beside_the_baselines"]
 
 
 def test_the_verdict_of_a_ranking_is_on_the_asset(project: Project) -> None:
@@ -222,8 +224,8 @@ def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(pro
         about = {"kind": "items", "epoch": 4, "split": "test", "selected_on": selected_on}
         system.write("ranking.json", {**about, "figures": figures})
         check = checks(system.run("ranking", rank={}))["beats_baselines"]
-        shown = project.metadata("toy/mf_ranking")
-        assert shown.get("optimistic", "") == (CHOSEN_ON_TEST if selected_on == "test" else "")
+        output = project.metadata("toy/mf_ranking")
+        assert output.get("optimistic", "") == (CHOSEN_ON_TEST if selected_on == "test" else "")
         assert (CHOSEN_ON_TEST in check.description) == (selected_on == "test")
 
 
@@ -246,13 +248,13 @@ def test_recommendations_are_a_file_and_a_readable_table(project: Project) -> No
     reply = {"file": f"{RUN}/recommendations.parquet", "users": 21, "rows": 42, "k": 2}
     result = system.run("recommendations", recommend=reply)
     assert result.success, failure(result)
-    shown = project.metadata("toy/sasrec_recommendations")
-    assert (shown["dagster/row_count"], shown["users"], shown["items_recommended"]) == (42, 21, 2)
-    assert shown["catalogue_coverage"] == pytest.approx(2 / 7, abs=1e-4)
-    assert "| u0 | i2, i5, i1 | i4 (2.00), i6 (1.00) |" in shown["examples"], (
+    output = project.metadata("toy/sasrec_recommendations")
+    assert (output["dagster/row_count"], output["users"], output["items_recommended"]) == (42, 21, 2)
+    assert output["catalogue_coverage"] == pytest.approx(2 / 7, abs=1e-4)
+    assert "| u0 | i2, i5, i1 | i4 (2.00), i6 (1.00) |" in output["examples"], (
         "history in order, then the best with scores"
     )
-    assert shown["examples"].count("\n") == 9
+    assert output["examples"].count("\n") == 9
     assert checks(result)["users_have_items"].passed
     varied = checks(result)["users_differ"]
     assert not varied.passed
@@ -297,14 +299,14 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     write_link_report(system, rows=12)
     result = system.run("links", links={})
     assert result.success, failure(result)
-    shown = project.metadata("toy/conve_links")
-    assert shown["dagster/row_count"] == 1
-    assert (shown["ece_top"], shown["supported_share"]) == (0.02, 0.75)
-    head, _, _, _, first, *rest = shown["links"].splitlines()
+    output = project.metadata("toy/conve_links")
+    assert output["dagster/row_count"] == 1
+    assert (output["ece_top"], output["supported_share"]) == (0.02, 0.75)
+    head, _, _, _, first, *rest = output["links"].splitlines()
     assert head == "**metformin**"
     assert first == "| indication | diabetes | 0.25 | 40 | –targets– AMPK –part of– insulin –causes– |"
     assert len(rest) == 11
-    errors = [row.data["calibration error"] for row in shown["by_relation"].records]
+    errors = [row.data["calibration error"] for row in output["by_relation"].records]
     assert errors == ["0.02", "fewer than 20 validation links"]
     assert all(evaluation.passed for evaluation in checks(result).values())
 
@@ -318,8 +320,8 @@ def test_links_that_cannot_be_trusted_fail_a_check(
 ) -> None:
     system = System(project, "conve", links={"k": 2})
     write_link_report(system, **report)
-    found = checks(system.run("links", links={}))
-    assert {name for name, evaluation in found.items() if not evaluation.passed} == failing
+    result = checks(system.run("links", links={}))
+    assert {name for name, evaluation in result.items() if not evaluation.passed} == failing
 
 
 def test_the_worker_is_told_what_the_launchpad_says_of_links(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:

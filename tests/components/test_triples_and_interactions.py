@@ -100,11 +100,11 @@ def test_interactions_become_sequences(project: Project) -> None:
     assert keys == {"toy/raw_interactions", "toy/interactions", "toy/graph"}
     result = project.materialize(definitions)
     assert result.success, failure(result)
-    shown = project.metadata("toy/interactions")
-    assert (shown["dagster/row_count"], shown["users"], shown["items"]) == (122, 21, 7)
-    names = [column.name for column in shown["columns"].columns]
+    output = project.metadata("toy/interactions")
+    assert (output["dagster/row_count"], output["users"], output["items"]) == (122, 21, 7)
+    names = [column.name for column in output["columns"].columns]
     assert names[:4] == ["user_id", "item_id", "position", "timestamp"]
-    assert "share their time" in shown["notes"]
+    assert "share their time" in output["notes"]
     assert checks(result)["users_can_be_evaluated"].passed
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     assert [(t.name, t.count) for t in graph.node_types] == [("user", 21), ("item", 7)]

@@ -111,10 +111,10 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
         assert about["answers"] == [wanted]
         assert answers.get(f"{at}/search", params={"q": node}).json()["nodes"]
         params: dict[str, Any] = {"id": node, "type": run.type_of(0), "k": 3 if system == "ease" else 6}
-        found = answers.get(f"{at}/{wanted}", params=params).json()[wanted]
-        assert len(found) >= 3
+        answer = answers.get(f"{at}/{wanted}", params=params).json()[wanted]
+        assert len(answer) >= 3
         if system == "knn":
-            assert {each["from"] for each in found} == {"table", "scores"}, "the run scores what the table lacks"
+            assert {each["from"] for each in answer} == {"table", "scores"}, "the run scores what the table lacks"
 
     # Another setting on the same data: compared on the same queries, and its lists with those of the live version.
     result = chain.run(second, **policy)
@@ -127,13 +127,13 @@ def test_a_system_without_vectors_is_promoted_served_and_rolled_back(project: Pr
     assert drift["against"] == one.name
     assert drift["finding"] in ("unchanged", "moved_little", "moved")
 
-    for asked in (
+    for request in (
         ["drift", str(one.path), str(two.path)],
         ["card", str(one.path), "--json"],
         ["card", str(chain.run_dir)],
     ):
-        shown = CliRunner().invoke(app, asked, catch_exceptions=False)
-        assert shown.exit_code in (0, 1), shown.output  # 1: it drifted
+        output = CliRunner().invoke(app, request, catch_exceptions=False)
+        assert output.exit_code in (0, 1), output.output  # 1: it drifted
     assert "no vectors" in repr(Run(two.path))
 
     assert roll_back(chain.versions, by="me")["version"] == one.name

@@ -56,7 +56,7 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     from graphmill.systems.mf.system import MfSystem
     from graphmill.training.run_directory import RunDirectory
 
-    found: dict[str, Any] = {}
+    answer: dict[str, Any] = {}
     failures: dict[str, Any] = {name: partial(failing, 4, error) for name, error in FAILURES.items()}
     failures["an evaluation"] = partial(failing_in, MfSystem, "evaluate", FAILURES["an operator"])
     for name, fails in failures.items():
@@ -67,7 +67,7 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
             more = train({**values, "training": {**values["training"], "epochs": 3}}, "failing", root=root)
         resolved = RunDirectory(result["run_dir"]).read_json("manifest.json")["resolved"]
         export_run(restore(result["run_dir"]))
-        found[name] = {
+        answer[name] = {
             "device": result["device"],
             "reason": resolved["device_reason"],
             "steps": result["steps_done"],
@@ -79,8 +79,8 @@ def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
         with failing(4, FAILURES["a kernel"]):
             train(strict, "failing", root=str(folder / "strict"))
     except RuntimeError as error:
-        found["without leave"] = str(error)
-    return found
+        answer["without leave"] = str(error)
+    return answer
 
 
 @contextmanager
@@ -123,11 +123,11 @@ def casts_together(values: dict[str, Any], folder: Path) -> float:
     from graphmill.systems.hgt import model
 
     low = {"precision": "bf16"}
-    asked = {**values, "acceleration": {**values["acceleration"], **low}}
-    together, cast = train(asked, "together", root=str(folder / "together")), model.cast_together
+    request = {**values, "acceleration": {**values["acceleration"], **low}}
+    together, cast = train(request, "together", root=str(folder / "together")), model.cast_together
     model.cast_together = lambda layers: nullcontext()
     try:
-        return _apart(together, train(asked, "alone", root=str(folder / "alone")))
+        return _apart(together, train(request, "alone", root=str(folder / "alone")))
     finally:
         model.cast_together = cast
 
@@ -238,16 +238,16 @@ def main(kind: str) -> None:
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:
-            found = {"falls back": falls_back(kind, values["mf"], folder)}
-            found["runs short"] = runs_short(kind, values["hgt-full"], folder)
-            found["draws ahead"] = draws_ahead(kind)
+            result = {"falls back": falls_back(kind, values["mf"], folder)}
+            result["runs short"] = runs_short(kind, values["hgt-full"], folder)
+            result["draws ahead"] = draws_ahead(kind)
             if kind == "mps":
-                found["doctor"] = looks_like_a_mac()
-                found["copies"] = copies(kind)
+                result["doctor"] = looks_like_a_mac()
+                result["copies"] = copies(kind)
             if kind == "cuda":
-                found["skips"] = skips(values["complex"], folder)
-                found["casts"] = casts_together(values["hgt-full"], folder)
-    print(json.dumps(found))
+                result["skips"] = skips(values["complex"], folder)
+                result["casts"] = casts_together(values["hgt-full"], folder)
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

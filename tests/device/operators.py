@@ -46,7 +46,7 @@ def mps_lacks() -> set[str]:
     def has(entry: dict[str, Any]) -> bool:
         if delegate := entry.get("structured_delegate"):
             return bool(keys(entries[delegate]) & {"MPS", "CompositeExplicitAutograd"})
-        found = keys(entry)
-        return not found or bool(found & (composite | {"MPS"}))
+        result = keys(entry)
+        return not result or bool(result & (composite | {"MPS"}))
 
     return {f"aten::{name}" for name, entry in entries.items() if not has(entry)}

@@ -375,8 +375,8 @@ def _optimizers(there: torch.device) -> None:
     sort = optimizer._group_tensors_by_device_and_dtype
 
     def sorted_by_place(lists: Any, with_indices: bool = False) -> Any:
-        found = sort(lists, with_indices)
-        return {(there if DEVICE.holds(v[0][0][0]) else k[0], k[1]): v for k, v in found.items()}
+        result = sort(lists, with_indices)
+        return {(there if DEVICE.holds(v[0][0][0]) else k[0], k[1]): v for k, v in result.items()}
 
     optimizer._group_tensors_by_device_and_dtype = staticmethod(sorted_by_place)
 

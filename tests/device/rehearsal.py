@@ -163,8 +163,8 @@ def _life(
     if restored.entry.recommends:
         recommend_run(restored, 5)
     if restored.entry.traces:
-        asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1})
-        trace_influence(result["run_dir"], asked, out=folder / "influence")
+        request = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1})
+        trace_influence(result["run_dir"], request, out=folder / "influence")
     if used:
         uses.use(restored, folder / "uses")
 
@@ -180,19 +180,19 @@ def main() -> None:
     torch.set_num_threads(1)
     device = pretend.install(arguments.device)
     drawing.watch()
-    found = {}
+    result = {}
     with tempfile.TemporaryDirectory() as folder:
         # Half precision casts weights, so its launches are others. What `full` launches in it is far from the limit.
         # bf16 has the most launches of the sampled modes; `make test-long` counts those of fp16.
         many = [name for name in MANY_RELATIONS if counted_in_ci(name, arguments.precision)]
         for name in arguments.cases or [*STEPPED, *many]:
             one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
-            found[name] = one
+            result[name] = one
             print(f"{name}: {one['phases']}; {one['error'] or 'no error'}", flush=True)
             for problem, count in one["problems"].items():
                 print(f"   {count} x {problem}", flush=True)
     if arguments.out:
-        arguments.out.write_text(json.dumps(found, indent=1))
+        arguments.out.write_text(json.dumps(result, indent=1))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("kind", ["cuda", pytest.param("mps", marks=pytest.mark.long)])
 def test_a_failing_device_costs_no_run(kind: str) -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "tests.device.failures", kind],
         cwd=ROOT,
         capture_output=True,
@@ -29,39 +29,39 @@ def test_a_failing_device_costs_no_run(kind: str) -> None:
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    back = found["falls back"]
+    assert process.returncode == 0, process.stderr[-3000:]
+    result = json.loads(process.stdout.splitlines()[-1])
+    back = result["falls back"]
     assert back.pop("without leave") == "CUDA error: an illegal memory access was encountered"
     assert list(back) == ["a dtype", "an operator", "a kernel", "an evaluation"]
     for name, run in back.items():
         assert (run["device"], run["steps"], run["reused"], run["later"]) == ("cpu", 8, True, "cpu"), name
         assert run["reason"].startswith(f"{kind} failed in the middle of the run ("), name
         assert run["reason"].endswith("; fell back to the CPU"), name
-    short = found["runs short"]
+    short = result["runs short"]
     assert short["shrunk"], "the ladder has found a size"
     assert short["apart"] < 1e-5
     assert short["peak"] > 0
-    drawn = [problem.split(" at ") for problem in found["draws ahead"]]
+    drawn = [problem.split(" at ") for problem in result["draws ahead"]]
     assert {what for what, _ in drawn} == {"a thread that draws batches uses the device"}
     assert len(drawn) == 1, "both ways of one line"
     if kind == "cuda":
-        skipped = found["skips"]
+        skipped = result["skips"]
         assert skipped["same"] == [False, False, True, False], "skipped on the device, and read at the epoch's end"
         assert skipped["error"] == "NonFiniteError"
-        assert found["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
+        assert result["casts"] < 1e-6, "weights that are cast together are those that autocast casts"
     else:
-        doctor = found["doctor"]
+        doctor = result["doctor"]
         assert doctor["a training uses"].startswith("mps")
         assert doctor["device mps"].startswith("usable")
         assert "no CUDA device" in doctor["device cuda"]
         assert "GiB available" in doctor["memory"]
         assert all("work" in doctor[f"{kind} on mps"] for kind in ("bf16", "fp16"))
         assert "bf16 on cpu" not in doctor
-        found = found["copies"]
-        assert len(found["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
-        assert (found["kept"], found["right"]) == ([], True)
-        assert found["waits"] == 1, "a hundred and twenty-eight sources are kept"
+        result = result["copies"]
+        assert len(result["alone"]) == 1, "the rehearsal sees a source that goes before its copy is done"
+        assert (result["kept"], result["right"]) == ([], True)
+        assert result["waits"] == 1, "a hundred and twenty-eight sources are kept"
 
 
 def test_several_processes_and_tf32_cannot_fall_back_and_say_so() -> None:

@@ -11,11 +11,11 @@ ON_THE_CPU = {"graphmill/training/guards.py"}
 
 
 def test_a_tensor_is_on_the_cpu_before_it_is_widened() -> None:
-    found = []
+    result = []
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE).as_posix()
         for number, line in enumerate(path.read_text().splitlines(), 1):
             widened = re.findall(r"(\.cpu\(\))?\.(?:double\(\)|to\(torch\.(?:float64|double)\))", line)
             if "" in widened and name not in ON_THE_CPU:
-                found.append(f"{name}:{number} {line.strip()}")
-    assert found == []
+                result.append(f"{name}:{number} {line.strip()}")
+    assert result == []

@@ -50,21 +50,21 @@ def test_every_case_lives_through_without_a_problem(
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "tests.device.rehearsal", device, *cases, "--precision", precision]
     command += ["--out", str(out)]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads(out.read_text())
-    assert {name: one["error"] for name, one in found.items() if one["error"]} == {}
-    assert {name: one["problems"] for name, one in found.items() if one["problems"]} == {}
-    counts = {(name, phase): count for name, one in found.items() for phase, count in one["steps"].items()}
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    result = json.loads(out.read_text())
+    assert {name: one["error"] for name, one in result.items() if one["error"]} == {}
+    assert {name: one["problems"] for name, one in result.items() if one["problems"]} == {}
+    counts = {(name, phase): count for name, one in result.items() for phase, count in one["steps"].items()}
     assert min(counts.values()) >= 6, counts  # two epochs of three, however often it was stopped
-    assert (len(found["hgt-softmax"]["phases"]), len(found["kgat"]["phases"])) == (1, 2)
-    waits = {name: one["a_step"]["waits"] for name, one in found.items()}
+    assert (len(result["hgt-softmax"]["phases"]), len(result["kgat"]["phases"])) == (1, 2)
+    waits = {name: one["a_step"]["waits"] for name, one in result.items()}
     assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
     if device == "cuda" and precision != "fp16":  # Adagrad's steps are skipped on the device
         assert waits["complex"] == waits["hgt-softmax"] == waits[AS_IT_IS] == 0
-    launches = {name: one["a_step"]["launches"] for name, one in found.items()}
+    launches = {name: one["a_step"]["launches"] for name, one in result.items()}
     assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
 
 
@@ -78,11 +78,11 @@ def test_many_relations_in_half_precision(precision: str, tmp_path: Path) -> Non
     command = [sys.executable, "-m", "tests.device.rehearsal", "cuda", *names]
     command += ["--precision", precision, "--out", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads(out.read_text())
-    assert list(found) == names
-    for name, one in found.items():
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    result = json.loads(out.read_text())
+    assert list(result) == names
+    for name, one in result.items():
         assert (one["error"], one["problems"]) == ("", {}), name
         assert one["a_step"]["launches"] <= most_launches(name), name
         assert one["a_step"]["waits"] <= MOST_WAITS, name
@@ -91,13 +91,13 @@ def test_many_relations_in_half_precision(precision: str, tmp_path: Path) -> Non
 def _apart(device: str, cases: list[str]) -> dict[str, float]:
     """The cases whose losses differ from the CPU's by more than rounding."""
     command = [sys.executable, "-m", "tests.device.traces", device, *cases]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
     )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads(done.stdout.splitlines()[-1])
-    assert list(found) == cases
-    return {name: apart for name, apart in found.items() if not apart <= 1e-5}
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert list(result) == cases
+    return {name: apart for name, apart in result.items() if not apart <= 1e-5}
 
 
 @pytest.mark.parametrize("device", ["cuda", "mps"])
@@ -117,8 +117,8 @@ def test_the_layers_of_the_kernel_workload_take_few_launches_and_no_wait(tmp_pat
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "benchmarks.device.launches", "--scale", "0.05", "--json", str(out)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-    found = json.loads(out.read_text())
-    assert found["launches"] <= 400
-    assert found["waits"] == 0
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=environment, check=False)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
+    result = json.loads(out.read_text())
+    assert result["launches"] <= 400
+    assert result["waits"] == 0

@@ -22,7 +22,7 @@ from tests.training.test_cuda import losses, without_dropout
 
 def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
     """The largest relative difference of a step's loss, without dropout, in fp32."""
-    case, found = CASES[name], []
+    case, answer = CASES[name], []
     length = {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 0}
     with tempfile.TemporaryDirectory() as folder:
         graph = case.graph(Path(folder) / "graph")
@@ -34,8 +34,8 @@ def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
                     result = train(values, "traces", root=f"{folder}/{kind}")
             else:
                 result = train(values, "traces", root=f"{folder}/{kind}")
-            found.append(losses(result))
-    return float(np.max(np.abs(found[1] - found[0]) / np.abs(found[0])))
+            answer.append(losses(result))
+    return float(np.max(np.abs(answer[1] - answer[0]) / np.abs(answer[0])))
 
 
 if __name__ == "__main__":

@@ -51,9 +51,9 @@ def _joining(graph: TypedGraph, system: str, folder: Path) -> dict[str, Any]:
     if system in ("mmgcn", "dragon"):
         files = {}
         for name in ("image", "text"):
-            told = graph.features("item", name)
-            assert told is not None
-            columns = [f"f{n}" for n in range(told.shape[1])]
+            output = graph.features("item", name)
+            assert output is not None
+            columns = [f"f{n}" for n in range(output.shape[1])]
             files[name] = folder / f"{name}.csv"
             files[name].write_text(f"{','.join(['id', *columns])}\nnew{',0.5' * len(columns)}\n")
         return {"features": files}

@@ -116,12 +116,12 @@ def _random(rows: list[tuple[int, int, int]], heads: np.ndarray, tails: np.ndarr
     """A validation and a test link of each head to tails that are equally likely, without its training links."""
     rng = np.random.default_rng(7)
     trained = {(head, tail) for head, tail, split in rows if split == TRAIN}
-    found = []
+    result = []
     for head in heads.tolist():
         free = [int(tail) for tail in tails if tail != head and (head, tail) not in trained]
         valid, test = rng.choice(free, 2, replace=False).tolist()
-        found += [(head, valid, VALID), (head, test, TEST)]
-    return found
+        result += [(head, valid, VALID), (head, test, TEST)]
+    return result
 
 
 def _nodes(counts: dict[str, int]) -> pa.Table:

@@ -48,18 +48,18 @@ def test_parquet_of_an_export(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float16(), 4)])
 def test_parquet_with_other_lists_of_floats(tmp_path: Path, kind: pa.DataType) -> None:
     wide = pa.array([row.astype(kind.value_type.to_pandas_dtype()) for row in X], type=kind)
-    found = read_embeddings(write_parquet(tmp_path / "e.parquet", wide))
-    np.testing.assert_allclose(found.vectors, X, atol=2e-3 if kind.value_type == pa.float16() else 0)
+    result = read_embeddings(write_parquet(tmp_path / "e.parquet", wide))
+    np.testing.assert_allclose(result.vectors, X, atol=2e-3 if kind.value_type == pa.float16() else 0)
 
 
 def test_npy_with_ids_beside_it(tmp_path: Path) -> None:
     np.save(tmp_path / "e.npy", X)
     lines = [f"{kind}\t{node}" for kind, node in zip(TYPES, ["a", "b", "c", "d", "e"], strict=True)]
     (tmp_path / "e.ids.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found = read_embeddings(tmp_path / "e.npy")
-    assert found.ids.tolist() == ["a", "b", "c", "d", "e"]
-    assert [found.type_names[code] for code in found.types] == TYPES
-    np.testing.assert_array_equal(found.vectors, X)
+    result = read_embeddings(tmp_path / "e.npy")
+    assert result.ids.tolist() == ["a", "b", "c", "d", "e"]
+    assert [result.type_names[code] for code in result.types] == TYPES
+    np.testing.assert_array_equal(result.vectors, X)
     (tmp_path / "e.ids.txt").write_text("a\nb\n")
     with pytest.raises(InputError, match=r"2 lines, e\.npy has 5 rows"):
         read_embeddings(tmp_path / "e.npy")
@@ -118,6 +118,6 @@ def test_parquet_that_is_no_embedding_is_refused(tmp_path: Path) -> None:
 
 
 def test_rows_are_found_by_type_and_id(tmp_path: Path) -> None:
-    found = read_embeddings(write_parquet(tmp_path / "e.parquet"))
-    rows = found.rows_of(["disease", "drug", "gene/protein", "no such type"], ['say "hi"', "007", "007", "007"])
+    result = read_embeddings(write_parquet(tmp_path / "e.parquet"))
+    rows = result.rows_of(["disease", "drug", "gene/protein", "no such type"], ['say "hi"', "007", "007", "007"])
     assert rows.tolist() == [3, -1, 1, -1]  # an id belongs to its type

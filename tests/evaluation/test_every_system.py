@@ -83,18 +83,18 @@ def evaluated(restored: Restored, system: Any, model: Any) -> tuple[str, float]:
 
 def test_a_planted_rule_is_found_and_a_shuffled_split_gives_chance(trained: Trained) -> None:
     restored = trained.restored
-    metric, found = evaluated(restored, restored.system, restored.model)
+    metric, result = evaluated(restored, restored.system, restored.model)
     expected, deviation = chance(trained.kind, metric)
     margin = SURE if restored.system.name == "popularity" else 2 * SURE  # it finds the popular group alone
-    assert found > expected + margin * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"
+    assert result > expected + margin * deviation, f"{metric} {result:.3f}, chance {expected:.3f} ± {deviation:.3f}"
     # The same weights, asked for links that are nobody's.
     graph = planted_graph(trained.kind, trained.folder / "shuffled", shuffled=True)
     system = registry.create(restored.system.name, graph, restored.job.settings, restored.job.batching)
     system.to(restored.job.device)
     model = system.build(StepSizes())
     model.load_state_dict(restored.model.state_dict())
-    metric, found = evaluated(restored, system, model.eval())
-    assert abs(found - expected) < SURE * deviation, f"{metric} {found:.3f}, chance {expected:.3f} ± {deviation:.3f}"
+    metric, result = evaluated(restored, system, model.eval())
+    assert abs(result - expected) < SURE * deviation, f"{metric} {result:.3f}, chance {expected:.3f} ± {deviation:.3f}"
 
 
 def test_its_lists_have_nothing_that_is_known_disliked_or_unknown(trained: Trained) -> None:
@@ -132,8 +132,8 @@ def test_a_leak_is_named_and_there_is_none_else(kind: Kind, tmp_path: Path) -> N
         (False, planted_graph(kind, tmp_path / "clean")),
         (True, leaking_graph(kind, tmp_path / "leaking")),
     ):
-        found = graph.describe()["leakage"]["overlaps"]
-        [named] = [each["relations"] for each in found if (each["held_out"], each["seen"]) == ("test", "train")]
+        result = graph.describe()["leakage"]["overlaps"]
+        [named] = [each["relations"] for each in result if (each["held_out"], each["seen"]) == ("test", "train")]
         edges = NODES if kind == "links" else sum(USERS)
         name = "node | linked | node" if kind == "links" else "user | interacted | item"
         assert named == ({name: {"edges": edges, "leaked": edges}} if leaks else {})

@@ -27,10 +27,10 @@ def test_lists_are_measured_as_ranx_and_scikit_learn_do() -> None:
     items = KnownItems(np.cumsum([0, *map(len, held_out)]), np.concatenate(held_out).astype(np.int64))
     nothing = KnownItems(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int64))
     lists, _ = top_k(lambda asked: scores[torch.from_numpy(asked)], users, scores.shape[1], nothing, 10)
-    found = set_metrics(lists, items, users, [5, 10])
+    result = set_metrics(lists, items, users, [5, 10])
     for program in ("ranx", "scikit-learn"):
         expected = {name.replace("hit_rate", "hit"): value for name, value in golden[program].items()}
-        assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12), program
+        assert {name: result[name] for name in expected} == pytest.approx(expected, abs=1e-12), program
 
 
 def test_ranks_are_measured_as_pykeen_does() -> None:
@@ -44,8 +44,8 @@ def test_ranks_are_measured_as_pykeen_does() -> None:
     none = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     heads = np.arange(len(targets))
     queries = relation_queries(0, "r", (heads, targets), none, [], *scores.shape)
-    found = rank_links(Table(), LinkQueries("test", (queries,)), ks=(1, 3, 10)).micro
+    result = rank_links(Table(), LinkQueries("test", (queries,)), ks=(1, 3, 10)).micro
     for name, value in golden["PyKEEN"].items():
         metric = name.removeprefix("realistic.")
         ours = PYKEEN.get(metric, metric.replace("hits_at_", "hits@"))
-        assert found[ours] == pytest.approx(value, abs=1e-12), name
+        assert result[ours] == pytest.approx(value, abs=1e-12), name

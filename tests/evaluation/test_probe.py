@@ -18,14 +18,14 @@ def irises() -> tuple[np.ndarray, list[list[str]]]:
 
 def test_a_probe_predicts_the_class_of_an_iris() -> None:
     X, texts = irises()
-    found = probe(labels_of(texts), {VECTORS: X, "degree": X[:, :1]})
-    assert (found.kind, found.metric, found.classes, found.nodes) == ("class", "accuracy", 3, 150)
-    own = found.scores[VECTORS]
+    result = probe(labels_of(texts), {VECTORS: X, "degree": X[:, :1]})
+    assert (result.kind, result.metric, result.classes, result.nodes) == ("class", "accuracy", 3, 150)
+    own = result.scores[VECTORS]
     assert own.low < own.value < own.high
     assert own.value > 0.8
-    assert found.scores[CHANCE].value < 0.4
-    assert found.over["degree"].low > 0
-    assert found.passed
+    assert result.scores[CHANCE].value < 0.4
+    assert result.over["degree"].low > 0
+    assert result.passed
 
 
 def test_a_probe_of_shuffled_labels_is_chance() -> None:
@@ -33,9 +33,9 @@ def test_a_probe_of_shuffled_labels_is_chance() -> None:
     scores = []
     for seed in range(6):
         rng = np.random.default_rng(seed)
-        found = probe(labels_of([texts[row] for row in rng.permutation(len(texts))]), {VECTORS: X})
-        scores.append(found.scores[VECTORS].value)
-        assert not found.passed
+        result = probe(labels_of([texts[row] for row in rng.permutation(len(texts))]), {VECTORS: X})
+        scores.append(result.scores[VECTORS].value)
+        assert not result.passed
         of_number = probe(labels_of([[str(each)] for each in rng.permutation(disease.target)]), {VECTORS: disease.data})
         assert abs(of_number.scores[VECTORS].value) < 0.05
         assert not of_number.passed
@@ -44,12 +44,12 @@ def test_a_probe_of_shuffled_labels_is_chance() -> None:
 
 def test_a_number_is_judged_by_the_share_of_variance_as_scikit_learn_does() -> None:
     disease = load_diabetes()
-    found = probe(labels_of([[str(each)] for each in disease.target]), {VECTORS: disease.data})
-    assert found.kind == "number"
+    result = probe(labels_of([[str(each)] for each in disease.target]), {VECTORS: disease.data})
+    assert result.kind == "number"
     theirs = cross_val_predict(RidgeCV(np.logspace(-1, 5, 7)), disease.data, disease.target, cv=5)
     expected = 1 - ((theirs - disease.target) ** 2).mean() / disease.target.var()
-    assert found.scores[VECTORS].value == pytest.approx(expected, abs=0.05)
-    assert found.scores[CHANCE].value == 0
+    assert result.scores[VECTORS].value == pytest.approx(expected, abs=0.05)
+    assert result.scores[CHANCE].value == 0
 
 
 def test_several_classes_are_ranked_and_the_rare_ones_left_out() -> None:
@@ -57,9 +57,9 @@ def test_several_classes_are_ranked_and_the_rare_ones_left_out() -> None:
     texts = [[f"digit {each}", "even" if each % 2 == 0 else "odd"] for each in digits.target]
     texts[:3] = [["rare"], ["rare"], ["rare"]]
     labels = labels_of(texts)
-    found = probe(labels, {VECTORS: digits.data})
-    assert (found.kind, found.classes, found.left_out) == ("classes", 12, 3)
-    assert found.scores[VECTORS].value > 0.9 > found.scores[CHANCE].value > 0
+    result = probe(labels, {VECTORS: digits.data})
+    assert (result.kind, result.classes, result.left_out) == ("classes", 12, 3)
+    assert result.scores[VECTORS].value > 0.9 > result.scores[CHANCE].value > 0
 
 
 def test_average_precision_is_that_of_scikit_learn() -> None:
@@ -74,10 +74,10 @@ def test_average_precision_is_that_of_scikit_learn() -> None:
 
 def test_what_spectral_vectors_know_better_does_not_pass() -> None:
     X, texts = irises()
-    found: Probe = probe(labels_of(texts), {VECTORS: X[:, 1:2], "spectral": X})
-    assert found.over["spectral"].high < 0
-    assert not found.passed
-    assert "spectral" in found.sentence
+    result: Probe = probe(labels_of(texts), {VECTORS: X[:, 1:2], "spectral": X})
+    assert result.over["spectral"].high < 0
+    assert not result.passed
+    assert "spectral" in result.sentence
 
 
 def test_the_same_labels_give_the_same_figures() -> None:

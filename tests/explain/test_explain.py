@@ -74,13 +74,13 @@ def unknown_links(restored: Restored) -> list[tuple[int, int]]:
 
     targets, associated = train_edges("drug", "targets", "gene"), train_edges("disease", "associated", "gene")
     known = train_edges("drug", "indication", "disease")
-    found = [
+    result = [
         (i, DISEASE + j)
         for i in range(COUNTS["drug"])
         for j in range(i % GENES, COUNTS["disease"], GENES)
         if i != j and {(i, i), (j, j)} <= known and (i, i % GENES) in targets and (j, j % GENES) in associated
     ]
-    return found[:: len(found) // LINKS][:LINKS]
+    return result[:: len(result) // LINKS][:LINKS]
 
 
 @pytest.fixture(scope="module")
@@ -105,15 +105,15 @@ def score_of(restored: Restored, why: Explanation, *pairs: int) -> float:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_planted_paths_are_recovered(explained: Explained, system: str) -> None:
-    found = explained(system)
-    assert len(found) == LINKS
-    through = [GENE + why.head % GENES in why.paths[0][0].nodes for why in found if why.paths]
-    planted_path = [(why.head, GENE + why.head % GENES, why.tail) for why in found]
-    listed = [path in [p.nodes for p, _ in why.paths] for path, why in zip(planted_path, found, strict=True)]
+    result = explained(system)
+    assert len(result) == LINKS
+    through = [GENE + why.head % GENES in why.paths[0][0].nodes for why in result if why.paths]
+    planted_path = [(why.head, GENE + why.head % GENES, why.tail) for why in result]
+    listed = [path in [p.nodes for p, _ in why.paths] for path, why in zip(planted_path, result, strict=True)]
     assert sum(through) >= 0.9 * LINKS
     assert sum(listed) >= 0.9 * LINKS
     first = listed.index(True)
-    named = {path.nodes: relations for path, relations in found[first].paths}
+    named = {path.nodes: relations for path, relations in result[first].paths}
     assert named[planted_path[first]] == ("targets", "associated")
 
 
@@ -171,8 +171,8 @@ def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str],
 def test_a_path_is_as_strong_as_its_weakest_edge() -> None:
     ends = {0: (1, 5), 1: (5, 2), 2: (1, 6), 3: (6, 7), 4: (7, 2), 5: (1, 2), 6: (5, 7)}
     shares = {0: 0.5, 1: 0.2, 2: 0.9, 3: 0.8, 4: 0.7, 5: 9.0, 6: -1.0}
-    found = strongest_paths(ends, shares, 1, 2, 10)
-    assert [(p.nodes, p.strength) for p in found] == [((1, 6, 7, 2), 0.7), ((1, 5, 2), 0.2)]
+    result = strongest_paths(ends, shares, 1, 2, 10)
+    assert [(p.nodes, p.strength) for p in result] == [((1, 6, 7, 2), 0.7), ((1, 5, 2), 0.2)]
 
 
 # -- by id and name ------------------------------------------------------------------------------------------------------
@@ -186,16 +186,16 @@ def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
     restored = planted("blend")
     h, t = unknown_links(restored)[0]
     run, names = str(restored.run.path), (f"drug {h}", f"disease {t - DISEASE}")
-    asked = (run, "--relation", "indication", "--head", names[0], "--tail", names[1])
-    found = json.loads(command(*asked, "--json", "--verify").stdout)
-    assert (found["head"], found["tail"]) == names
-    assert found["deletion"]["without_the_listed_edges"] < found["deletion"]["without_as_many_others"]
-    assert [e["share"] for e in found["edges"]] == sorted((e["share"] for e in found["edges"]), reverse=True)
-    shown = command(*asked)
-    assert "The score is the sum of" in shown.stdout
-    assert f"gene {h % GENES}" in shown.stdout
+    request = (run, "--relation", "indication", "--head", names[0], "--tail", names[1])
+    result = json.loads(command(*request, "--json", "--verify").stdout)
+    assert (result["head"], result["tail"]) == names
+    assert result["deletion"]["without_the_listed_edges"] < result["deletion"]["without_as_many_others"]
+    assert [e["share"] for e in result["edges"]] == sorted((e["share"] for e in result["edges"]), reverse=True)
+    output = command(*request)
+    assert "The score is the sum of" in output.stdout
+    assert f"gene {h % GENES}" in output.stdout
     why = graphmill.load(run).explain(names[0], "drug|indication|disease", names[1], edges=4)
-    assert why.score == pytest.approx(found["score"])
+    assert why.score == pytest.approx(result["score"])
     assert sum(e["share"] > 0 for e in why.edges) == 4
 
 
@@ -208,10 +208,10 @@ def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(planted: Callable[[str], Restored], changed: dict[str, str], said: str) -> None:
-    asked = {"relation": "indication", "head": "drug 0", "tail": "disease 1"} | changed
-    found = command(str(planted("blend").run.path), *(word for n, v in asked.items() for word in (f"--{n}", v)))
-    assert isinstance(found.exception, InputError)
-    assert said in str(found.exception)
+    request = {"relation": "indication", "head": "drug 0", "tail": "disease 1"} | changed
+    result = command(str(planted("blend").run.path), *(word for n, v in request.items() for word in (f"--{n}", v)))
+    assert isinstance(result.exception, InputError)
+    assert said in str(result.exception)
 
 
 def test_conve_is_explained_by_its_training_triples_and_others_are_refused(tmp_path: Path) -> None:

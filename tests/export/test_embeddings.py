@@ -36,10 +36,10 @@ def blocks(vectors: np.ndarray = VECTORS) -> list[EmbeddingBlock]:
 
 def test_parquet_reads_back_to_the_same_rows(tmp_path: Path) -> None:
     export_embeddings(blocks(), NODES, 3, tmp_path, ALL, {"fingerprint": "f"})
-    found = read_embeddings(tmp_path / "embeddings.parquet")
-    assert np.array_equal(np.asarray(found.vectors), VECTORS)
-    assert [str(i) for i in found.ids] == NODES.column("id").to_pylist()
-    assert [found.type_names[t] for t in found.types] == NODES.column("type").to_pylist()
+    result = read_embeddings(tmp_path / "embeddings.parquet")
+    assert np.array_equal(np.asarray(result.vectors), VECTORS)
+    assert [str(i) for i in result.ids] == NODES.column("id").to_pylist()
+    assert [result.type_names[t] for t in result.types] == NODES.column("type").to_pylist()
 
 
 def test_the_csv_is_the_origins(tmp_path: Path) -> None:

@@ -31,9 +31,9 @@ def embeddings() -> Embeddings:
 
 def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path) -> None:
     assert write_to(str(tmp_path / "out.parquet"), embeddings)["rows"] == 60
-    found = read_embeddings(tmp_path / "out.parquet")
-    assert np.array_equal(found.vectors, embeddings.vectors)
-    assert found.ids.tolist() == embeddings.ids.tolist()
+    result = read_embeddings(tmp_path / "out.parquet")
+    assert np.array_equal(result.vectors, embeddings.vectors)
+    assert result.ids.tolist() == embeddings.ids.tolist()
     assert write_to(str(tmp_path / "out.csv"), embeddings)["rows"] == 60
     with (tmp_path / "out.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))

@@ -37,7 +37,7 @@ def audit_leakage(graph: TypedGraph) -> LeakageReport:
         dst.append(edges.dst + np.int32(offset[r.target]))
         relation.append(np.full(r.edges, r.index, np.int32))
         split.append(edges.split)
-    found = audit_edges(
+    result = audit_edges(
         np.concatenate(src),
         np.concatenate(dst),
         np.concatenate(relation),
@@ -49,9 +49,9 @@ def audit_leakage(graph: TypedGraph) -> LeakageReport:
         heads, tails, relations, splits = (np.concatenate(part) for part in (src, dst, relation, split))
         keys = [r.key for r in graph.relations]
         return replace(
-            found, seen_edges={"group_links": links_of_held_out(heads, tails, relations, splits, keys, settings)}
+            result, seen_edges={"group_links": links_of_held_out(heads, tails, relations, splits, keys, settings)}
         )
     times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
     if graph.manifest["report"]["split_source"] == "by_time" and times:
-        return replace(found, seen_edges={"later": later_edges(np.concatenate(times), np.concatenate(split))})
-    return found
+        return replace(result, seen_edges={"later": later_edges(np.concatenate(times), np.concatenate(split))})
+    return result

@@ -23,8 +23,8 @@ def table(**columns: pa.Array) -> pa.Table:
 
 
 def features(given: pa.Table) -> np.ndarray:
-    found = encoded_attributes(given, np.ones(len(given), bool))
-    return np.concatenate([encode(e, given[e.name].combine_chunks()) for e in found.encoders], axis=1)
+    result = encoded_attributes(given, np.ones(len(given), bool))
+    return np.concatenate([encode(e, given[e.name].combine_chunks()) for e in result.encoders], axis=1)
 
 
 def test_texts_with_a_word_in_common_are_alike_and_of_length_one() -> None:

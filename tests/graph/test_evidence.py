@@ -38,6 +38,6 @@ def test_nothing_and_long_texts_are_bounded(tmp_path: Path, evidence: str) -> No
     (tmp_path / "kg.csv").write_text(rows)
     tables = graphmill.read_edges(tmp_path / "kg.csv")
     assert any("column evidence is taken for the edge's evidence" in note for note in tables.notes)
-    found = texts(graphmill.build_graph(tables, tmp_path / "graph"))
-    assert [len(text) for text in found.values()] == ([LONGEST] if evidence else [])
+    result = texts(graphmill.build_graph(tables, tmp_path / "graph"))
+    assert [len(text) for text in result.values()] == ([LONGEST] if evidence else [])
     assert (tmp_path / "graph" / "evidence.arrow").exists() == bool(evidence)

@@ -92,9 +92,9 @@ def test_the_audit_finds_a_link_that_a_held_out_node_kept(build):
     split[np.flatnonzero(split == 2)[0]] = 0
     keys = [("drug", "treats", "disease")]
     arguments = (edges.src, edges.dst + 6, np.zeros(len(split), np.int64))
-    asked = SplitSettings(**OWN)
-    assert links_of_held_out(*arguments, split, keys, asked) == (0, 1, 0)
-    assert links_of_held_out(*arguments, np.array(edges.split), keys, asked) == (0, 0, 0)
+    request = SplitSettings(**OWN)
+    assert links_of_held_out(*arguments, split, keys, request) == (0, 1, 0)
+    assert links_of_held_out(*arguments, np.array(edges.split), keys, request) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

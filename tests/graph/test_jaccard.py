@@ -58,8 +58,8 @@ def test_values_equal_those_of_a_search_over_sets(tmp_path_factory, ends, neighb
     graph = build_graph(nodes, edges, GraphSettings(), tmp_path_factory.mktemp("jaccard") / "graph")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(co_occurrence, "BLOCK_PRODUCTS", block)
-        found = shared_neighbour_jaccard(graph, "disease", neighbour, threshold)
-    assert as_dict(found) == by_sets(graph, "disease", neighbour, threshold)
+        result = shared_neighbour_jaccard(graph, "disease", neighbour, threshold)
+    assert as_dict(result) == by_sets(graph, "disease", neighbour, threshold)
 
 
 @pytest.fixture
@@ -73,15 +73,15 @@ def graph(build):
 
 
 def test_the_matrix_is_a_symmetric_csr_without_diagonal(graph):
-    found = shared_neighbour_jaccard(graph, *PAIR)
-    assert found.data.dtype == np.float32
-    assert len(found.indptr) == 41
-    entries = as_dict(found)
-    assert len(entries) == len(found.data) == found.indptr[-1] > 100
+    result = shared_neighbour_jaccard(graph, *PAIR)
+    assert result.data.dtype == np.float32
+    assert len(result.indptr) == 41
+    entries = as_dict(result)
+    assert len(entries) == len(result.data) == result.indptr[-1] > 100
     assert all(entries[j, i] == value for (i, j), value in entries.items())
     assert all(i != j for i, j in entries)
-    for first, end in zip(found.indptr[:-1], found.indptr[1:], strict=True):
-        assert (np.diff(found.indices[first:end]) > 0).all()
+    for first, end in zip(result.indptr[:-1], result.indptr[1:], strict=True):
+        assert (np.diff(result.indices[first:end]) > 0).all()
 
 
 def test_exactly_the_threshold_is_not_greater(build):
@@ -114,6 +114,6 @@ def test_what_the_graph_does_not_have_is_named(graph, arguments, message):
 
 
 def test_types_without_a_relation_between_them_share_nothing(graph):
-    found = shared_neighbour_jaccard(graph, "disease", "disease")
-    assert found.indptr.tolist() == [0] * 41
-    assert len(found.data) == 0
+    result = shared_neighbour_jaccard(graph, "disease", "disease")
+    assert result.indptr.tolist() == [0] * 41
+    assert len(result.data) == 0

@@ -26,17 +26,17 @@ def audit(*edges: tuple[int, str, int, int]):
 )
 def test_each_kind_of_leak_is_found(train):
     report = audit((0, "r", 1, TEST), (*train, TRAIN), (1, "r", 2, TRAIN), (0, "r", 2, TEST))
-    found = overlap(report, "test")
-    assert (found.edges, found.leaked) == (2, 1)
-    assert found.pairs.tolist() == [[0, 1]]
-    assert found.relations == (("r", 2, 1),)
+    result = overlap(report, "test")
+    assert (result.edges, result.leaked) == (2, 1)
+    assert result.pairs.tolist() == [[0, 1]]
+    assert result.relations == (("r", 2, 1),)
     assert report.leaked_pairs == 1
     assert not report.clean
 
 
 def test_an_edge_that_leaks_in_several_ways_is_one_leaked_edge():
-    found = overlap(audit((0, "r", 1, TEST), (0, "r", 1, TRAIN), (0, "s", 1, TRAIN), (1, "t", 0, TRAIN)), "test")
-    assert found.leaked == 1
+    result = overlap(audit((0, "r", 1, TEST), (0, "r", 1, TRAIN), (0, "s", 1, TRAIN), (1, "t", 0, TRAIN)), "test")
+    assert result.leaked == 1
 
 
 def test_valid_is_held_against_train_and_test_against_valid():
@@ -50,8 +50,8 @@ def test_valid_is_held_against_train_and_test_against_valid():
 
 
 def test_a_self_loop_leaks_through_the_same_self_loop():
-    found = overlap(audit((3, "r", 3, TEST), (3, "s", 3, TRAIN), (4, "r", 4, TEST)), "test")
-    assert (found.edges, found.leaked) == (2, 1)
+    result = overlap(audit((3, "r", 3, TEST), (3, "s", 3, TRAIN), (4, "r", 4, TEST)), "test")
+    assert (result.edges, result.leaked) == (2, 1)
 
 
 def test_edges_without_any_held_out_are_clean():
@@ -70,15 +70,15 @@ def test_edges_without_any_held_out_are_clean():
 )
 def test_counts_equal_those_of_a_plain_search(edges):
     report = audit(*edges)
-    for found in report.overlaps:
-        held_out, seen = (["train", "valid", "test"].index(name) for name in (found.held_out, found.seen))
+    for result in report.overlaps:
+        held_out, seen = (["train", "valid", "test"].index(name) for name in (result.held_out, result.seen))
         held = [(h, r, t) for h, r, t, split in edges if split == held_out]
         known = {(h, r, t) for h, r, t, split in edges if split == seen}
         joined = {(h, t) for h, _, t in known}
         leaked = [(h, r, t) for h, r, t in held if (h, t) in joined or (t, h) in joined]
-        assert found.leaked == len(leaked)
-        assert [tuple(pair) for pair in found.pairs.tolist()] == sorted({(min(h, t), max(h, t)) for h, _, t in leaked})
-        assert {name: (n, k) for name, n, k in found.relations} == {
+        assert result.leaked == len(leaked)
+        assert [tuple(pair) for pair in result.pairs.tolist()] == sorted({(min(h, t), max(h, t)) for h, _, t in leaked})
+        assert {name: (n, k) for name, n, k in result.relations} == {
             name: (sum(r == name for _, r, _ in held), sum(r == name for _, r, _ in leaked))
             for name in {r for _, r, _ in held}
         }
@@ -102,8 +102,8 @@ def test_the_audit_of_a_graph_finds_exactly_the_planted_pairs(build, kind, k):
     graph = build(nodes, edges_table(triples + copies, split=split + [TRAIN] * k))
     report = audit_leakage(graph)
     index = graph.node_table()["index"].to_pylist()
-    found = {frozenset((index[a], index[b])) for o in report.overlaps for a, b in o.pairs.tolist()}
-    assert found == {frozenset((100 + h, 100 + t)) for _, h, t in planted}
+    result = {frozenset((index[a], index[b])) for o in report.overlaps for a, b in o.pairs.tolist()}
+    assert result == {frozenset((100 + h, 100 + t)) for _, h, t in planted}
     assert report.leaked_pairs == k
     assert graph.manifest["report"]["leakage"] == report.to_dict()
 

@@ -49,8 +49,8 @@ def audit_table(edges: pa.Table):
     ("name", "test_triples", "leaked"), [("UMLS", 661, 421), ("Nations", 201, 201), ("FB15k-237", 20466, 0)]
 )
 def test_the_audit_finds_the_known_leaks_of_benchmarks(datasets, name, test_triples, leaked):
-    found = overlap(audit_table(triples_tables(datasets / name)[1]), "test")
-    assert (found.edges, found.leaked) == (test_triples, leaked)
+    result = overlap(audit_table(triples_tables(datasets / name)[1]), "test")
+    assert (result.edges, result.leaked) == (test_triples, leaked)
 
 
 def test_a_graph_of_umls_has_the_same_leaks_and_none_after_a_new_draw(datasets, build):

@@ -13,9 +13,9 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 def test_the_same_as_numpys(dtype: type, shape: tuple[int, ...]) -> None:
     values = np.random.default_rng(0).integers(0, 90, shape).astype(dtype)
     before = values.copy()
-    found = sorted_unique(values)
-    np.testing.assert_array_equal(found, np.unique(values))
-    assert found.dtype == dtype
+    result = sorted_unique(values)
+    np.testing.assert_array_equal(result, np.unique(values))
+    assert result.dtype == dtype
     np.testing.assert_array_equal(values, before)
 
 

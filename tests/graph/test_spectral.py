@@ -65,6 +65,6 @@ def test_relations_that_go_one_way_are_read_from_both_ends(build):
 def test_factors_are_those_of_the_library_to_the_bit(shape):
     matrix = sp.random(*shape, density=0.2, format="csr", dtype=np.float32, random_state=1)
     left, values, _ = randomized_svd(matrix, 12, n_iter=4, random_state=3)
-    found = factors(matrix, 12, 3)
-    np.testing.assert_array_equal(found[0], left * values)
-    np.testing.assert_array_equal(found[1], values)
+    result = factors(matrix, 12, 3)
+    np.testing.assert_array_equal(result[0], left * values)
+    np.testing.assert_array_equal(result[1], values)

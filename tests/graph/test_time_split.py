@@ -73,10 +73,10 @@ def test_edges_without_a_time_are_known_from_the_beginning(build):
         edges_table(triples, timestamp=[*times, NO_TIME, NO_TIME]),
         split={"method": "by_time", "valid": 0.1, "test": 0.1},
     )
-    found = triples_of(graph)
-    assert (104, "is_a", 105, 0) in found
-    assert (103, "known", 111, 0) in found
-    assert not any(relation == "treats" and {a, b} == {103, 111} for a, relation, b, _ in found)
+    result = triples_of(graph)
+    assert (104, "is_a", 105, 0) in result
+    assert (103, "known", 111, 0) in result
+    assert not any(relation == "treats" and {a, b} == {103, 111} for a, relation, b, _ in result)
     assert audit_leakage(graph).clean
 
 

@@ -45,9 +45,9 @@ def test_weights_are_read_as_they_were_written_and_must_be_numbers_of_0_or_more(
     links = some()
     links.weights[1] = np.arange(links.outgoing[1].nnz, dtype=np.float32)
     arrays = links.arrays(weighted=True)
-    found = TrainingLinks.read(arrays, 12)
-    same(links, found)
-    for matrix, given, read in zip(links.outgoing, links.weights, found.weights, strict=True):
+    result = TrainingLinks.read(arrays, 12)
+    same(links, result)
+    for matrix, given, read in zip(links.outgoing, links.weights, result.weights, strict=True):
         np.testing.assert_array_equal(read, np.ones(matrix.nnz) if given is None else given)
     for wrong in (np.nan, -1.0, np.inf):
         arrays["edges.weights"][2] = wrong
@@ -96,5 +96,5 @@ def test_degrees_of_hgt_follow_from_the_links() -> None:
     degrees = [np.log1p(np.asarray(matrix.sum(0)).ravel()).astype(np.float32) for matrix in links.outgoing]
     arrays = exported.scoring_arrays(LinkDecoder(4, 8), links)
     scorer = exported.DecoderExport(arrays, np.zeros((12, 8), np.float32))
-    for found, degree in zip(scorer.log_degree, degrees, strict=True):
-        assert torch.equal(found, torch.from_numpy(degree))
+    for result, degree in zip(scorer.log_degree, degrees, strict=True):
+        assert torch.equal(result, torch.from_numpy(degree))

@@ -74,8 +74,8 @@ def reference(system, model, labels: np.ndarray) -> torch.Tensor:
         return ((torch.nn.functional.softplus(scores) - target * scores) * count).sum()
 
     columns = [torch.from_numpy(labels[:, i].copy()) for i in range(2)]
-    found = vmap(grad(loss), in_dims=(None, 0, 0, 0, 0))(parameters, *columns, targets, counts)
-    return torch.cat([found[name].flatten(1) for name in names], dim=1)
+    result = vmap(grad(loss), in_dims=(None, 0, 0, 0, 0))(parameters, *columns, targets, counts)
+    return torch.cat([result[name].flatten(1) for name in names], dim=1)
 
 
 def labels_of(system, split: str) -> np.ndarray:

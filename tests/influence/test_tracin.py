@@ -30,8 +30,8 @@ def setup(tmp_path_factory: pytest.TempPathFactory):
 
 def triple_gradients(system, model, split: str) -> torch.Tensor:
     """A triple's gradient is that of both its labels."""
-    found = reference(system, model, labels_of(system, split))
-    return found.view(2, -1, found.shape[1]).sum(0)
+    result = reference(system, model, labels_of(system, split))
+    return result.view(2, -1, result.shape[1]).sum(0)
 
 
 @pytest.fixture(scope="module")
@@ -48,10 +48,10 @@ class TestInfluence:
     def test_it_is_the_sum_over_checkpoints_of_rate_times_dot_product(self, setup, expected, batch_size) -> None:
         system, _, checkpoints = setup
         train, test = system.traced_triples("train"), system.traced_triples("test")
-        found = influence(system, checkpoints, train, test, batch_size)
-        np.testing.assert_allclose(found, expected.numpy(), rtol=1e-8, atol=1e-10)
-        assert (found > 0).any()
-        assert (found < 0).any()
+        result = influence(system, checkpoints, train, test, batch_size)
+        np.testing.assert_allclose(result, expected.numpy(), rtol=1e-8, atol=1e-10)
+        assert (result > 0).any()
+        assert (result < 0).any()
 
     def test_no_checkpoint_is_refused(self, setup) -> None:
         system = setup[0]

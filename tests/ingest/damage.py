@@ -213,7 +213,7 @@ def damaged(data: bytes, rng: np.random.Generator) -> bytes:
 
 def contents(result: IngestResult) -> dict[Key, Counter[tuple[Any, ...]]]:
     """Rows by what they are about. Types of ends are the nodes' matter, not the edges'."""
-    found: dict[Key, Counter[tuple[Any, ...]]] = {}
+    answer: dict[Key, Counter[tuple[Any, ...]]] = {}
     kinds, ids, names = (result.nodes[name].to_pylist() for name in ("type", "id", "name"))
     said = [name for name in result.edges.column_names if name not in ("head", "tail", "display_relation", "position")]
     for edge in result.edges.to_pylist():
@@ -221,13 +221,13 @@ def contents(result: IngestResult) -> dict[Key, Counter[tuple[Any, ...]]]:
         if kinds[edge["head"]] == "user" and "split" in edge:
             kind = "user test" if edge["split"] else "user"
         head = (kind, ids[edge["head"]])
-        found.setdefault(head, Counter())[(ids[edge["tail"]], *(str(edge[name]) for name in said))] += 1
+        answer.setdefault(head, Counter())[(ids[edge["tail"]], *(str(edge[name]) for name in said))] += 1
     for kind, node, name in zip(kinds, ids, names, strict=True):
-        found.setdefault(("node", node), Counter())[(kind, name)] += 1
+        answer.setdefault(("node", node), Counter())[(kind, name)] += 1
     for table in result.features.values():
         for of in table.to_pylist():
-            found.setdefault(("feature", ids[of["node"]]), Counter())[tuple(of["values"])] += 1
-    return found
+            answer.setdefault(("feature", ids[of["node"]]), Counter())[tuple(of["values"])] += 1
+    return answer
 
 
 def said(line: str) -> str:

@@ -45,13 +45,13 @@ def rewritten(folder: Path, old: str, new: str) -> Path:
 
 
 def test_type_id_and_kinds_are_told_by_the_values(folder: Path) -> None:
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
-    ((kind, table),) = found.attributes.items()
+    result = graphmill.read_attributes(tables(folder), folder / "diseases.csv")
+    ((kind, table),) = result.attributes.items()
     assert (kind, table.num_rows) == ("disease", 10)
-    guessed = next(note for note in found.notes if "guessed" in note)
+    guessed = next(note for note in result.notes if "guessed" in note)
     assert "name: category, area: category, year: number, aka: list, born: date" in guessed
     assert "same" not in table.column_names
-    assert found.counts["disease attributes: rows_of_no_node"] == 1
+    assert result.counts["disease attributes: rows_of_no_node"] == 1
 
 
 def test_a_column_of_names_names_nodes_without_any(folder: Path) -> None:
@@ -135,9 +135,9 @@ def test_what_cannot_be_used_is_one_sentence(
 def test_a_date_may_be_a_year_and_a_wrong_one_is_a_reject(folder: Path) -> None:
     rewritten(folder, "1999-12-02", "1950")
     rewritten(folder, "1999-12-03", "in May")
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
-    assert found.rejects["value"].to_pylist() == ["in May"]
-    born = found.attributes["disease"]["born"].to_pylist()
+    result = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
+    assert result.rejects["value"].to_pylist() == ["in May"]
+    born = result.attributes["disease"]["born"].to_pylist()
     assert born.count(None) == 1
     assert min(each for each in born if each).year == 1950
 
@@ -168,14 +168,14 @@ def test_every_reader_takes_the_same_cells_for_the_same_values(folder: Path, how
     }
     kinds = {"flag": "category", "aka": "list", "born": "date", "size": "number", "code": "category"}
     given = written(folder, how, columns)
-    found = graphmill.read_attributes(tables(folder), given, "disease", id="disease", **kinds)
-    table = found.attributes["disease"].to_pydict()
+    result = graphmill.read_attributes(tables(folder), given, "disease", id="disease", **kinds)
+    table = result.attributes["disease"].to_pydict()
     assert table["flag"] == ["true", "false"] * 5
     assert table["aka"] == [["a", "b"], ["c"], None, None, None] * 2
     assert table["size"] == [1.5, None, *range(2, 10)]
     years = [each.year if each else None for each in table["born"]]
     assert years == [1999, 1999, 1999, None, None, None, 1999, None, 1950, 1951]
-    assert set(found.rejects["value"].to_pylist()) == {"NA", "19991231", "31.12.1999", "12/31/1999"}
+    assert set(result.rejects["value"].to_pylist()) == {"NA", "19991231", "31.12.1999", "12/31/1999"}
     guessed = graphmill.read_attributes(tables(folder), written(folder, how, columns), "disease").notes
     assert any("flag: category, aka: list, size: number, code: category, born: category" in note for note in guessed)
 
@@ -197,8 +197,8 @@ def test_a_category_of_ten_thousand_values_is_hashed(tmp_path: Path) -> None:
         {"head": [f"g{n}" for n in nodes], "head_type": "gene", "relation": "of", "tail": "D", "tail_type": "disease"}
     )
     about = pd.DataFrame({"id": [f"g{n}" for n in nodes], "locus": [f"locus {n}" for n in nodes]})
-    found = graphmill.read_attributes(graphmill.read_edges(edges), about, "gene", id="id", locus="category")
-    features = graphmill.build_graph(found, tmp_path / "graph").features("gene", "attributes")
+    result = graphmill.read_attributes(graphmill.read_edges(edges), about, "gene", id="id", locus="category")
+    features = graphmill.build_graph(result, tmp_path / "graph").features("gene", "attributes")
     assert features is not None
     assert features.shape == (10_000, 64)
 
@@ -218,16 +218,18 @@ def test_a_table_whose_columns_are_all_constant_is_refused(folder: Path, how: st
 
 def test_a_date_in_the_future_is_a_note(folder: Path) -> None:
     rewritten(folder, "1999-12-02", "2999-12-02")
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
-    assert any("1 dates of 'born' are in the future" in note or "2 dates" in note for note in found.notes), found.notes
+    result = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", born="date")
+    assert any("1 dates of 'born' are in the future" in note or "2 dates" in note for note in result.notes), (
+        result.notes
+    )
 
 
 def test_attributes_of_a_type_that_is_left_out_are_refused(folder: Path) -> None:
     with (folder / "edges.csv").open("a") as file:
         file.write("\nDB0,drug,resembles,DB1,drug\n")
-    found = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", area="category")
+    result = graphmill.read_attributes(tables(folder), folder / "diseases.csv", "disease", area="category")
     with pytest.raises(InputError, match=r"attributes of 'disease': .*it has drug"):
-        graphmill.build_graph(found, folder / "graph", include_node_types=["drug"])
+        graphmill.build_graph(result, folder / "graph", include_node_types=["drug"])
     assert not (folder / "graph").exists()
 
 

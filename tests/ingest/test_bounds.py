@@ -58,8 +58,8 @@ def test_a_line_without_an_end_is_refused_in_little_memory(tmp_path: Path, name:
         "except InputError as error: print(error)\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10)"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
-    sentence, mebibytes = told.stdout.strip().split("\n")
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True)
+    sentence, mebibytes = output.stdout.strip().split("\n")
     assert "longer than" in sentence, sentence
     assert file in sentence
     assert int(mebibytes) < 450
@@ -191,8 +191,8 @@ def test_a_long_text_that_a_small_parquet_file_repeats_is_bounded(tmp_path: Path
         "try: read_interactions(sys.argv[1])\n"
         "except GraphmillError as error: print(error)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(small)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run([sys.executable, "-c", code, str(small)], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
     huge = pa.array(["7" * (files.LONGEST_LINE + 1), "8"])
     pq.write_table(pa.table({"user": ["a", "b"], "item": huge}), small)
     with pytest.raises(InputError, match="a text is longer than 64 MiB"):

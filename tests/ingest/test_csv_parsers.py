@@ -61,8 +61,8 @@ class TestBothWays:
         assert whole.lines.tolist() == single.lines.tolist()
         assert sorted(whole.rejects) == sorted(single.rejects)
         assert whole.table.schema.names == ["n", "id", "kind"]
-        found = [*whole.lines.tolist(), *(reject.line for reject in whole.rejects)]
-        assert len(set(found)) == len(found)
+        result = [*whole.lines.tolist(), *(reject.line for reject in whole.rejects)]
+        assert len(set(result)) == len(result)
 
     @settings(deadline=None)
     @given(data=files)

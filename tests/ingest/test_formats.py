@@ -28,6 +28,6 @@ def test_none_claims_what_is_not_there_or_empty(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.read or each.examine])
 def test_each_reports_in_a_sentence_on_what_is_not_there(name: str, tmp_path: Path) -> None:
-    found = ingest_report(tmp_path / "nothing.csv", name)
-    assert found.problem
-    assert "\n" not in found.problem
+    result = ingest_report(tmp_path / "nothing.csv", name)
+    assert result.problem
+    assert "\n" not in result.problem

@@ -84,7 +84,7 @@ def test_the_report_says_what_is_wrong(tmp_path: Path, name: str, little_memory:
         rng = np.random.default_rng([seed, *name.encode()])
         for file, data in target.files.items():
             (tmp_path / file).write_bytes(damaged(data, rng))
-        found = ingest_report(tmp_path / target.entry if target.entry else tmp_path)
-        assert found.problem or found.counts
-        assert "\n" not in found.problem
-        json.dumps(found.to_dict())
+        result = ingest_report(tmp_path / target.entry if target.entry else tmp_path)
+        assert result.problem or result.counts
+        assert "\n" not in result.problem
+        json.dumps(result.to_dict())

@@ -16,8 +16,8 @@ from graphmill.ingest.tables import feature_table
 
 
 def of(ids: list[str], others: list[str]) -> tuple[int, str]:
-    found = coverage("labels", pa.array(ids), "edges", pa.array(others))
-    return found.matched, found.repair
+    result = coverage("labels", pa.array(ids), "edges", pa.array(others))
+    return result.matched, result.repair
 
 
 KNOWN = [f"MONDO:{number:04d}" for number in range(100)]
@@ -46,16 +46,16 @@ def test_another_unicode_form_is_a_repair() -> None:
 
 
 def test_what_matches_needs_no_repair() -> None:
-    found = coverage("labels", pa.array(KNOWN[:50]), "edges", pa.array(KNOWN))
-    assert (found.matched, found.share, found.repair, found.samples) == (50, 1.0, "", ())
+    result = coverage("labels", pa.array(KNOWN[:50]), "edges", pa.array(KNOWN))
+    assert (result.matched, result.share, result.repair, result.samples) == (50, 1.0, "", ())
 
 
 def test_the_type_that_a_repair_matches_most_is_named() -> None:
     bare, few = [each[6:] for each in KNOWN], [f"HGNC:{number:04d}" for number in range(90, 120)]
-    found = nearest("attributes of {}", pa.array(bare), {"gene": pa.array(few), "disease": pa.array(KNOWN)})
-    assert found.sentence.startswith("0 of 100 ids of attributes of disease")
-    assert found.repair == "prefix 'MONDO:' added: 0 → 100 of 100"
-    assert found.repaired == 100
+    result = nearest("attributes of {}", pa.array(bare), {"gene": pa.array(few), "disease": pa.array(KNOWN)})
+    assert result.sentence.startswith("0 of 100 ids of attributes of disease")
+    assert result.repair == "prefix 'MONDO:' added: 0 → 100 of 100"
+    assert result.repaired == 100
 
 
 def aliases(folder: Path, text: str) -> str:
@@ -78,8 +78,8 @@ def test_aliases_that_cannot_be_used_are_one_sentence(tmp_path: Path, text: str,
 
 
 def test_an_alias_of_an_alias_is_followed(tmp_path: Path) -> None:
-    found = read_aliases(aliases(tmp_path, "a,b\nb,c\nd,d"))
-    assert renamed(pa.array(["a", "b", "c", "d", "e"]), found).to_pylist() == ["c", "c", "c", "d", "e"]
+    result = read_aliases(aliases(tmp_path, "a,b\nb,c\nd,d"))
+    assert renamed(pa.array(["a", "b", "c", "d", "e"]), result).to_pylist() == ["c", "c", "c", "d", "e"]
 
 
 def test_repairs_come_after_aliases_and_only_where_they_are_named(tmp_path: Path) -> None:
@@ -105,14 +105,14 @@ def test_a_renamed_node_becomes_the_node_of_that_id(tmp_path: Path) -> None:
     node = pa.array([place["old"], place["x"]], pa.int32()).to_numpy()
     kind = tables.nodes["type"].cast("string")[0].as_py()
     tables.features[kind] = feature_table(node, node.reshape(-1, 1).astype("float32"))
-    found = with_aliases(tables, Aliases({"old": "new", "older": "new", "gone": "x"}))
-    ids = found.nodes["id"].to_pylist()
+    result = with_aliases(tables, Aliases({"old": "new", "older": "new", "gone": "x"}))
+    ids = result.nodes["id"].to_pylist()
     assert sorted(ids) == ["cold", "flu", "new", "x"]
-    heads = [ids[row] for row in found.edges["head"].to_pylist()]
-    tails = [ids[row] for row in found.edges["tail"].to_pylist()]
+    heads = [ids[row] for row in result.edges["head"].to_pylist()]
+    tails = [ids[row] for row in result.edges["tail"].to_pylist()]
     assert list(zip(heads, tails, strict=True)) == [("new", "flu"), ("new", "cold"), ("new", "flu"), ("x", "flu")]
-    assert [ids[row] for row in found.features[kind]["node"].to_pylist()] == sorted(["new", "x"], key=ids.index)
-    assert (found.counts["ids_replaced"], found.counts["nodes_merged_by_aliases"]) == (2, 2)
+    assert [ids[row] for row in result.features[kind]["node"].to_pylist()] == sorted(["new", "x"], key=ids.index)
+    assert (result.counts["ids_replaced"], result.counts["nodes_merged_by_aliases"]) == (2, 2)
 
 
 def folder_of_files(folder: Path) -> Path:
@@ -125,11 +125,11 @@ def folder_of_files(folder: Path) -> Path:
 
 
 def test_a_report_shows_which_ids_of_node_files_are_in_the_edges(tmp_path: Path) -> None:
-    found = ingest_report(folder_of_files(tmp_path))
-    assert [(each["matched"], each["ids"], each["repair"]) for each in found.coverage] == [
+    result = ingest_report(folder_of_files(tmp_path))
+    assert [(each["matched"], each["ids"], each["repair"]) for each in result.coverage] == [
         (0, 21, "prefix 'MONDO:' removed: 0 → 21 of 21")
     ]
-    assert "prefix 'MONDO:' removed: 0 → 21 of 21" in found.text()
+    assert "prefix 'MONDO:' removed: 0 → 21 of 21" in result.text()
 
 
 def test_build_replaces_aliases_and_prints_the_matches(tmp_path: Path) -> None:

@@ -326,8 +326,8 @@ class TestRejects:
 
     def test_they_keep_the_file_and_the_value(self, tmp_path: Path) -> None:
         path = write(tmp_path, odd(row(GENE, "four,DB01,drug,a,x")))
-        found = read_kg_csv(path).rejects.to_pylist()
-        assert found == [
+        result = read_kg_csv(path).rejects.to_pylist()
+        assert result == [
             {"file": str(path), "line": 4, "column": "y_index", "reason": "not a whole number", "value": "four"}
         ]
 
@@ -520,17 +520,17 @@ class TestEdgesOfMoreThanTwoEnds:
         return read_kg_csv(folder / "edges.csv", parse(KgCsvSettings, {"columns": columns, **settings}, "test"))
 
     def test_numbers_are_kept_and_wrong_ones_refused(self, tmp_path: Path) -> None:
-        found = self.read(tmp_path)
-        assert found.edges["weight"].to_pylist() == [2, 1, 3]
-        assert found.edges["confidence"].to_numpy() == pytest.approx([0.9, 0.2, math.nan], nan_ok=True)
-        assert rejects(found) == [(5, "confidence", "not a finite number"), (6, "weight", "not a finite number")]
+        result = self.read(tmp_path)
+        assert result.edges["weight"].to_pylist() == [2, 1, 3]
+        assert result.edges["confidence"].to_numpy() == pytest.approx([0.9, 0.2, math.nan], nan_ok=True)
+        assert rejects(result) == [(5, "confidence", "not a finite number"), (6, "weight", "not a finite number")]
 
     def test_unsure_edges_are_left_out_and_counted(self, tmp_path: Path) -> None:
-        found = self.read(tmp_path, min_confidence=0.5)
-        assert [name for _, name, _ in edges(found)] == ["d0", "d2"]
-        assert found.counts["unsure_rows"] == 1
-        assert found.counts["rows"] == 5
-        assert any("below min_confidence" in note for note in found.notes)
+        result = self.read(tmp_path, min_confidence=0.5)
+        assert [name for _, name, _ in edges(result)] == ["d0", "d2"]
+        assert result.counts["unsure_rows"] == 1
+        assert result.counts["rows"] == 5
+        assert any("below min_confidence" in note for note in result.notes)
 
     def test_min_confidence_without_confidence_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "edges.csv").write_text("head,relation,tail\na,treats,b\n")

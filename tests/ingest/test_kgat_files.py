@@ -99,16 +99,16 @@ def test_a_user_line_without_items_has_none_and_is_no_mistake(tmp_path: Path) ->
 
 def test_lines_that_are_no_numbers_are_rejects_with_their_place(tmp_path: Path) -> None:
     path = folder(tmp_path / "d", train=TRAIN + "2 x 1\n", test=TEST + "0 -1\n", kg_final=FACTS + "0 1\n3 0 z\n")
-    found = [(r["file"].rsplit("/")[-1], r["line"]) for r in read_kgat(path).rejects.to_pylist()]
-    assert found == [("train.txt", 3), ("test.txt", 3), ("kg_final.txt", 5), ("kg_final.txt", 6)]
+    result = [(r["file"].rsplit("/")[-1], r["line"]) for r in read_kgat(path).rejects.to_pylist()]
+    assert result == [("train.txt", 3), ("test.txt", 3), ("kg_final.txt", 5), ("kg_final.txt", 6)]
 
 
 def test_two_wrong_lines_that_have_six_cells_together_are_two_rejects(tmp_path: Path) -> None:
     result = read_kgat(
         folder(tmp_path / "d", kg_final="0 0 3\n0 1\n2 0 1 4\n1 0 4\n2 1_0 4\n+2 0 4\n\n2 0 9999999999999\n")
     )
-    found = [(r["line"], r["value"]) for r in result.rejects.to_pylist()]
-    assert found == [(2, "0 1"), (3, "2 0 1 4"), (5, "1_0"), (6, "+2"), (8, "9999999999999")]
+    answer = [(r["line"], r["value"]) for r in result.rejects.to_pylist()]
+    assert answer == [(2, "0 1"), (3, "2 0 1 4"), (5, "1_0"), (6, "+2"), (8, "9999999999999")]
     facts = result.edges.filter(pc.not_equal(result.edges["relation"].cast("string"), "interacted"))
     assert sorted(zip(facts["head"].to_pylist(), facts["tail"].to_pylist(), strict=True)) == [(2, 5), (3, 6)]
 

@@ -45,8 +45,8 @@ def test_other_names_more_columns_bom_and_crlf(tmp_path: Path, header: str) -> N
     rows = ROWS.replace("\n", "\r\n") if "\r" in header else ROWS
     if "rating" in header:
         rows = "".join(f"{u}\t{i}\t5.0\t99\t{s}\n" for u, i, s in (line.split("\t") for line in ROWS.splitlines()))
-    found = read_mmrec(written(tmp_path, rows, header))
-    assert found.edges.equals(read_mmrec(written(tmp_path, name="b.inter")).edges)
+    result = read_mmrec(written(tmp_path, rows, header))
+    assert result.edges.equals(read_mmrec(written(tmp_path, name="b.inter")).edges)
 
 
 def test_a_folder_a_gzipped_file_and_a_csv_with_tabs(tmp_path: Path) -> None:

@@ -50,9 +50,9 @@ def nodes(*rows: tuple[int, str, str]) -> pa.Table:
 
 class TestNodes:
     def test_ids_of_two_types_and_of_two_indices(self) -> None:
-        found = node_oddities(nodes((0, "a", "t"), (1, "a", "u"), (2, "b", "t"), (3, "b", "t")))
-        assert (found["ids_in_two_types"], found["ids_with_two_indices"]) == (1, 1)
+        result = node_oddities(nodes((0, "a", "t"), (1, "a", "u"), (2, "b", "t"), (3, "b", "t")))
+        assert (result["ids_in_two_types"], result["ids_with_two_indices"]) == (1, 1)
 
     def test_white_space_and_composition(self) -> None:
-        found = node_oddities(nodes((0, "é", "t"), (1, "e\u0301", "t"), (2, "é", "u"), (3, "x ", "t")))
-        assert (found["spaced_ids"], found["lookalike_ids"]) == (1, 1)
+        result = node_oddities(nodes((0, "é", "t"), (1, "e\u0301", "t"), (2, "é", "u"), (3, "x ", "t")))
+        assert (result["spaced_ids"], result["lookalike_ids"]) == (1, 1)

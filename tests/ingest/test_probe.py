@@ -48,10 +48,10 @@ EDGES: dict[str, str] = {
 @pytest.mark.parametrize("name", EDGES)
 def test_two_columns_of_one_name_space_are_edges_of_one_kind(tmp_path: Path, name: str) -> None:
     (tmp_path / "x.txt").write_text(EDGES[name], encoding="utf-8")
-    found = ingest_report(tmp_path / "x.txt")
-    assert (found.format, found.problem, len(found.node_types)) == ("kg_csv", "", 1)
-    assert sum(found.node_types.values()) == 12, "neither a header nor a comment is a node"
-    assert found.counts["edges"] == 66
+    result = ingest_report(tmp_path / "x.txt")
+    assert (result.format, result.problem, len(result.node_types)) == ("kg_csv", "", 1)
+    assert sum(result.node_types.values()) == 12, "neither a header nor a comment is a node"
+    assert result.counts["edges"] == 66
     nodes = read_edges(tmp_path / "x.txt").nodes
     assert sorted(nodes["id"].to_pylist()) == [f"P{i:03d}" for i in range(12)], "the notebook reads the same"
 
@@ -66,9 +66,9 @@ def test_a_pair_of_numbers_without_a_header_is_asked_for(tmp_path: Path) -> None
 def test_ids_of_two_kinds_with_a_time_are_interactions(tmp_path: Path) -> None:
     rows = "".join(f"c{i % 5},s{i % 7},2024-01-{i % 28 + 1:02d}\n" for i in range(40))
     (tmp_path / "x.csv").write_text("shopper,thing,bought_at\n" + rows, encoding="utf-8")
-    found = ingest_report(tmp_path / "x.csv")
-    assert (found.format, found.problem) == ("interactions_csv", "")
-    assert [c["part"] for c in found.columns] == ["user", "item", "timestamp"]
+    result = ingest_report(tmp_path / "x.csv")
+    assert (result.format, result.problem) == ("interactions_csv", "")
+    assert [c["part"] for c in result.columns] == ["user", "item", "timestamp"]
     assert "timestamp" in read_interactions(tmp_path / "x.csv").edges.column_names
 
 
@@ -85,8 +85,8 @@ def test_columns_are_named_for_either_kind(tmp_path: Path) -> None:
 
 def test_columns_without_a_header_are_named_by_number(tmp_path: Path) -> None:
     (tmp_path / "x.tsv").write_text("DB\tP1\tinvolved_in\tG1\nDB\tP2\tinvolved_in\tG1\nDB\tP3\tpart_of\tG2\n", "utf-8")
-    found = ingest_report(tmp_path / "x.tsv", columns={"head_id": "1", "tail_id": "3", "relation": "2"})
-    assert (found.problem, found.relations) == ("", {"involved_in": 2, "part_of": 1})
+    result = ingest_report(tmp_path / "x.tsv", columns={"head_id": "1", "tail_id": "3", "relation": "2"})
+    assert (result.problem, result.relations) == ("", {"involved_in": 2, "part_of": 1})
 
 
 def test_a_file_of_mostly_refused_rows_is_not_used_without_force(tmp_path: Path) -> None:

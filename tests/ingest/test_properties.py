@@ -109,12 +109,12 @@ def test_one_table_is_one_graph_in_every_file_format(name: str, data: st.DataObj
         hashes = {}
         for kind, write in WRITERS.items():
             write(frame, place / f"x.{kind}")
-            found = read(place / f"x.{kind}")
-            found.nodes.validate(full=True)
-            hashes[kind] = content(found)
+            result = read(place / f"x.{kind}")
+            result.nodes.validate(full=True)
+            hashes[kind] = content(result)
         hashes["pandas"] = content(read(frame))
         hashes["Arrow"] = content(read(pa.Table.from_pandas(frame, preserve_index=False)))
-    assert all(found == hashes["csv"] for found in hashes.values()), {
+    assert all(result == hashes["csv"] for result in hashes.values()), {
         k: v for k, v in hashes.items() if v != hashes["csv"]
     }
 
@@ -157,8 +157,8 @@ def test_wicked_ids_survive_into_the_graph(tmp_path: Path, name: str) -> None:
     frame = with_ids(columns, WICKED)
     for kind, write in WRITERS.items():
         write(frame, tmp_path / f"x.{kind}")
-        found = read(tmp_path / f"x.{kind}")
-        assert set(found.nodes["id"].to_pylist()) == set(WICKED), kind
+        result = read(tmp_path / f"x.{kind}")
+        assert set(result.nodes["id"].to_pylist()) == set(WICKED), kind
     split = {"method": "random"} if len(columns) == 2 else {"valid": 0.0, "test": 0.0}
     graph = build_graph(read(frame), tmp_path / "graph", split=split)
     assert set(graph.node_table()["id"].to_pylist()) == set(WICKED)

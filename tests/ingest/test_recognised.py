@@ -49,9 +49,9 @@ def test_the_format_is_told_and_the_path_is_read_as_it(tmp_path: Path, name: str
     for file, data in files.items():
         (tmp_path / file).write_bytes(data if isinstance(data, bytes) else data.encode())
     assert recognised(tmp_path / entry)[0] == format
-    found = ingest_report(tmp_path / entry)
-    assert (found.format, found.problem) == (format, "")
-    assert found.defs
+    result = ingest_report(tmp_path / entry)
+    assert (result.format, result.problem) == (format, "")
+    assert result.defs
 
 
 def test_a_matrix_is_of_features(tmp_path: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_folder_of_nothing_known_says_what_it_has(tmp_path: Path) -> None:
 
 def test_columns_of_parquet_are_listed(tmp_path: Path) -> None:
     pd.DataFrame({"id": ["a", "b"], "x": [1.5, 2], "y": [1, 2]}).to_parquet(tmp_path / "f.parquet")
-    found = ingest_report(tmp_path / "f.parquet")
-    assert [(c["name"], c["part"], c["example"]) for c in found.columns] == [
+    result = ingest_report(tmp_path / "f.parquet")
+    assert [(c["name"], c["part"], c["example"]) for c in result.columns] == [
         ("id", "key", "a"), ("x", "feature", "1.5"), ("y", "feature", "1"),
     ]  # fmt: skip
 
@@ -108,8 +108,8 @@ def test_what_cannot_be_read_is_refused_by_name_with_the_way_out(tmp_path: Path,
 
 def test_ids_of_parquet_and_json_are_text(tmp_path: Path) -> None:
     pd.DataFrame({"user": [1, 2], "item": ["007", "7"]}).to_parquet(tmp_path / "x.parquet")
-    found = ingest_report(tmp_path / "x.parquet")
-    assert (found.format, found.node_types) == ("interactions_csv", {"user": 2, "item": 2})
+    result = ingest_report(tmp_path / "x.parquet")
+    assert (result.format, result.node_types) == ("interactions_csv", {"user": 2, "item": 2})
     (tmp_path / "x.jsonl").write_text('{"user": 1, "item": "007"}\n{"user": 2.0, "item": 7}\n', encoding="utf-8")
     assert ingest_report(tmp_path / "x.jsonl").counts["interactions"] == 2
     assert read_interactions(tmp_path / "x.jsonl").nodes["id"].to_pylist() == ["1", "2", "007", "7"]

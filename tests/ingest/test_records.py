@@ -34,16 +34,16 @@ class TestRecords:
         # The writer of Python 3.11 leaves a lone CR unquoted where lines end in LF.
         rows = [[cell if end == "\r\n" else cell.replace("\r", "") for cell in row] for row in rows]
         data = written(rows, end)
-        found = list(records(data, b",", True))
-        assert not any(r.fault for r in found)
-        parsed = [next(csv.reader([data[r.start : r.end].decode()], strict=True)) for r in found]
+        result = list(records(data, b",", True))
+        assert not any(r.fault for r in result)
+        parsed = [next(csv.reader([data[r.start : r.end].decode()], strict=True)) for r in result]
         assert parsed == rows
 
     @given(data=ragged)
     def test_records_tile_the_data(self, data: bytes) -> None:
-        found = spans(data)
-        assert [start for start, _, _ in found] == [0, *(end for _, end, _ in found)][: len(found)]
-        assert (found[-1][1] if found else 0) == len(data)
+        result = spans(data)
+        assert [start for start, _, _ in result] == [0, *(end for _, end, _ in result)][: len(result)]
+        assert (result[-1][1] if result else 0) == len(data)
 
     @given(data=ragged, more=ragged)
     def test_a_whole_record_stays_the_same_whatever_follows(self, data: bytes, more: bytes) -> None:
@@ -59,9 +59,9 @@ class TestRecords:
         ],
     )
     def test_a_broken_quote_costs_one_line(self, data: bytes, lines: list[bytes]) -> None:
-        found = list(records(data, b",", True))
-        assert [data[r.start : r.end] for r in found] == lines
-        assert [bool(r.fault) for r in found] == [True, False]
+        result = list(records(data, b",", True))
+        assert [data[r.start : r.end] for r in result] == lines
+        assert [bool(r.fault) for r in result] == [True, False]
 
     def test_a_quote_that_closes_too_late_is_broken(self) -> None:
         data = b'"' + b"x\n" * (MAX_FIELD_BYTES // 2 + 1) + b'",y\n'

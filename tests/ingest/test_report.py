@@ -26,27 +26,27 @@ def source_of(defs: str) -> dict:
 
 class TestPrimeKg:
     def test_columns_counts_and_kinds(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, text(*CLEAN)))
-        assert [c["part"] for c in found.columns][:4] == ["relation", "display_relation", "head_index", "head_id"]
-        assert found.columns[3]["example"] == "DB00997"
-        assert found.node_types == {"gene/protein": 2, "drug": 1, "disease": 1}
-        assert found.relations == {"drug_protein": 2, "protein_protein": 2, "disease_protein": 2}
-        assert found.counts["ids_in_two_types"] == 1
+        result = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert [c["part"] for c in result.columns][:4] == ["relation", "display_relation", "head_index", "head_id"]
+        assert result.columns[3]["example"] == "DB00997"
+        assert result.node_types == {"gene/protein": 2, "drug": 1, "disease": 1}
+        assert result.relations == {"drug_protein": 2, "protein_protein": 2, "disease_protein": 2}
+        assert result.counts["ids_in_two_types"] == 1
 
     def test_first_bad_rows(self, tmp_path: Path) -> None:
         path = write(tmp_path, text(*CLEAN, *[row(GENE, f"-{i},a,drug,a,x") for i in range(1, 15)]))
-        found = ingest_report(path)
-        assert len(found.rejects) == 10
-        assert found.rejects[0] == {
+        result = ingest_report(path)
+        assert len(result.rejects) == 10
+        assert result.rejects[0] == {
             "file": str(path), "line": 8, "column": "y_index", "reason": "negative", "value": "-1",
         }  # fmt: skip
-        assert "8     y_index  negative  -1" in found.text()
+        assert "8     y_index  negative  -1" in result.text()
 
     def test_the_defs_yaml_is_understood_by_the_components(self, tmp_path: Path) -> None:
         from graphmill.ingest.sources import parse_sources
 
-        found = ingest_report(write(tmp_path, text(*CLEAN), "my kg.csv"))
-        dataset, model = yaml.safe_load_all(found.defs)
+        result = ingest_report(write(tmp_path, text(*CLEAN), "my kg.csv"))
+        dataset, model = yaml.safe_load_all(result.defs)
         assert dataset["attributes"]["name"] == model["attributes"]["dataset"] == "my_kg"
         assert dataset["attributes"]["graph"]["include_node_types"] == ["gene/protein", "drug", "disease"]
         (source,) = parse_sources(dataset["attributes"]["sources"], tmp_path)
@@ -54,19 +54,19 @@ class TestPrimeKg:
         assert read_kg_csv(source.location, source.settings).edges.num_rows == 6
 
     def test_json_has_the_same(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, text(*CLEAN)))
-        assert json.loads(json.dumps(found.to_dict()))["counts"] == found.counts
+        result = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert json.loads(json.dumps(result.to_dict()))["counts"] == result.counts
 
 
 class TestOtherEdgeFiles:
     def test_the_guess_is_shown_and_reads_the_file(self, tmp_path: Path) -> None:
         path = write(tmp_path, "Subject;Predicate;Object;Object Category\na;treats;b;disease\n", "edges.csv")
-        found = ingest_report(path)
-        assert [c["part"] for c in found.columns] == ["head_id", "relation", "tail_id", "tail_type"]
-        separator, kind = found.remarks
+        answer = ingest_report(path)
+        assert [c["part"] for c in answer.columns] == ["head_id", "relation", "tail_id", "tail_type"]
+        separator, kind = answer.remarks
         assert "';'" in separator
         assert "type of heads" in kind
-        source = source_of(found.defs)
+        source = source_of(answer.defs)
         assert (source.pop("name"), source.pop("format"), source.pop("path")) == ("edges", "kg_csv", str(path))
         result = read_kg_csv(path, parse(KgCsvSettings, source, "defs.yaml"))
         assert result.nodes["type"].to_pylist() == ["node", "disease"]
@@ -115,23 +115,23 @@ class TestOtherEdgeFiles:
         assert any("no column for the relation" in remark for remark in remarks)
 
     def test_primekgs_own_columns_need_no_map(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, text(*CLEAN)))
-        assert guess_columns(tuple(c["name"] for c in found.columns)) == (KgColumns(), [])
-        assert "columns" not in source_of(found.defs)
+        result = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert guess_columns(tuple(c["name"] for c in result.columns)) == (KgColumns(), [])
+        assert "columns" not in source_of(result.defs)
 
     def test_what_cannot_be_guessed_is_said(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, "alpha,beta,gamma,delta\n1,2,3,4\n"))
-        assert "no two columns could be told" in found.problem
-        assert "CANNOT BE USED" in found.text()
-        assert found.defs == ""
+        result = ingest_report(write(tmp_path, "alpha,beta,gamma,delta\n1,2,3,4\n"))
+        assert "no two columns could be told" in result.problem
+        assert "CANNOT BE USED" in result.text()
+        assert result.defs == ""
 
 
 class TestNodeFeatures:
     def test_csv(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, "node_id\ta\n d1\t1\nd2\tx\n", "f.tsv"), "node_features")
-        assert [c["part"] for c in found.columns] == ["key", "feature"]
-        assert (found.counts["rows"], found.counts["width"], found.rejects[0]["reason"]) == (2, 1, "not a number")
-        source = yaml.safe_load(found.defs)["sources"][0]
+        result = ingest_report(write(tmp_path, "node_id\ta\n d1\t1\nd2\tx\n", "f.tsv"), "node_features")
+        assert [c["part"] for c in result.columns] == ["key", "feature"]
+        assert (result.counts["rows"], result.counts["width"], result.rejects[0]["reason"]) == (2, 1, "not a number")
+        source = yaml.safe_load(result.defs)["sources"][0]
         assert (source["key_column"], source["delimiter"]) == ("node_id", "tab")
 
     def test_npy(self, tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ class TestNodeFeatures:
 
 class TestWhatCannotBeRead:
     def test_a_problem_is_part_of_the_report(self, tmp_path: Path) -> None:
-        found = ingest_report(write(tmp_path, text()))
-        assert "no usable edge" in found.problem
-        assert found.columns
+        result = ingest_report(write(tmp_path, text()))
+        assert "no usable edge" in result.problem
+        assert result.columns
 
     def test_a_missing_file_too(self, tmp_path: Path) -> None:
         assert "does not exist" in ingest_report(tmp_path / "no.csv").problem
@@ -205,24 +205,24 @@ class TestOtherFormats:
 
         path = self.files(tmp_path)[file]
         assert ("--force" in ingest_report(path, format).problem) == bool(rejects), "more than a tenth is refused"
-        found = ingest_report(path, format, force=True)
-        assert not found.problem
-        assert sum(found.relations.values()) > 1
-        assert len(found.rejects) == rejects
-        dataset, model = yaml.safe_load_all(found.defs)
+        result = ingest_report(path, format, force=True)
+        assert not result.problem
+        assert sum(result.relations.values()) > 1
+        assert len(result.rejects) == rejects
+        dataset, model = yaml.safe_load_all(result.defs)
         assert (model["attributes"]["system"], model["attributes"][predicts]) == ("auto", {})
         assert dataset["attributes"].get("graph", {}) == graph
         written = [{**source, "force": True} for source in dataset["attributes"]["sources"]]
         sources = parse_sources(written, tmp_path)
         assert graph_settings(parse(GraphSettings, graph, "defs.yaml"), sources).add_reverse == "never"
-        assert read_tables(sources).edges.num_rows == sum(found.relations.values())
+        assert read_tables(sources).edges.num_rows == sum(result.relations.values())
 
     def test_columns_of_interactions_are_shown(self, tmp_path: Path) -> None:
-        found = ingest_report(self.files(tmp_path)["plays.csv"], "interactions_csv")
-        assert [(c["name"], c["part"]) for c in found.columns] == [
+        result = ingest_report(self.files(tmp_path)["plays.csv"], "interactions_csv")
+        assert [(c["name"], c["part"]) for c in result.columns] == [
             ("listener_id", ""), ("user", "user"), ("item", "item"), ("date", "timestamp"),
         ]  # fmt: skip
-        assert "4     date    neither a number nor a date such as 2024-01-31  never" in found.text()
+        assert "4     date    neither a number nor a date such as 2024-01-31  never" in result.text()
 
     def test_a_folder_that_cannot_be_used_is_a_problem(self, tmp_path: Path) -> None:
         assert "has no train.txt" in ingest_report(tmp_path, "kgat").problem

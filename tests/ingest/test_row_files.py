@@ -35,9 +35,9 @@ def write(tmp_path: Path, kind: str) -> Path:
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl"])
 def test_rows_and_rejects_are_the_same(tmp_path: Path, kind: str) -> None:
     with RowFile(write(tmp_path, kind)) as file:
-        found = list(file.blocks(COLUMNS, lambda block: block.table))
-    rows = [tuple(row.values()) for table, _ in found for row in table.to_pylist()]
-    rejects = sorted(reject for _, rejects in found for reject in rejects)
+        result = list(file.blocks(COLUMNS, lambda block: block.table))
+    rows = [tuple(row.values()) for table, _ in result for row in table.to_pylist()]
+    rejects = sorted(reject for _, rejects in result for reject in rejects)
     assert rows == GOOD
     assert [reject.reason for reject in rejects] == REASONS
     first = 2 if kind == "csv" else 1

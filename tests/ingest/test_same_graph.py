@@ -223,11 +223,11 @@ def test_the_report_tells_the_format_by_content_and_writes_a_yaml_that_reads_it(
 
     format, path, _ = LAYOUTS[layout](tmp_path)
     assert recognised(path)[0] == format
-    found = ingest_report(path)
-    assert found.problem == ""
+    result = ingest_report(path)
+    assert result.problem == ""
     import yaml
 
-    dataset = next(iter(yaml.safe_load_all(found.defs)))["attributes"]
+    dataset = next(iter(yaml.safe_load_all(result.defs)))["attributes"]
     sources = parse_sources(dataset["sources"], tmp_path)
     assert table_names(sources) == ("nodes", "edges")
     assert read_tables(sources).edges.num_rows == len(EDGES)

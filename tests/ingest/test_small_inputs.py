@@ -179,9 +179,9 @@ def test_a_relation_that_negates_another_one_is_said(tmp_path: Path) -> None:
 def test_a_line_break_in_a_file_name_breaks_no_sentence(tmp_path: Path) -> None:
     path = written(tmp_path, "head,relation,tail\na,r,b\nc\n", "a\nb.csv")
     for name in (path, tmp_path / "none\n.csv"):
-        done = CliRunner().invoke(app, ["build", str(name), "-o", str(tmp_path / "graph")])
-        assert isinstance(done.exception, GraphmillError)
-        sentence = str(done.exception).partition(" look at it with: ")[0]  # a command is pasted as it is
+        process = CliRunner().invoke(app, ["build", str(name), "-o", str(tmp_path / "graph")])
+        assert isinstance(process.exception, GraphmillError)
+        sentence = str(process.exception).partition(" look at it with: ")[0]  # a command is pasted as it is
         assert "\\n" in sentence
         assert "\n" not in sentence
 

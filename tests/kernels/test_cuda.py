@@ -41,8 +41,8 @@ def run(attend, x: Inputs, graph: MessageGraph, masked: Tensor | None, **options
     g = torch.Generator().manual_seed(9)
     loss = sum((o * torch.randn(o.shape, generator=g).to(o)).sum() for o in outputs)
     leaves = x.leaves()
-    found = torch.autograd.grad(loss, leaves, allow_unused=True)
-    gradients = [torch.zeros_like(t) if d is None else d for d, t in zip(found, leaves, strict=True)]
+    result = torch.autograd.grad(loss, leaves, allow_unused=True)
+    gradients = [torch.zeros_like(t) if d is None else d for d, t in zip(result, leaves, strict=True)]
     return [t.detach().cpu() for t in (*outputs, *gradients)]
 
 
@@ -91,7 +91,7 @@ def test_a_device_gives_the_same_bits_twice() -> None:
 
 def both(function, *tensors: Tensor) -> list[list[Tensor]]:
     """Outputs and gradients of a function on the CPU and on CUDA, in float64."""
-    found = []
+    result = []
     for device in (torch.device("cpu"), CUDA):
         own = [t.detach().to(device).requires_grad_(t.is_floating_point()) for t in tensors]
         outputs = function(*own)
@@ -99,8 +99,8 @@ def both(function, *tensors: Tensor) -> list[list[Tensor]]:
         g = torch.Generator().manual_seed(5)
         loss = sum((o * torch.randn(o.shape, generator=g, dtype=torch.float64).to(device)).sum() for o in outputs)
         gradients = torch.autograd.grad(loss, [t for t in own if t.requires_grad], allow_unused=True)
-        found.append([t.detach().cpu() for t in (*outputs, *(d for d in gradients if d is not None))])
-    return found
+        result.append([t.detach().cpu() for t in (*outputs, *(d for d in gradients if d is not None))])
+    return result
 
 
 def assert_equal(found: list[list[Tensor]]) -> None:

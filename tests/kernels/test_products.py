@@ -74,13 +74,13 @@ def test_what_is_not_finite_stays_in_its_rows_and_columns():
     "trained", [(True, True, True), (True, False, False), (False, True, True), (False, False, True)]
 )
 def test_linear_has_the_gradients_of_torchs(trained):
-    values, found = (torch.randn(300, 70), torch.randn(60, 70), torch.randn(60)), []
+    values, result = (torch.randn(300, 70), torch.randn(60, 70), torch.randn(60)), []
     for function in (linear, torch.nn.functional.linear):
         inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
         out = function(*inputs)
         out.square().sum().backward()
-        found.append([out.detach(), *(i.grad for i in inputs)])
-    for a, b in zip(*found, strict=True):
+        result.append([out.detach(), *(i.grad for i in inputs)])
+    for a, b in zip(*result, strict=True):
         assert (a is None) == (b is None)
         if a is not None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)

@@ -55,13 +55,13 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     matrix, x = random_matrix(3, 3000, 500, 40_000), torch.randn(500, 16)
     threads = torch.get_num_threads()
     try:
-        found = []
+        result = []
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(propagate(matrix, x))
+            result.append(propagate(matrix, x))
     finally:
         torch.set_num_threads(threads)
-    assert all(torch.equal(found[0], other) for other in found[1:])
+    assert all(torch.equal(result[0], other) for other in result[1:])
 
 
 def test_half_precision_rows_are_added_in_fp32() -> None:

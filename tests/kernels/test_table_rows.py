@@ -20,9 +20,9 @@ def problem() -> tuple[nn.Parameter, torch.Tensor, torch.Tensor]:
 def gradient(lookup, before: torch.Tensor | None) -> torch.Tensor:
     table, rows, weights = problem()
     table.grad = None if before is None else before.clone()
-    found = lookup(table, rows)
-    torch.testing.assert_close(found, table.detach()[rows])
-    (found * weights).sum().backward()
+    result = lookup(table, rows)
+    torch.testing.assert_close(result, table.detach()[rows])
+    (result * weights).sum().backward()
     assert table.grad is not None
     return table.grad
 
@@ -65,14 +65,14 @@ def test_no_row_at_all() -> None:
 def test_many_repeated_rows_are_added_in_their_order_by_any_number_of_threads() -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(0, 40, (3000,), generator=generator)
-    values, before, found = torch.randn(3000, 17, generator=generator), torch.get_num_threads(), []
+    values, before, result = torch.randn(3000, 17, generator=generator), torch.get_num_threads(), []
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
-        found.append(torch.ones(40, 17))
-        add_rows_(found[-1], rows, values)
+        result.append(torch.ones(40, 17))
+        add_rows_(result[-1], rows, values)
     torch.set_num_threads(before)
-    assert torch.equal(found[0], found[1])
-    assert torch.equal(found[0], found[2])
+    assert torch.equal(result[0], result[1])
+    assert torch.equal(result[0], result[2])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -23,10 +23,10 @@ def test_grouped_projection_is_the_product_with_gathered_matrices() -> None:
     bounds = [0, 3, 3, 4, 11, 11]  # two groups without rows
     group = torch.tensor([0, 0, 0, 2, 3, 3, 3, 3, 3, 3, 3])
     weight = torch.randn(11, 3, dtype=torch.float64)
-    found = grouped_projection(rows, bounds, matrices)
+    result = grouped_projection(rows, bounds, matrices)
     wanted = torch.bmm(rows[:, None], matrices[group])[:, 0]
-    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
-    ours = torch.autograd.grad((found * weight).sum(), (rows, matrices))
+    torch.testing.assert_close(result, wanted, rtol=1e-12, atol=1e-12)
+    ours = torch.autograd.grad((result * weight).sum(), (rows, matrices))
     plain = torch.autograd.grad((wanted * weight).sum(), (rows, matrices))
     torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
     assert torch.autograd.gradcheck(lambda r, m: grouped_projection(r, bounds, m), (rows, matrices))
@@ -104,14 +104,14 @@ def test_the_softmax_of_rows_is_torchs_row_by_row() -> None:
     counts = torch.tensor([0, 1, 7, 8, 0, 16, 17, 300, 2000, 0])
     indptr = torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
     row, logits = torch.arange(10).repeat_interleave(counts), 30 * torch.randn(int(counts.sum()))
-    found = segment_softmax(logits, row, indptr)
+    result = segment_softmax(logits, row, indptr)
     wanted = torch.cat([torch.softmax(part.double(), 0) for part in logits.split(counts.tolist())]).float()
-    torch.testing.assert_close(found, wanted, rtol=5e-6, atol=1e-30)
+    torch.testing.assert_close(result, wanted, rtol=5e-6, atol=1e-30)
 
 
 def test_segment_softmax_adds_up_to_one_for_each_node_and_survives_large_logits() -> None:
     logits = torch.tensor([1e4, 1e4 - 1, -1e4, 3.0, -1e4])
     row = torch.tensor([0, 0, 0, 2, 3])
-    found = segment_softmax(logits, row, torch.tensor([0, 3, 3, 4, 5, 5]))
-    assert found[:3].tolist() == pytest.approx([0.7310586, 0.2689414, 0.0])
-    assert found[3:].tolist() == [1.0, 1.0]
+    result = segment_softmax(logits, row, torch.tensor([0, 3, 3, 4, 5, 5]))
+    assert result[:3].tolist() == pytest.approx([0.7310586, 0.2689414, 0.0])
+    assert result[3:].tolist() == [1.0, 1.0]

@@ -60,8 +60,8 @@ def test_the_tail_of_stderr_is_bounded(tmp_path: Path) -> None:
 
 def test_a_process_whose_id_a_thread_has_now_is_forgotten(tmp_path: Path) -> None:
     tree = ChildTree([sys.executable, "-c", "import time; time.sleep(600)"], env=os.environ, cwd=str(tmp_path))
-    ended, done = psutil.Process(tree.pid), threading.Event()
-    thread = threading.Thread(target=done.wait)
+    ended, process = psutil.Process(tree.pid), threading.Event()
+    thread = threading.Thread(target=process.wait)
     thread.start()
     try:
         assert thread.native_id is not None
@@ -73,7 +73,7 @@ def test_a_process_whose_id_a_thread_has_now_is_forgotten(tmp_path: Path) -> Non
         assert thread.is_alive()
         assert tree._seen == set()
     finally:
-        done.set()
+        process.set()
         thread.join()
 
 

@@ -342,9 +342,9 @@ def test_a_pod_that_pulls_no_image_ends_with_the_reason_and_a_server_that_stays_
             self.pods[job["metadata"]["name"]] = subprocess.Popen(["sleep", "60"])
 
         def pod(self, name: str) -> dict[str, Any]:
-            found = {**super().pod(name)}
-            found["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ErrImagePull"}}
-            return found
+            result = {**super().pod(name)}
+            result["status"]["containerStatuses"][0]["state"] = {"waiting": {"reason": "ErrImagePull"}}
+            return result
 
     cluster, command = Stuck(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
@@ -382,8 +382,8 @@ def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkey
 
         def pod(self, name: str) -> dict[str, Any]:
             why = 'persistentvolumeclaim "graphmill-data" not found.'
-            told = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
-            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [told]}}
+            output = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [output]}}
 
     cluster, command = Full(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
@@ -477,12 +477,12 @@ class Together:
         return dg.materialize([model], resources={"worker": worker}, instance=self.instance, raise_on_error=False)
 
     def ranks(self) -> list[psutil.Process]:
-        found = []
+        result = []
         for process in psutil.process_iter(["cmdline", "status"]):
             with contextlib.suppress(psutil.Error):  # one that ends while it is looked at
                 if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.folder):
-                    found.append(process)
-        return found
+                    result.append(process)
+        return result
 
     def epochs(self) -> list[int]:
         """Those that the trace has."""

@@ -53,9 +53,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         console = Console(file=io.StringIO(), width=200)
         definitions = dg.load_from_defs_folder(path_within_project=package)
         code = demo.run(name, definitions, console)
-        told = console.file.getvalue()  # type: ignore[attr-defined]
-        assert code == EXIT_OK, told
-        return dg.DagsterInstance.from_config(str(home)), told
+        output = console.file.getvalue()  # type: ignore[attr-defined]
+        assert code == EXIT_OK, output
+        return dg.DagsterInstance.from_config(str(home)), output
 
     return chain
 
@@ -68,7 +68,7 @@ def metadata(instance: dg.DagsterInstance, *key: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_triples_become_embeddings_rankings_and_influences(run: Any, tmp_path: Path) -> None:
-    instance, told = run("kg_bench", "triples", "conve")
+    instance, output = run("kg_bench", "triples", "conve")
     with instance:
         ranking = metadata(instance, "kg_bench", "conve_ranking")
         assert ranking["queries"] == 2 * 196, "both sides of every test triple"
@@ -80,7 +80,7 @@ def test_triples_become_embeddings_rankings_and_influences(run: Any, tmp_path: P
         assert (influence["explained_triples"], influence["training_triples"]) == (50, 1493)
         assert re.search(r"\| (drug|gene|disease|condition) \d+ → predicate:\d+ → ", influence["proponents"])
         assert "data:image/png;base64," in metadata(instance, "kg_bench", "conve_model")["loss_curve"]
-    assert "kg_bench/conve_influence" in told
+    assert "kg_bench/conve_influence" in output
 
 
 @pytest.mark.slow
@@ -90,9 +90,9 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
         ranking = metadata(instance, "watch", "tisasrec_ranking")
         for name in ("popularity", "item-kNN", "a Markov chain"):
             assert name in ranking["beside_the_baselines"]
-        found = metadata(instance, "watch", "tisasrec_recommendations")
-        assert (found["dagster/row_count"], found["users"]) == (6000, 300)
-        assert found["examples"].count("\n") == 2 + 8 - 1
+        result = metadata(instance, "watch", "tisasrec_recommendations")
+        assert (result["dagster/row_count"], result["users"]) == (6000, 300)
+        assert result["examples"].count("\n") == 2 + 8 - 1
     run_dir = json.loads((tmp_path / "data/06_models/watch/tisasrec_model.json").read_text())["run_dir"]
     assert (tmp_path / run_dir / "recommendations.parquet").is_file()
 
@@ -100,14 +100,14 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("models", ["kgat dragon", pytest.param("mmgcn", marks=pytest.mark.long)])
 def test_listeners_tracks_and_facts_become_recommenders(run: Any, tmp_path: Path, models: str) -> None:
-    instance, told = run("music", "music", *models.split())
+    instance, output = run("music", "music", *models.split())
     with instance:
         for model in models.split():
             ranking = metadata(instance, "music", f"{model}_ranking")
             trained = ["matrix factorisation"] if model == models.split()[0] else []
             for name in ("popularity", "item-kNN", "EASE", *trained):
                 assert name in ranking["beside_the_baselines"], (model, name)
-            found = metadata(instance, "music", f"{model}_recommendations")
-            assert found["dagster/row_count"] == 20 * found["users"]
-            assert metadata(instance, "music", f"{model}_embeddings")["dagster/row_count"] > found["users"]
-            assert f"music/{model}_recommendations" in told
+            result = metadata(instance, "music", f"{model}_recommendations")
+            assert result["dagster/row_count"] == 20 * result["users"]
+            assert metadata(instance, "music", f"{model}_embeddings")["dagster/row_count"] > result["users"]
+            assert f"music/{model}_recommendations" in output

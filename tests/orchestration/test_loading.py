@@ -62,10 +62,10 @@ def test_a_broken_file_of_another_dataset_is_left_out_in_a_run_and_nowhere_else(
     with pytest.raises(Exception):  # noqa: B017, PT011 - Dagster's, of many kinds
         load_project(package)
     monkeypatch.setattr(loading, "in_a_run", lambda: True)
-    found = load_project(package)
-    assert jobs(found) == OF_A
-    assert found.resources is not None
-    assert found.resources["worker"].max_retries == 7, "the project's own"
+    result = load_project(package)
+    assert jobs(result) == OF_A
+    assert result.resources is not None
+    assert result.resources["worker"].max_retries == 7, "the project's own"
 
 
 def test_a_broken_file_of_its_own_is_an_error_in_a_run_too(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,15 +62,15 @@ JOB = work
 
 def gone() -> int:
     """The id of a process that has ended."""
-    done = subprocess.Popen([sys.executable, "-c", ""])
-    done.wait()
-    return done.pid
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
 
 
 def status(instance: dg.DagsterInstance, run: DagsterRun) -> DagsterRunStatus:
-    found = instance.get_run_by_id(run.run_id)
-    assert found is not None
-    return found.status
+    result = instance.get_run_by_id(run.run_id)
+    assert result is not None
+    return result.status
 
 
 def look_twice(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory | None = None, apart: float = 20) -> str:

@@ -118,46 +118,46 @@ class Daemon:
 
     def trace(self) -> int:
         """Steps in the run's trace."""
-        found = list((self.root / "data/06_models/toy/hgt").glob("*/metrics.jsonl"))
-        return found[0].read_text().count("\n") if found else 0
+        result = list((self.root / "data/06_models/toy/hgt").glob("*/metrics.jsonl"))
+        return result[0].read_text().count("\n") if result else 0
 
     def run_directory(self) -> RunDirectory:
         """The one that all trainings of this project go on in."""
-        (found,) = (self.root / "data/06_models/toy/hgt").glob("*/manifest.json")
-        return RunDirectory(found.parent)
+        (result,) = (self.root / "data/06_models/toy/hgt").glob("*/manifest.json")
+        return RunDirectory(result.parent)
 
     def saved_step(self) -> int:
         """Of the newest checkpoint; 0 without one."""
-        found = CheckpointStore(self.run_directory().checkpoints).list()
-        return found[-1].step if found else 0
+        result = CheckpointStore(self.run_directory().checkpoints).list()
+        return result[-1].step if result else 0
 
     def processes(self) -> list[psutil.Process]:
         """Those of this project that are alive, whosever children they are."""
-        found = []
+        result = []
         for process in psutil.process_iter(["status"]):
             with contextlib.suppress(psutil.Error):
                 if process.info["status"] != psutil.STATUS_ZOMBIE and (
                     process.cwd() == str(self.root) or process.environ().get("DAGSTER_HOME") == str(self.home)
                 ):
-                    found.append(process)
-        return found
+                    result.append(process)
+        return result
 
     def trainings(self) -> list[psutil.Process]:
         """Training processes of this project that are alive, whosever child they are."""
-        found = []
+        result = []
         for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                found += [process] * ("graphmill.worker" in process.cmdline())
-        return found
+                result += [process] * ("graphmill.worker" in process.cmdline())
+        return result
 
     def living_run(self) -> dg.DagsterRun | None:
         """The run that trains: its worker lives, there is one training, and that goes on."""
-        for found in self.runs():
-            if found.status == DagsterRunStatus.STARTED and lives(self, found):
+        for result in self.runs():
+            if result.status == DagsterRunStatus.STARTED and lives(self, result):
                 before = self.trace()
                 time.sleep(0.5)
                 if len(self.trainings()) == 1 and self.trace() > before:
-                    return found
+                    return result
         return None
 
     def worker_of(self, run: dg.DagsterRun) -> psutil.Process:
@@ -169,8 +169,8 @@ class Daemon:
     def wait(self, condition: Callable[[], Any], seconds: float = PATIENCE, what: str = "") -> Any:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
-            if found := condition():
-                return found
+            if result := condition():
+                return result
             time.sleep(0.5)
         log = (self.root / "daemon.log").read_text()[-3000:]
         raise AssertionError(f"{what} did not come in {seconds:g} s; runs: {[r.status for r in self.runs()]}\n{log}")

@@ -52,9 +52,9 @@ def test_nested_figures_are_flattened_and_accepted_by_dagster() -> None:
 
 def test_a_table_shows_rows_and_columns() -> None:
     table = pa.table({"id": ["1"], "type": pa.array(["drug"]).dictionary_encode()})
-    shown = metadata.table_metadata(table, {"id": "as the source wrote it"})
-    assert shown["dagster/row_count"] == 1
-    columns = shown["columns"].columns
+    output = metadata.table_metadata(table, {"id": "as the source wrote it"})
+    assert output["dagster/row_count"] == 1
+    columns = output["columns"].columns
     assert [(column.name, column.type, column.description) for column in columns] == [
         ("id", "string", "as the source wrote it"),
         ("type", "string", None),

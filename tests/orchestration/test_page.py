@@ -37,11 +37,11 @@ def rows(shown: object) -> list[dict[str, object]]:
 
 def test_the_summary_comes_first_and_every_number_stands_once() -> None:
     with dg.instance_for_test() as instance:
-        shown = page(instance, {"loss": 0.123456789, "seconds": 12}, {"edges": 1234567, "share": 0.5})
-    assert list(shown) == ["summary", "loss", "seconds", "figures"]
-    assert (shown["loss"], shown["seconds"]) == (0.1235, 12)
-    assert [row["figure"] for row in rows(shown["figures"])] == ["edges", "share"]
-    assert rows(shown["figures"])[0]["now"] == "1,234,567"
+        output = page(instance, {"loss": 0.123456789, "seconds": 12}, {"edges": 1234567, "share": 0.5})
+    assert list(output) == ["summary", "loss", "seconds", "figures"]
+    assert (output["loss"], output["seconds"]) == (0.1235, 12)
+    assert [row["figure"] for row in rows(output["figures"])] == ["edges", "share"]
+    assert rows(output["figures"])[0]["now"] == "1,234,567"
 
 
 def test_the_table_says_what_changed_since_the_run_before() -> None:
@@ -110,9 +110,9 @@ def test_links_follow_the_setting_of_the_moment(monkeypatch: pytest.MonkeyPatch,
 def test_all_pictures_of_a_page_are_in_its_metadata_and_within_its_bound(tmp_path: Path) -> None:
     drawn = {str(n): Picture(noise(900), f"run/{n}.png", "PCA") for n in range(5)}
     with dg.instance_for_test() as instance:
-        shown = asset_page("Well.", previous=PreviousRun(instance, KEY), pictures=drawn, root=tmp_path)
-    texts = [shown[name].md_str for name in drawn]
+        output = asset_page("Well.", previous=PreviousRun(instance, KEY), pictures=drawn, root=tmp_path)
+    texts = [output[name].md_str for name in drawn]
     assert all(text.startswith("![PCA](data:image/png;base64,") and len(text) <= PICTURE_BYTES for text in texts)
     assert sum(map(len, texts)) <= PAGE_BYTES
-    assert list(shown)[1:] == list(drawn), "right below the summary"
+    assert list(output)[1:] == list(drawn), "right below the summary"
     assert (tmp_path / "run" / "4.png").read_bytes() == drawn["4"].png

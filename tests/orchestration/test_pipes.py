@@ -218,9 +218,9 @@ def test_what_may_pass_is_retried_and_resumes(materialize: Materialize, ending: 
     assert result.success
     assert materialize.reports[0].result["attempt"] == 1
     (retry,) = [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
-    told = str(retry.step_retry_data.error.cause.message)
-    assert cause in told
-    assert "in epoch 1 at step 7" in told
+    output = str(retry.step_retry_data.error.cause.message)
+    assert cause in output
+    assert "in epoch 1 at step 7" in output
 
 
 def test_retries_end(materialize: Materialize) -> None:
@@ -297,11 +297,11 @@ def test_a_killed_worker_leaves_no_orphan_of_its_group(
     materialize: Materialize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is killed once the launcher has looked at its family, as it does every second."""
-    look = ChildTree.note_descendants
+    view = ChildTree.note_descendants
 
     def looked(tree: ChildTree) -> None:
         complete = (tmp_path / "pids").exists()
-        look(tree)
+        view(tree)
         if complete:
             (tmp_path / "seen").touch()
 
@@ -326,9 +326,9 @@ def test_several_processes_are_the_workers_own_business() -> None:
     ],
 )
 def test_exit_codes_are_explained(code: int, cause: str, may_pass: bool) -> None:
-    found = explain(code, WorkerReport())
-    assert re.search(cause, found[0])
-    assert found[1] is may_pass
+    result = explain(code, WorkerReport())
+    assert re.search(cause, result[0])
+    assert result[1] is may_pass
 
 
 @pytest.mark.parametrize("code", [75, 137])

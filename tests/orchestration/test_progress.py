@@ -32,9 +32,9 @@ def test_a_closed_form_has_no_rate() -> None:
 def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:
     message = {"epoch": 3, "valid": {"mrr": 0.25}}
     assert progress_metadata(message)["valid_mrr"] == 0.25
-    shown = progress_metadata({**message, "split": "test"})
-    assert shown["test_mrr"] == 0.25
-    assert "valid_mrr" not in shown
+    output = progress_metadata({**message, "split": "test"})
+    assert output["test_mrr"] == 0.25
+    assert "valid_mrr" not in output
 
 
 @pytest.mark.parametrize(

@@ -167,9 +167,9 @@ READ_DIFFERENTLY = ("no", "On", "1:30", "1_000", "0b1", "=", "1e-3", "5e8", "0o1
 def test_a_text_comes_back_as_it_was_and_has_quotes_where_the_browser_would_lose_it(text: str) -> None:
     settings = Odd(text=text, texts=["a", text])
     config_type = config_class(settings)
-    shown = launchpad_yaml(config_type)
-    assert shown["text"] == (f'"{text}"' if text in READ_DIFFERENTLY else text)
-    assert to_settings(config_type(**shown), settings) == to_settings(config_type(), settings) == settings
+    output = launchpad_yaml(config_type)
+    assert output["text"] == (f'"{text}"' if text in READ_DIFFERENTLY else text)
+    assert to_settings(config_type(**output), settings) == to_settings(config_type(), settings) == settings
 
 
 def test_a_number_may_be_written_with_an_exponent_alone() -> None:

@@ -120,7 +120,7 @@ def test_dg_launch_materializes_assets(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     dg_command = str(Path(sys.executable).parent / "dg")
-    done = subprocess.run(
+    process = subprocess.run(
         [dg_command, "launch", "--assets", "biomed/raw_edges,biomed/nodes,biomed/edges"],
         cwd=tmp_path,
         env={**os.environ, "DAGSTER_HOME": str(home), "PYTHONPATH": str(tmp_path / "src")},
@@ -129,7 +129,7 @@ def test_dg_launch_materializes_assets(tmp_path: Path) -> None:
         check=False,
         timeout=240,
     )
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    assert process.returncode == 0, (process.stdout + process.stderr)[-3000:]
     with dg.DagsterInstance.from_config(str(home)) as instance:
         for name in ("raw_edges", "nodes", "edges"):
             assert instance.get_latest_materialization_event(dg.AssetKey(["biomed", name])) is not None, name

@@ -46,12 +46,12 @@ def test_probabilities_rise_with_scores_and_their_mean_is_the_base_rate(candidat
 
 def test_what_a_curve_assumes_stands_beside_it(candidates, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calibration, "LEAST_LINKS", 5)
-    found = calibrate(candidates, LinkSettings(k=3, base_rate=0.1))
-    assert found.about["base_rate"] == pytest.approx(0.1)
-    assert 0 < found.about["measured_base_rate"] < 0.1
-    assert found.about["negatives"].startswith("open tails of heads with validation links")
-    assert 0 <= found.about["ece_top"] <= 1
-    low, high = found.probabilities(np.array([-9.0, 9.0], np.float32))
+    result = calibrate(candidates, LinkSettings(k=3, base_rate=0.1))
+    assert result.about["base_rate"] == pytest.approx(0.1)
+    assert 0 < result.about["measured_base_rate"] < 0.1
+    assert result.about["negatives"].startswith("open tails of heads with validation links")
+    assert 0 <= result.about["ece_top"] <= 1
+    low, high = result.probabilities(np.array([-9.0, 9.0], np.float32))
     assert 0 <= low < high <= 1, "beyond what was seen it stays"
 
 
@@ -60,9 +60,9 @@ def test_what_a_curve_assumes_stands_beside_it(candidates, monkeypatch: pytest.M
 )
 def test_without_a_curve_there_is_a_reason(graph: TypedGraph, settings: dict[str, int], why: str) -> None:
     relation = relation_called(graph, "drug_protein", "drug")
-    found = calibrate(candidates_of(graph, relation, random_scores(graph, relation)), LinkSettings(**settings))
-    assert why in found.about["why"]
-    assert np.isnan(found.probabilities(np.ones(2, np.float32))).all()
+    result = calibrate(candidates_of(graph, relation, random_scores(graph, relation)), LinkSettings(**settings))
+    assert why in result.about["why"]
+    assert np.isnan(result.probabilities(np.ones(2, np.float32))).all()
 
 
 def test_the_error_is_that_of_the_formula() -> None:

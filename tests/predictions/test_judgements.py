@@ -21,17 +21,17 @@ def judged(graph: TypedGraph, folder: Path, *rows: str) -> Judgements:
 
 
 def test_links_are_found_by_id_or_name_in_both_directions(graph: TypedGraph, tmp_path: Path) -> None:
-    found = judged(
+    result = judged(
         graph, tmp_path, "n90,drug_protein,n30,Yes", "Node 31,drug_protein,node 91,no", "x,drug_protein,n30,no"
     )
     there, back = (relation_called(graph, "drug_protein", kind) for kind in ("drug", "gene/protein"))
-    assert found.of(there.index).yes.tolist() == [0 * 60 + 0]
-    assert found.of(there.index).no.tolist() == [1 * 60 + 1]
-    assert found.of(back.index).no.tolist() == [1 * 24 + 1]
-    assert {n: each.all.tolist() for n, each in found.written.items()} == {there.index: [0], back.index: [1 * 24 + 1]}
-    assert (found.rows, len(found.notes)) == (3, 1)
-    assert "1 of 3 judgements" in found.notes[0]
-    assert "'x'" in found.notes[0]
+    assert result.of(there.index).yes.tolist() == [0 * 60 + 0]
+    assert result.of(there.index).no.tolist() == [1 * 60 + 1]
+    assert result.of(back.index).no.tolist() == [1 * 24 + 1]
+    assert {n: each.all.tolist() for n, each in result.written.items()} == {there.index: [0], back.index: [1 * 24 + 1]}
+    assert (result.rows, len(result.notes)) == (3, 1)
+    assert "1 of 3 judgements" in result.notes[0]
+    assert "'x'" in result.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -80,20 +80,20 @@ def test_figures_of_the_matrix_are_those_of_brute_force(graph: TypedGraph, monke
     monkeypatch.setattr("graphmill.predictions.figures.PAIRS", (20, 100))
     monkeypatch.setattr("graphmill.predictions.top_tails.BLOCK_SCORES", 200)
     candidates = Candidates(graph, relation, Table(scores), (0, 1))
-    found = matrix_figures(candidates, np.arange(30), 2)
+    result = matrix_figures(candidates, np.arange(30), 2)
     scores[edges.src[~held], edges.dst[~held]] = -np.inf
     links = sorted(set(zip(edges.src[held].tolist(), edges.dst[held].tolist(), strict=True)))
     order = np.argsort(-scores, axis=None, kind="stable")
     for n in (20, 100):
         top = {(int(p) // 60, int(p) % 60) for p in order[:n]}
-        assert found[f"recall@{n}"]["value"] == pytest.approx(np.mean([pair in top for pair in links]))
+        assert result[f"recall@{n}"]["value"] == pytest.approx(np.mean([pair in top for pair in links]))
     best = {h: set(np.argsort(-scores[h], kind="stable")[:10].tolist()) for h in range(30)}
     hits = [any(t in best[h] for g, t in links if g == h) for h in sorted({h for h, _ in links})]
-    assert found["hits_by_head"]["value"] == pytest.approx(np.mean(hits))
-    assert found["hits_by_head"]["low"] <= np.mean(hits) <= found["hits_by_head"]["high"]
+    assert result["hits_by_head"]["value"] == pytest.approx(np.mean(hits))
+    assert result["hits_by_head"]["low"] <= np.mean(hits) <= result["hits_by_head"]["high"]
     counts = np.bincount([t for own in best.values() for t in own], minlength=60)
-    assert found["hub_share"] == pytest.approx(np.sort(counts)[-10:].sum() / counts.sum())
-    assert found["links"] == len(links)
+    assert result["hub_share"] == pytest.approx(np.sort(counts)[-10:].sum() / counts.sum())
+    assert result["links"] == len(links)
 
 
 def test_agreement_is_high_where_true_links_score_high(graph: TypedGraph) -> None:
@@ -107,12 +107,12 @@ def test_agreement_is_high_where_true_links_score_high(graph: TypedGraph) -> Non
     yes, no = (np.sort([h * 60 + int(opened[h][at]) for h in range(24)]) for at in (0, -1))
     heads, tails = candidates.links_of(0)
     trained = np.array([heads[0] * 60 + tails[0]])
-    found = agreement([(candidates, Judged(np.sort(np.concatenate([yes, trained])), no))])
-    assert found["auc"] == {"value": 1.0, "low": 1.0, "high": 1.0}
-    assert found["trained"] == 1
-    assert (found["yes"]["links"], found["no"]["links"]) == (24, 24)
-    assert found["yes"]["hits"]["value"] == 1.0
-    assert found["no"]["hits"]["value"] == 0.0
-    assert found["yes"]["rank"]["value"] < 0.1 < 0.9 < found["no"]["rank"]["value"]
+    result = agreement([(candidates, Judged(np.sort(np.concatenate([yes, trained])), no))])
+    assert result["auc"] == {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert result["trained"] == 1
+    assert (result["yes"]["links"], result["no"]["links"]) == (24, 24)
+    assert result["yes"]["hits"]["value"] == 1.0
+    assert result["no"]["hits"]["value"] == 0.0
+    assert result["yes"]["rank"]["value"] < 0.1 < 0.9 < result["no"]["rank"]["value"]
     upside_down = agreement([(candidates, Judged(no, yes))])
     assert upside_down["auc"]["value"] == 0.0

@@ -34,13 +34,13 @@ SYSTEMS = {
 
 @pytest.fixture(scope="module")
 def runs(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, graphmill.Run]:
-    found = {}
+    answer = {}
     for name, case in SYSTEMS.items():
         root = tmp_path_factory.mktemp(name)
         result = train(settings_of(CASES[case], graph, {"training": {"epochs": 1}}), "test", root=str(root))
         export_run(restore(result["run_dir"]))
-        found[name] = graphmill.load(result["run_dir"])
-    return found
+        answer[name] = graphmill.load(result["run_dir"])
+    return answer
 
 
 @pytest.fixture(autouse=True)
@@ -67,9 +67,9 @@ def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.R
             expected[key] = [(ids[target.offset + tail], scores[head, tail]) for tail in best]
     with pytest.raises(InputError, match="an empty list of heads"):
         runs[system].links([], k=3)
-    found = runs[system].links("*", k=3)
-    assert list(found.columns) == list(COLUMNS)
-    for key, rows in found.groupby(["head_id", "relation", "tail_type"]):
+    result = runs[system].links("*", k=3)
+    assert list(result.columns) == list(COLUMNS)
+    for key, rows in result.groupby(["head_id", "relation", "tail_type"]):
         wanted = expected.pop(key)
         np.testing.assert_allclose(rows["score"], [score for _, score in wanted], atol=1e-5)
         assert rows["tail_id"].tolist() == [tail for tail, _ in wanted]
@@ -78,15 +78,15 @@ def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.R
 
 
 def test_a_row_says_how_usual_likely_and_supported_it_is(runs: dict[str, graphmill.Run]) -> None:
-    found = runs["blend"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
-    assert set(found["known"]) == {""}
-    np.testing.assert_allclose(found["relative_rank"], found["rank"] / found["median_rank"], rtol=1e-5)
-    by_score = found.sort_values("score")
+    result = runs["blend"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
+    assert set(result["known"]) == {""}
+    np.testing.assert_allclose(result["relative_rank"], result["rank"] / result["median_rank"], rtol=1e-5)
+    by_score = result.sort_values("score")
     assert by_score["probability"].is_monotonic_increasing
-    assert found["probability"].between(0, 1).all()
-    looked = found[found["paths"].notna()]
+    assert result["probability"].between(0, 1).all()
+    looked = result[result["paths"].notna()]
     assert len(looked) == 50
-    assert looked["score"].min() >= found[found["paths"].isna()]["score"].max()
+    assert looked["score"].min() >= result[result["paths"].isna()]["score"].max()
     assert set(looked["path_length"]) <= {0, 2, 3}
     named = looked[looked["path_length"] > 0].iloc[0]
     for path in named["paths"].split(" ; "):
@@ -102,11 +102,11 @@ def test_without_a_head_the_best_links_of_the_relation_over_all_heads(runs: dict
 
 
 def test_held_out_links_are_found_where_only_training_is_left_out(runs: dict[str, graphmill.Run]) -> None:
-    found = runs["blend"].links("*", "disease_protein", k=60, known="exclude_train")
-    assert set(found["known"]) == {"", "valid", "test"}
+    result = runs["blend"].links("*", "disease_protein", k=60, known="exclude_train")
+    assert set(result["known"]) == {"", "valid", "test"}
     flagged = runs["blend"].links("*", "disease_protein", k=60, known=True)
     assert set(flagged["known"]) == {"", "train", "valid", "test"}
-    assert len(flagged) > len(found)
+    assert len(flagged) > len(result)
 
 
 def test_an_export_without_its_graph_still_ranks_a_heads_tails(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_an_export_without_its_graph_still_ranks_a_heads_tails(runs: dict[str, g
     alone = graphmill.load(tmp_path / "alone")
     # A graph of its own hash: that of another test may lie in a folder above.
     alone.manifest["data"] |= {"path": "nowhere", "content_hash": "none"}
-    found = alone.links("n90", "drug_protein", k=4)
-    assert list(found.columns) == list(COLUMNS)
-    assert found["paths"].isna().all()
+    result = alone.links("n90", "drug_protein", k=4)
+    assert list(result.columns) == list(COLUMNS)
+    assert result["paths"].isna().all()
     whole = runs["blend"].links("n90", "drug_protein", k=60, known="exclude_train")
-    assert found["tail_id"].tolist() == whole["tail_id"].tolist()[:4], "of the links it knows those of training alone"
+    assert result["tail_id"].tolist() == whole["tail_id"].tolist()[:4], "of the links it knows those of training alone"
 
 
 def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, graphmill.Run]) -> None:
@@ -132,26 +132,26 @@ def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, gr
         def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> dict[str, Any]:
             return {"because": [f"{relation}:{head}-{tail}" for head, tail in zip(heads, tails, strict=True)]}
 
-    asked = LinkSettings(relations=["drug_protein"], heads=["n90"], k=3)
-    (found,) = Predictor(link_model(runs["complex"].path), asked, evidence=[Told()]).predict()
-    (table,) = found.rows.chunks()
+    request = LinkSettings(relations=["drug_protein"], heads=["n90"], k=3)
+    (result,) = Predictor(link_model(runs["complex"].path), request, evidence=[Told()]).predict()
+    (table,) = result.rows.chunks()
     assert table.column_names == [*COLUMNS, "because"]
-    relation = found.selected.relation.index
+    relation = result.selected.relation.index
     tails = [int(tail[1:]) for tail in table["tail_id"].to_pylist()]
     assert table["because"].to_pylist() == [f"{relation}:90-{tails[0]}", f"{relation}:90-{tails[1]}", None]
     assert None not in table["paths"].to_pylist()
 
 
 def test_the_best_links_of_a_blend_are_explained_by_the_edges_that_carry_them(runs: dict[str, graphmill.Run]) -> None:
-    asked = LinkSettings(relations=["drug_protein"], k=2, explained_links=2)
-    write_links(link_model(runs["blend"].path), asked)
+    request = LinkSettings(relations=["drug_protein"], k=2, explained_links=2)
+    write_links(link_model(runs["blend"].path), request)
     table = pq.read_table(runs["blend"].path / "links" / "links.parquet").to_pandas()
     for _, own in table.sort_values("score", ascending=False).groupby("head_type"):  # it is held in both directions
         assert own["because"].notna().tolist() == [True, True] + [False] * (len(own) - 2)
     edges = table["because"].dropna().iloc[0].split(" ; ")
     assert 1 <= len(edges) <= 3
     assert all("–" in edge and "(+" in edge for edge in edges)
-    write_links(link_model(runs["blend"].path), asked.model_copy(update={"explained_links": 0}))
+    write_links(link_model(runs["blend"].path), request.model_copy(update={"explained_links": 0}))
     assert "because" not in pq.read_schema(runs["blend"].path / "links" / "links.parquet").names
     shutil.rmtree(runs["blend"].path / "links")
 
@@ -199,25 +199,25 @@ def command(*arguments: str) -> Any:
 
 def test_the_command_shows_a_heads_links(runs: dict[str, graphmill.Run]) -> None:
     of = str(runs["blend"].path)
-    shown = command(of, "--relation", "drug_protein", "--head", "node 90", "-k", "3")
-    assert "node 90, drug_protein: gene/protein" in shown.stdout
-    assert "–drug_protein–" in shown.stdout.replace("\n", "")
-    found = json.loads(command(of, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--json").stdout)
+    output = command(of, "--relation", "drug_protein", "--head", "node 90", "-k", "3")
+    assert "node 90, drug_protein: gene/protein" in output.stdout
+    assert "–drug_protein–" in output.stdout.replace("\n", "")
+    result = json.loads(command(of, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--json").stdout)
     frame = runs["blend"].links("n90", "drug_protein", k=3)
-    assert [row["tail_id"] for row in found["links"]] == frame["tail_id"].tolist()
-    assert list(found["links"][0]) == list(COLUMNS)
-    assert "negatives" in found["calibration"][0]["calibration"]
+    assert [row["tail_id"] for row in result["links"]] == frame["tail_id"].tolist()
+    assert list(result["links"][0]) == list(COLUMNS)
+    assert "negatives" in result["calibration"][0]["calibration"]
 
 
 def test_the_command_writes_all_links(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
     of = runs["complex"].path
-    shown = command(str(of), "--relation", "drug_protein", "--type", "drug", "-k", "2", "--set", "csv=false")
-    assert "48 links in" in shown.stdout.replace("\n", " ")
+    output = command(str(of), "--relation", "drug_protein", "--type", "drug", "-k", "2", "--set", "csv=false")
+    assert "48 links in" in output.stdout.replace("\n", " ")
     assert sorted(path.name for path in (of / "links").iterdir()) == ["links.json", "links.parquet"]
     (tmp_path / "heads").write_text("n90\nn91\n")
     file = str(tmp_path / "heads")
-    found = json.loads(command(str(of), "--relation", "drug_protein", "--heads-file", file, "--json").stdout)
-    assert found["rows"] == 20
+    result = json.loads(command(str(of), "--relation", "drug_protein", "--heads-file", file, "--json").stdout)
+    assert result["rows"] == 20
 
 
 @pytest.mark.parametrize(
@@ -261,8 +261,8 @@ def test_an_export_alone_scores_as_its_run(
         assert alone.scorer.score_targets(relation.index, heads).numpy() == pytest.approx(expected, abs=1e-5)
         tails = (3 * heads) % target.count
         names = [[ids[row] for row in rows] for rows in (heads + source.offset, tails + target.offset)]
-        found = alone.score(names[0], "|".join(relation.key), names[1])
-        assert found == pytest.approx(expected[heads, tails], abs=1e-5)
+        result = alone.score(names[0], "|".join(relation.key), names[1])
+        assert result == pytest.approx(expected[heads, tails], abs=1e-5)
         edges = graph.edges(relation.index)
         train = np.asarray(edges.split) == 0
         known = {(int(h), int(t)) for h, t in zip(edges.src[train], edges.dst[train], strict=True)}

@@ -14,14 +14,14 @@ from graphmill.predictions.settings import LinkSettings
 
 
 def chosen(graph: TypedGraph, **settings: Any) -> list[tuple[str, str, list[int]]]:
-    found = selected_links(Nodes(graph), LinkSettings(**settings))
-    return [(each.relation.source, each.relation.name, each.heads.tolist()) for each in found]
+    result = selected_links(Nodes(graph), LinkSettings(**settings))
+    return [(each.relation.source, each.relation.name, each.heads.tolist()) for each in result]
 
 
 def test_all_relations_and_all_heads_by_default(graph: TypedGraph) -> None:
-    found = chosen(graph)
-    assert [name for _, name, _ in found] == [each.name for each in graph.relations]
-    assert all(heads == list(range(graph.node_type(kind).count)) for kind, _, heads in found)
+    result = chosen(graph)
+    assert [name for _, name, _ in result] == [each.name for each in graph.relations]
+    assert all(heads == list(range(graph.node_type(kind).count)) for kind, _, heads in result)
 
 
 def test_heads_choose_the_direction_of_a_relation(graph: TypedGraph) -> None:
@@ -36,8 +36,8 @@ def test_heads_choose_the_direction_of_a_relation(graph: TypedGraph) -> None:
 
 def test_heads_come_from_a_file(graph: TypedGraph, tmp_path: Path) -> None:
     (tmp_path / "heads.txt").write_text("\ufeffn90\n\n# the second\nnode 92\n", encoding="utf-8")
-    found = chosen(graph, relations=["drug_protein"], heads_file=str(tmp_path / "heads.txt"))
-    assert found == [("drug", "drug_protein", [0, 2])]
+    result = chosen(graph, relations=["drug_protein"], heads_file=str(tmp_path / "heads.txt"))
+    assert result == [("drug", "drug_protein", [0, 2])]
 
 
 @pytest.mark.parametrize(

@@ -40,14 +40,14 @@ def test_the_best_tails_are_those_of_brute_force(
     candidates = candidates_of(graph, relation, scores, *SPLITS[known])
     for block in (1, 10**6):
         monkeypatch.setattr(top_tails, "BLOCK_SCORES", block)
-        found = best_tails(candidates, np.arange(len(scores)), k)
-        assert list(zip(found.heads, found.tails, found.ranks, strict=True)) == rows
-        assert (found.scores == scores[found.heads, found.tails]).all()
+        result = best_tails(candidates, np.arange(len(scores)), k)
+        assert list(zip(result.heads, result.tails, result.ranks, strict=True)) == rows
+        assert (result.scores == scores[result.heads, result.tails]).all()
     edges = graph.edges(relation.index)
     split_of = {(h, t): s for h, t, s in zip(edges.src, edges.dst, edges.split, strict=True)}
-    assert found.known.tolist() == [split_of.get((h, t), -1) for h, t, _ in rows]
+    assert result.known.tolist() == [split_of.get((h, t), -1) for h, t, _ in rows]
     if known == "flag":
-        assert (found.known >= 0).any()
+        assert (result.known >= 0).any()
 
 
 def test_a_head_with_fewer_candidates_gets_what_there_is() -> None:
@@ -75,11 +75,11 @@ def test_a_median_rank_is_that_over_the_heads_for_which_the_tail_is_open(graph: 
         order = [t for t in np.argsort(-expected[head], kind="stable") if np.isfinite(expected[head, t])]
         for rank, tail in enumerate(order, 1):
             ranks[tail].append(rank)
-    found = median_ranks(candidates, 10**6, seed=0)
-    np.testing.assert_allclose(found, [np.median(each) for each in ranks])
+    result = median_ranks(candidates, 10**6, seed=0)
+    np.testing.assert_allclose(result, [np.median(each) for each in ranks])
     drawn = median_ranks(candidates, 8, seed=0)
     assert (drawn == median_ranks(candidates, 8, seed=0)).all()
-    assert (drawn != found).any()
+    assert (drawn != result).any()
 
 
 def test_a_tail_that_is_first_for_everybody_is_seen(graph: TypedGraph) -> None:

@@ -47,15 +47,15 @@ def problems(root: Path) -> list[tuple[str, str]]:
 
 
 def one(root: Path, pattern: str) -> Path:
-    [found] = list(root.glob(f"data/{pattern}"))
-    return found
+    [result] = list(root.glob(f"data/{pattern}"))
+    return result
 
 
 def test_a_whole_project_has_no_problem_and_the_command_says_so(project: Path) -> None:
     assert problems(project) == []
-    done = CliRunner().invoke(app, ["doctor", str(project), "--json"])
-    assert done.exit_code == 0
-    assert [each["what"] for each in json.loads(done.stdout)] == [
+    process = CliRunner().invoke(app, ["doctor", str(project), "--json"])
+    assert process.exit_code == 0
+    assert [each["what"] for each in json.loads(process.stdout)] == [
         "processes",
         "locks",
         "files",
@@ -81,9 +81,9 @@ def test_a_flipped_bit_is_found_and_the_file_named(project: Path, pattern: str, 
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    found = problems(project)
-    assert [what for what, _ in found] == whats
-    assert path.name in found[0][1]
+    result = problems(project)
+    assert [what for what, _ in result] == whats
+    assert path.name in result[0][1]
     assert CliRunner().invoke(app, ["doctor", str(project)]).exit_code == 1
 
 
@@ -95,9 +95,9 @@ def test_checkpoints_leftovers_links_and_space(project: Path, monkeypatch: pytes
     current.unlink()
     current.symlink_to("0009-12345678")
     monkeypatch.setattr(examination, "LEAST_FREE", 1 << 60)
-    found = problems(project)
-    assert [what for what, _ in found] == ["files", "files", "versions", "free space"]
-    texts = [text for _, text in found]
+    result = problems(project)
+    assert [what for what, _ in result] == ["files", "files", "versions", "free space"]
+    texts = [text for _, text in result]
     assert ".checkpoint.1234.part" in texts[0]
     assert f"{checkpoint} is damaged" in texts[1]
     assert "graphmill rollback toy/hgt VERSION" in texts[2]
@@ -150,8 +150,8 @@ def test_a_worker_whose_parent_has_ended_is_named(project: Path) -> None:
         "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)', "
         "'graphmill.worker'], cwd=sys.argv[1], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); print(p.pid)"
     )
-    done = subprocess.run([sys.executable, "-c", script, project], capture_output=True, text=True, check=True)
-    pid = int(done.stdout)
+    process = subprocess.run([sys.executable, "-c", script, project], capture_output=True, text=True, check=True)
+    pid = int(process.stdout)
     try:
         [(what, text)] = problems(project)
         assert what == "processes"

@@ -249,17 +249,17 @@ def test_two_sources_of_interactions_are_two_datasets(tmp_path: Path) -> None:
 
 def test_only_what_cannot_be_known_is_asked(tmp_path: Path) -> None:
     write_kg(tmp_path / "kg.csv")
-    data, asked = [str(tmp_path / "kg.csv"), features(tmp_path / "shapes.npy", 120)], []
+    data, request = [str(tmp_path / "kg.csv"), features(tmp_path / "shapes.npy", 120)], []
     with pytest.raises(InputError, match="only you know"):
         init(tmp_path / "mine", data=data)
     assert not (tmp_path / "mine").exists()
 
     def answer(question: str, answers: object) -> str:
-        asked.append(question)
+        request.append(question)
         return "disease"
 
     made = init(tmp_path / "mine", data=data, ask=answer)
-    assert len(asked) == 1
+    assert len(request) == 1
     assert documents(made.root, "kg")[0]["attributes"]["sources"][1]["node_type"] == "disease"
 
 
@@ -293,14 +293,14 @@ def test_in_a_project_only_what_is_missing_is_added(theirs: Path, tmp_path: Path
 
 def test_a_projects_make_has_the_curves_of_all_runs(tmp_path: Path) -> None:
     init(tmp_path / "mine", sample="none")
-    done = subprocess.run(
+    process = subprocess.run(
         ["make", "-n", "--no-print-directory", "tensorboard"],
         cwd=tmp_path / "mine",
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.endswith("-m tensorboard.main --logdir data/06_models\n")
+    assert process.stdout.endswith("-m tensorboard.main --logdir data/06_models\n")
 
 
 def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:
@@ -319,9 +319,9 @@ def test_a_project_without_components_is_told_how(tmp_path: Path) -> None:
 
 def test_the_command_says_what_is_there_and_what_comes_next(tmp_path: Path) -> None:
     file, root = write(tmp_path / "ratings.csv", RATINGS), tmp_path / "mine"
-    told = CliRunner().invoke(app, ["init", str(root), "--data", file]).output
-    assert "read as interactions_csv; 30 rows, 30 interactions" in " ".join(told.split())
-    assert f"next: cd {root} && dg check defs && make demo" in told
+    output = CliRunner().invoke(app, ["init", str(root), "--data", file]).output
+    assert "read as interactions_csv; 30 rows, 30 interactions" in " ".join(output.split())
+    assert f"next: cd {root} && dg check defs && make demo" in output
     made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).stdout)
     assert made["dataset"] == "watch"
     assert "mine/defs/watch/defs.yaml" in made["written"]

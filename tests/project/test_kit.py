@@ -137,9 +137,9 @@ def test_the_pod_that_runs_the_steps_may_do_what_the_launcher_k8s_asks_for(kit: 
     allowed = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     calls = re.findall(r"\.(create|list|read|delete)_namespaced_(\w+)\(", inspect.getsource(k8s))
     resources = {"job": "jobs", "pod": "pods", "pod_log": "pods/log"}
-    asked = {({"read": "get"}.get(verb, verb), resources[resource]) for verb, resource in calls}
-    assert asked <= allowed
-    assert {("create", "jobs"), ("delete", "jobs"), ("get", "pods/log")} <= asked
+    request = {({"read": "get"}.get(verb, verb), resources[resource]) for verb, resource in calls}
+    assert request <= allowed
+    assert {("create", "jobs"), ("delete", "jobs"), ("get", "pods/log")} <= request
 
 
 def test_the_image_installs_the_extras_that_it_is_built_with(kit: Path, repository: Path) -> None:
@@ -173,9 +173,11 @@ def test_a_database_that_is_down_at_the_start_is_one_sentence(kit: Path, tmp_pat
     places = {"POSTGRES_HOST": "127.0.0.1", "POSTGRES_PORT": "9", "DAGSTER_HOME": str(tmp_path)}
     environment = {**os.environ, **services["code"]["environment"], **places}
     command = [sys.executable, *services["daemon"]["command"][1:]]
-    done = subprocess.run(command, env=environment, cwd=kit, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 2
-    (line,) = done.stderr.strip().splitlines()
+    process = subprocess.run(
+        command, env=environment, cwd=kit, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert process.returncode == 2
+    (line,) = process.stderr.strip().splitlines()
     assert line.startswith("error: Dagster's database cannot be used (connection to server at")
     assert "is PostgreSQL up" in line
     assert SECRETS["POSTGRES_PASSWORD"] not in line
@@ -222,11 +224,11 @@ class Postgres:
     def _run(self, program: str, *arguments: str) -> None:
         path = shutil.which(program) or str(Path(os.path.realpath(str(shutil.which("initdb")))).parent / program)
         environment = {**os.environ, "PGPASSWORD": SECRETS["POSTGRES_PASSWORD"]}
-        found = subprocess.run(
+        result = subprocess.run(
             [path, *arguments], user=self.user, cwd=self.folder, env=environment, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
         )  # fmt: skip
-        assert found.returncode == 0, found.stdout
+        assert result.returncode == 0, result.stdout
 
 
 class Server:
@@ -275,10 +277,10 @@ class Server:
         programs = str(Path(os.path.realpath(str(shutil.which("initdb")))).parent)
         given = {**self.services[name]["environment"], **self.environment, "PGPORT": str(self.postgres.port), **more}
         given["PATH"] += os.pathsep + programs
-        done = subprocess.run(command, cwd=self.root, env=given, capture_output=True, timeout=120, check=False)
+        process = subprocess.run(command, cwd=self.root, env=given, capture_output=True, timeout=120, check=False)
         with (self.root / f"{name}.log").open("ab") as log:
-            log.write(done.stdout + done.stderr)
-        return done.returncode
+            log.write(process.stdout + process.stderr)
+        return process.returncode
 
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
         body = {"query": text, "variables": variables}
@@ -288,10 +290,10 @@ class Server:
 
     def is_ready(self) -> bool:
         with contextlib.suppress(httpx.HTTPError, AssertionError, ValueError):
-            found = self.query(
+            result = self.query(
                 "{ repositoriesOrError { ... on RepositoryConnection { nodes { location { name } } } } }"
             )
-            return {node["location"]["name"] for node in found["repositoriesOrError"]["nodes"]} == {"shop", "second"}
+            return {node["location"]["name"] for node in result["repositoriesOrError"]["nodes"]} == {"shop", "second"}
         return False
 
     def launch(self, job: str, epochs: int, location: str = "shop") -> str:
@@ -308,9 +310,9 @@ class Server:
         return answer["run"]["runId"]
 
     def status(self, run: str) -> DagsterRunStatus:
-        found = self.instance.get_run_by_id(run)
-        assert found is not None
-        return found.status
+        result = self.instance.get_run_by_id(run)
+        assert result is not None
+        return result.status
 
     def observed(self, run: str) -> list[dict[str, Any]]:
         """What the run's training has shown so far."""
@@ -334,8 +336,8 @@ class Server:
     def wait(self, condition: Callable[[], Any], what: str) -> Any:
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            if found := condition():
-                return found
+            if result := condition():
+                return result
             time.sleep(0.5)
         logs = "\n".join(f"{name}: {(self.root / f'{name}.log').read_text()[-1500:]}" for name in self.processes)
         raise AssertionError(f"{what} did not come in {PATIENCE:g} s\n{logs}")
@@ -406,8 +408,8 @@ class TestTheComposeFilesCommandsOnPostgres:
         server.wait(lambda: len(starts()) == 2, "the training going on")
         assert starts()[1] > 0
         worker = server.wait(server.worker, "the new worker")
-        shown = server.observed(run)
-        folder = next(str(seen["run_dir"]) for seen in shown if "run_dir" in seen)
+        output = server.observed(run)
+        folder = next(str(seen["run_dir"]) for seen in output if "run_dir" in seen)
         trace = MetricsLog(server.root / folder / "metrics.jsonl")
         epochs = lambda: [record["epoch"] for record in trace.read("epoch")]  # noqa: E731
         reached = epochs()[-1]
@@ -425,7 +427,7 @@ class TestTheComposeFilesCommandsOnPostgres:
         assert server.status(run) == DagsterRunStatus.STARTED
         assert worker.is_running()
         server.cancel(run)
-        assert server.observed(run)[: len(shown)] == shown, "what was shown before the restart is still there"
+        assert server.observed(run)[: len(output)] == output, "what was shown before the restart is still there"
         assert epochs() == list(range(1, epochs()[-1] + 1)), "no epoch is missing or written twice"
         assert epochs()[-1] >= newest()
 

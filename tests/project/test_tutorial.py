@@ -32,9 +32,9 @@ class Page:
                 for line in text.splitlines():
                     program, *arguments = shlex.split(line.removeprefix("$ "))
                     assert program == "graphmill"
-                    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-                    assert done.exit_code == 0, done.output
-                    self.written += done.output
+                    process = CliRunner().invoke(app, arguments, catch_exceptions=False)
+                    assert process.exit_code == 0, process.output
+                    self.written += process.output
             else:
                 self.yaml = list(yaml.safe_load_all(text))
         assert runner.summarize().failed == 0
@@ -64,10 +64,10 @@ def test_a_drug_list_comes_from_a_graph_as_the_page_says(
     page = Page(repository / "docs/tutorials/from_graph_to_drug_list.md")
     assert page.goes_on
     run, disease = page.names["run"], page.names["disease"]
-    shown = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--head", disease, "-k", "3"])
-    assert f"{disease}, indication: drug" in shown.output.replace("\n", " ")
-    done = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--type", "disease"])
-    assert done.exit_code == 0
+    output = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--head", disease, "-k", "3"])
+    assert f"{disease}, indication: drug" in output.output.replace("\n", " ")
+    process = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--type", "disease"])
+    assert process.exit_code == 0
     assert (run.path / "links" / "links.csv").is_file()
 
 

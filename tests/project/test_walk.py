@@ -90,8 +90,8 @@ def test_a_file_of_3000_nodes_is_served_within_two_minutes(wheel: Path, tmp_path
     def answer() -> str:
         with served(environment, project) as address:
             first = httpx.get(f"{address}/v1/kg/auto/current/search", params={"q": "a"}).json()["nodes"][0]
-            asked = {"id": first["id"], "type": first["type"]}
-            return httpx.get(f"{address}/v1/kg/auto/current/links", params=asked).text
+            request = {"id": first["id"], "type": first["type"]}
+            return httpx.get(f"{address}/v1/kg/auto/current/links", params=request).text
 
     assert '"probability":' in step("answer", answer)
     assert sum(used for _, used in took.values()) < CORES * SECONDS

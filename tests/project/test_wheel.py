@@ -46,8 +46,8 @@ IN_PROCESS = json.dumps({"execution": {"config": {"in_process": {}}}})
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("dist")
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(repository)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stdout[-2000:] + process.stderr[-2000:]
     (built,) = folder.glob("*.whl")
     return built
 
@@ -96,11 +96,11 @@ class Environment:
         if cwd and (cwd / "dagster.yaml").exists():
             (cwd / ".dagster_home").mkdir(exist_ok=True)
             shutil.copy(cwd / "dagster.yaml", cwd / ".dagster_home")
-        done = subprocess.run(
+        process = subprocess.run(
             command, cwd=cwd, env={**self.environ, **home}, capture_output=True, text=True, check=False
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        return done.stdout + done.stderr
+        assert process.returncode == 0, f"{command}\n{process.stdout[-3000:]}\n{process.stderr[-3000:]}"
+        return process.stdout + process.stderr
 
 
 @pytest.fixture(scope="module", params=["pip", pytest.param("uv", marks=pytest.mark.long)])
@@ -131,14 +131,16 @@ def test_the_wheel_has_templates_and_samples_and_names_its_dependencies(wheel: P
 @pytest.mark.slow
 def test_from_a_file_to_a_scheduled_chain(environment: Environment, tmp_path: Path) -> None:
     write_kg(tmp_path / "kg.csv")
-    told = environment.run("graphmill", "init", "my-project", "--data", "kg.csv", cwd=tmp_path)
-    assert "read as kg_csv" in told
+    output = environment.run("graphmill", "init", "my-project", "--data", "kg.csv", cwd=tmp_path)
+    assert "read as kg_csv" in output
     root = tmp_path / "my-project"
     small(root / "my_project/defs/kg/defs.yaml")
     assert "All definitions loaded" in environment.run("dg", "check", "defs", "--use-active-venv", cwd=root)
     assert "graphmill.components.GraphDataset" in environment.run("dg", "list", "components", cwd=root)
-    told = environment.run(*("dg", "launch", "--assets", "+key:kg/auto_ranking", "--config-json", IN_PROCESS), cwd=root)
-    assert "RUN_SUCCESS" in told
+    output = environment.run(
+        *("dg", "launch", "--assets", "+key:kg/auto_ranking", "--config-json", IN_PROCESS), cwd=root
+    )
+    assert "RUN_SUCCESS" in output
     (run,) = (root / "data/06_models/kg/auto").glob("*/embeddings/embeddings.parquet")
     place, ticked, rows = environment.run("python", "-c", FINDINGS, str(run.parent.parent), cwd=root).splitlines()[-3:]
     assert f"site-packages{os.sep}graphmill" in place
@@ -172,10 +174,10 @@ def test_in_a_project_with_assets_of_its_own_both_work(environment: Environment,
     environment.see(root / "src")
     write_kg(tmp_path / "kg.csv")
     environment.run("graphmill", "init", ".", "--data", "../kg.csv", cwd=root)
-    told = environment.run(
+    output = environment.run(
         *("dg", "launch", "--assets", "key:sales or +key:kg/graph", "--config-json", IN_PROCESS),
         cwd=root,
     )
-    assert "RUN_SUCCESS" in told
+    assert "RUN_SUCCESS" in output
     assert (root / "data/06_models/kg/graph/manifest.json").is_file()
     assert (package / "defs" / "sales.py").read_text() == THEIRS

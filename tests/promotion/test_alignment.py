@@ -39,9 +39,9 @@ def cosine(a: Path, b: Path) -> float:
 
 
 def promote(run: Path) -> Path:
-    found = promote_run(run, versions_folder(run), by="a test", person=True, force=True)
-    assert found["outcome"] == "promoted"
-    return Path(found["path"])
+    result = promote_run(run, versions_folder(run), by="a test", person=True, force=True)
+    assert result["outcome"] == "promoted"
+    return Path(result["path"])
 
 
 def test_dot_products_are_turned_in_place_and_score_the_same(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_dot_products_are_turned_in_place_and_score_the_same(tmp_path: Path) -> 
     assert "alignment" not in exported, "nothing is live yet"
     live = promote(first)
     second, exported = model.run(epochs=6, seed=1)
-    shown = exported["alignment"]
-    assert (shown["to"], shown["in_place"], shown["shared"]) == (live.name, True, 82)
+    output = exported["alignment"]
+    assert (output["to"], output["in_place"], output["shared"]) == (live.name, True, 82)
     assert not (second / "embeddings" / ALIGNED).exists()
     turned = np.asarray(read_embeddings(second / "embeddings").vectors)
     export_run(restore(second), ExportSettings(csv=False, align="none"))
@@ -59,7 +59,7 @@ def test_dot_products_are_turned_in_place_and_score_the_same(tmp_path: Path) -> 
     assert turned @ turned.T == pytest.approx(plain @ plain.T, abs=1e-5), "every score is what it was"
     reference = np.asarray(read_embeddings(live).vectors)
     assert np.linalg.norm(turned - reference) < np.linalg.norm(plain - reference)
-    assert shown["residual"] == pytest.approx(np.linalg.norm(turned - reference) / np.linalg.norm(reference), rel=1e-4)
+    assert output["residual"] == pytest.approx(np.linalg.norm(turned - reference) / np.linalg.norm(reference), rel=1e-4)
 
 
 def test_other_scores_keep_their_vectors_and_a_turned_copy_lies_beside(tmp_path: Path) -> None:

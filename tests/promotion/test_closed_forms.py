@@ -41,8 +41,8 @@ def later(graph: TypedGraph, out: Path, renamed: str = "") -> TypedGraph:
         edges, name = graph.edges(relation), renamed if renamed and relation is relations[0] else relation.name
         count = len(edges.src)
         # Rows with another name are kept when a user takes an item again.
-        shown = [name] * count if edges.position is None else [f"{name} {place}" for place in edges.position.tolist()]
-        columns: dict[str, Any] = {"relation": [name] * count, "display_relation": shown}
+        output = [name] * count if edges.position is None else [f"{name} {place}" for place in edges.position.tolist()]
+        columns: dict[str, Any] = {"relation": [name] * count, "display_relation": output}
         for end, rows, kind in (("head", edges.src, relation.source), ("tail", edges.dst, relation.target)):
             columns[end] = place[np.asarray(rows) + graph.node_type(kind).offset].astype(np.int32)
         for column in ("split",) if edges.position is None else ("timestamp", "position"):
@@ -107,9 +107,9 @@ def test_it_is_compared_with_a_run_of_the_later_graph(
     """The same edges but for one node: what was fitted to the first graph ranks the second nearly as well."""
     monkeypatch.setattr("graphmill.promotion.compare.FEWEST", 5)
     _, candidate, version = live_and_later(name, tmp_path)
-    found = compare(candidate, version)
-    assert found["new_rows"] >= 1
-    assert found["champion"] > 0.6 * found["candidate"]
+    result = compare(candidate, version)
+    assert result["new_rows"] >= 1
+    assert result["champion"] > 0.6 * result["candidate"]
 
 
 def test_links_of_another_graph_are_no_weights(tmp_path: Path) -> None:

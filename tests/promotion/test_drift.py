@@ -25,9 +25,9 @@ def second(trained: TrainRun) -> Path:
 
 @pytest.fixture(scope="module")
 def store(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Versions:
-    found = Versions(tmp_path_factory.mktemp("promoted") / "toy" / "hgt")
-    promote_run(first, found, by="a test", person=True, force=True)
-    return found
+    result = Versions(tmp_path_factory.mktemp("promoted") / "toy" / "hgt")
+    promote_run(first, result, by="a test", person=True, force=True)
+    return result
 
 
 def test_a_side_is_a_run_a_version_or_a_file(store: Versions, first: Path) -> None:
@@ -48,17 +48,17 @@ def test_a_side_is_a_run_a_version_or_a_file(store: Versions, first: Path) -> No
 
 
 def test_the_live_versions_own_run_has_not_moved(store: Versions, first: Path) -> None:
-    found = drift_of_run(first, store)
-    assert (found["name"], found["status"], found["changed"]) == ("unchanged", "pass", 0.0)
-    assert found["graph"]["lost"] == found["graph"]["added"] == 0
-    assert json.loads((first / "drift" / "drift.json").read_text()) == found
+    result = drift_of_run(first, store)
+    assert (result["name"], result["status"], result["changed"]) == ("unchanged", "pass", 0.0)
+    assert result["graph"]["lost"] == result["graph"]["added"] == 0
+    assert json.loads((first / "drift" / "drift.json").read_text()) == result
     assert {path.name for path in (first / "drift").iterdir()} == {"drift.json"}
 
 
 def test_another_seed_has_other_neighbours_on_the_same_graph(store: Versions, second: Path) -> None:
-    found = drift_of_run(second, store)
-    assert 0 < found["changed"] <= 1
-    assert found["graph"]["lost"] == found["graph"]["added"] == 0
+    result = drift_of_run(second, store)
+    assert 0 < result["changed"] <= 1
+    assert result["graph"]["lost"] == result["graph"]["added"] == 0
     bounds = DriftThresholds(changed_warn=1e-6, changed_fail=1e-6)
     names = [finding["name"] for finding in drift_of_run(second, store, bounds)["findings"]]
     assert names[0] == "moved"

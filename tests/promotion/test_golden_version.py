@@ -27,11 +27,11 @@ BOTH_FORMATS = re.compile(r"has version format (\d+), and this graphmill reads (
 def store(tmp_path: Path) -> Versions:
     """A copy of the golden version's folder, in which it is live; skips where it is refused as it has to be."""
     shutil.copytree(GOLDEN, tmp_path / "07_promoted", symlinks=True)
-    found = Versions(tmp_path / "07_promoted" / STORE)
-    if problem := next(row["problem"] for row in version_rows(found) if row["live"]):
+    result = Versions(tmp_path / "07_promoted" / STORE)
+    if problem := next(row["problem"] for row in version_rows(result) if row["live"]):
         assert BOTH_FORMATS.search(problem), problem
         pytest.skip(problem)
-    return found
+    return result
 
 
 def test_it_is_small_and_of_no_machine() -> None:

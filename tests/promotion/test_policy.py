@@ -46,6 +46,6 @@ def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
 def test_decisions(settings: dict[str, Any], facts: dict[str, Any], outcome: str, reason: str) -> None:
     import re
 
-    found = decide(PromotionSettings(**{"when": "better", **settings}), Facts(**facts))
-    assert found.outcome == outcome
-    assert re.search(reason, found.reason), found.reason
+    result = decide(PromotionSettings(**{"when": "better", **settings}), Facts(**facts))
+    assert result.outcome == outcome
+    assert re.search(reason, result.reason), result.reason

@@ -46,16 +46,16 @@ def store(tmp_path: Path) -> Versions:
 
 
 def live(store: Versions) -> Version:
-    found = store.current()
-    assert found is not None
-    return found
+    result = store.current()
+    assert result is not None
+    return result
 
 
 def test_a_version_holds_the_export_byte_for_byte_and_says_what_it_is(store: Versions, first: Path) -> None:
-    found = promote_run(first, store, ALWAYS, **BY)
-    assert found["outcome"] == "promoted"
+    result = promote_run(first, store, ALWAYS, **BY)
+    assert result["outcome"] == "promoted"
     version = live(store)
-    assert (found["version"], found["path"]) == (version.name, str(version.path))
+    assert (result["version"], result["path"]) == (version.name, str(version.path))
     written = (first / "embeddings" / "embeddings.parquet").read_bytes()
     assert (version.path / "embeddings.parquet").read_bytes() == written
     assert version.about["system"] == "hgt"
@@ -78,10 +78,10 @@ def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, 
     promote_run(first, store, settings, **BY)
     up = promote_run(better, store, settings, **BY)
     assert up["outcome"] == "promoted", up["reason"]
-    found = up["comparison"]
-    assert found["low"] > 0
-    assert found["candidate"] > found["champion"]
-    assert found["left_out"] == 0
+    result = up["comparison"]
+    assert result["low"] > 0
+    assert result["candidate"] > result["champion"]
+    assert result["left_out"] == 0
     assert up["test"]["candidate"]["mrr"] != up["test"]["champion"]["mrr"]
     down = promote_run(first, store, settings, **BY)
     assert (down["outcome"], down["version"]) == ("kept", up["version"])
@@ -104,16 +104,16 @@ def test_a_promotion_that_others_overtake_is_decided_again(
         return decide(settings, facts)
 
     monkeypatch.setattr(promote, "decide", slow)
-    found = promote_run(better, store, ALWAYS, **BY)
-    assert (found["outcome"], found["champion"]) == ("promoted", switched[0])
-    assert [s.after for s in store.history()] == [switched[0], found["version"]]
+    result = promote_run(better, store, ALWAYS, **BY)
+    assert (result["outcome"], result["champion"]) == ("promoted", switched[0])
+    assert [s.after for s in store.history()] == [switched[0], result["version"]]
 
 
 def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: Path, better: Path) -> None:
     promote_run(first, store, ALWAYS, **BY)
-    found = compare(restore(better), live(store))
+    result = compare(restore(better), live(store))
     for run, who in ((better, "candidate"), (first, "champion")):
-        assert found[who] == pytest.approx(json.loads((run / "report.json").read_text())["metrics"]["valid_mrr"])
+        assert result[who] == pytest.approx(json.loads((run / "report.json").read_text())["metrics"]["valid_mrr"])
 
 
 def test_a_question_decides_on_its_own_links(store: Versions, first: Path, better: Path, tmp_path: Path) -> None:
@@ -121,12 +121,12 @@ def test_a_question_decides_on_its_own_links(store: Versions, first: Path, bette
     file.write_text("relations: [drug_protein, disease_protein]\nmetric: hits@10\n")
     settings = PromotionSettings(when="better", question=str(file), min_gain=-1.0)
     promote_run(first, store, settings, **BY)
-    found = promote_run(better, store, settings, **BY)
-    assert found["outcome"] == "promoted"
+    result = promote_run(better, store, settings, **BY)
+    assert result["outcome"] == "promoted"
     restored = restore(better)
     edges = [restored.graph.edges(r.index) for r in restored.graph.relations if r.name != "protein_protein"]
-    assert found["comparison"]["queries"] == sum(int((np.asarray(own.split) == 1).sum()) for own in edges)
-    assert found["comparison"]["metric"] == "hits@10"
+    assert result["comparison"]["queries"] == sum(int((np.asarray(own.split) == 1).sum()) for own in edges)
+    assert result["comparison"]["metric"] == "hits@10"
     for content, sentence in (
         ("metric: hits@0", "metric 'hits@0' is not measured"),
         ("split: test", "write split: valid"),
@@ -135,7 +135,7 @@ def test_a_question_decides_on_its_own_links(store: Versions, first: Path, bette
         file.write_text(content)
         with pytest.raises(InputError, match=sentence):
             promote_run(first, store, settings, **BY)
-    assert live(store).name == found["version"]
+    assert live(store).name == result["version"]
 
 
 def test_what_was_rolled_back_comes_back_by_hand_only(store: Versions, first: Path, better: Path) -> None:
@@ -158,9 +158,9 @@ def test_a_person_decides_against_the_figures_but_not_for_a_broken_embedding(
     promote_run(better, store, ALWAYS, **BY)
     with pytest.raises(CheckFailedError, match=r"not sound: .*--force"):
         promote_run(first, store, person=True, **BY)
-    found = promote_run(first, store, person=True, force=True, why="older names", **BY)
-    assert (found["outcome"], found["reason"]) == ("promoted", "older names")
-    assert found["comparison"]["high"] < 0
+    result = promote_run(first, store, person=True, force=True, why="older names", **BY)
+    assert (result["outcome"], result["reason"]) == ("promoted", "older names")
+    assert result["comparison"]["high"] < 0
 
 
 @pytest.mark.parametrize("ratio", [(1.2, 1.05, 1.4), (1.2, 0.95, 1.4)])
@@ -215,15 +215,15 @@ def test_on_a_grown_graph_what_the_champion_was_trained_on_is_left_out_and_count
     old = TypedGraph.open(outputs / "toy" / "graph")
     regraph(old, outputs / "toy" / "other", seed=1, valid=0.4)
     candidate = restore(trained("other"))
-    found = compare(candidate, live(store))
+    result = compare(candidate, live(store))
     was_train = 0
     for relation in candidate.graph.relations:
         edges, before = candidate.graph.edges(relation), old.edges(old.relation(*relation.key))
         split = {(s, d): p for s, d, p in zip(before.src, before.dst, before.split, strict=True)}
-        asked = {(s, d) for s, d, p in zip(edges.src, edges.dst, edges.split, strict=True) if p == 1}
-        was_train += sum(split[pair] == 0 for pair in asked)
-    assert found["left_out"] == was_train > 100
-    assert found["queries"] >= 30
+        request = {(s, d) for s, d, p in zip(edges.src, edges.dst, edges.split, strict=True) if p == 1}
+        was_train += sum(split[pair] == 0 for pair in request)
+    assert result["left_out"] == was_train > 100
+    assert result["queries"] >= 30
 
 
 def test_a_candidate_of_another_split_with_nothing_left_is_a_sentence(
@@ -231,9 +231,9 @@ def test_a_candidate_of_another_split_with_nothing_left_is_a_sentence(
 ) -> None:
     promote_run(first, store, ALWAYS, **BY)
     regraph(TypedGraph.open(outputs / "toy" / "graph"), outputs / "toy" / "few", seed=2, valid=0.1)
-    found = promote_run(trained("few"), store, PromotionSettings(when="better"), **BY)
-    assert found["outcome"] == "kept"
-    assert "validation queries are left to compare on" in found["reason"]
+    result = promote_run(trained("few"), store, PromotionSettings(when="better"), **BY)
+    assert result["outcome"] == "kept"
+    assert "validation queries are left to compare on" in result["reason"]
     assert live(store).about["fingerprint"] == json.loads((first / "manifest.json").read_text())["fingerprint"]
 
 
@@ -246,17 +246,17 @@ def test_queries_of_a_relation_that_the_champion_does_not_know_are_left_out_and_
     regraph(whole, outputs / "toy" / "more", seed=0, valid=0.4)
     promote_run(trained("less"), store, ALWAYS, **BY)
     candidate = restore(trained("more"))
-    found = compare(candidate, live(store))
-    assert found["new_relations"] == [
+    result = compare(candidate, live(store))
+    assert result["new_relations"] == [
         "disease | disease_protein | gene/protein",
         "gene/protein | disease_protein | disease",
     ]
     held_out = {r.key: int((np.asarray(candidate.graph.edges(r).split) == 1).sum()) for r in candidate.graph.relations}
     unknown = sum(count for (_, name, _), count in held_out.items() if name not in known)
-    assert 0 < unknown <= found["left_out"] < unknown + 10, (
+    assert 0 < unknown <= result["left_out"] < unknown + 10, (
         "and the few pairs that the champion trained on in another relation"
     )
-    assert found["left_out"] + found["queries"] == sum(held_out.values())
+    assert result["left_out"] + result["queries"] == sum(held_out.values())
 
     regraph(whole, outputs / "toy" / "only", seed=0, valid=0.1, only=["disease_protein"])
     kept = promote_run(trained("only"), store, PromotionSettings(when="better"), **BY)

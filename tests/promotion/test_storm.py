@@ -55,9 +55,9 @@ def read_for_ever(path: Path, stop: "Synchronized[int]", reads: "Synchronized[in
                 continue
             token = version.about["token"]
             # A reader that is slow may find its version pruned, but never one of mixed content.
-            found = {part.read_text()[: len(token)] for part in version.path.glob("part*")}
-            if found - {token}:
-                bad.put(f"{version.name} holds {found}, not {token}")
+            result = {part.read_text()[: len(token)] for part in version.path.glob("part*")}
+            if result - {token}:
+                bad.put(f"{version.name} holds {result}, not {token}")
             if version.name == store.current_name():
                 version.verify()
                 reads.value += 1

@@ -78,8 +78,8 @@ def test_a_devices_memory_is_beside_what_was_planned_for_it(
     RunDirectory(copy).write_json("report.json", report | there)
     assert "| peak memory of mps | 1.50 GiB (planned: 1.00 GiB) |" in card_of(copy)
     show_result(report | there)
-    assert "peak memory of mps" in (shown := capsys.readouterr().out)
-    assert "1.50 GiB (planned: 1.00 GiB)" in shown
+    assert "peak memory of mps" in (output := capsys.readouterr().out)
+    assert "1.50 GiB (planned: 1.00 GiB)" in output
 
 
 def test_it_says_what_is_missing_until_it_is_there(run: Path) -> None:
@@ -154,9 +154,9 @@ def test_the_service_gives_reports_of_runs_and_no_other_page(run: Path) -> None:
     root = run.parents[4]
     write_report(run)
     (run / "other.html").write_text("<script>1</script>")
-    found = report_page(root, str((run / "report.html").relative_to(root)))
-    assert (found.status_code, found.media_type) == (200, "text/html")
-    assert "default-src 'none'" in found.headers["content-security-policy"]
+    result = report_page(root, str((run / "report.html").relative_to(root)))
+    assert (result.status_code, result.media_type) == (200, "text/html")
+    assert "default-src 'none'" in result.headers["content-security-policy"]
     assert report_page(root, str((run / "other.html").relative_to(root))).status_code == 404
 
 
@@ -171,9 +171,9 @@ def test_names_from_the_data_are_text_and_not_markup(run: Path, tmp_path: Path) 
 
 
 def test_python_shows_card_and_report(run: Path, tmp_path: Path) -> None:
-    found = graphmill.load(run)
-    assert found.card() == card_of(run)
-    assert found.report(tmp_path / "r.html").startswith("# hgt on toy")
+    result = graphmill.load(run)
+    assert result.card() == card_of(run)
+    assert result.report(tmp_path / "r.html").startswith("# hgt on toy")
     assert (tmp_path / "r.html").is_file()
 
 
@@ -191,8 +191,8 @@ def test_a_version_keeps_the_card_that_it_was_promoted_with(tmp_path: Path) -> N
     live = store.current()
     assert live is not None
     live.verify()
-    shown = command("card", "toy/hgt", "--folder", str(store.path.parents[1]))
-    assert shown.stdout == (live.path / "card.md").read_text(encoding="utf-8")
+    output = command("card", "toy/hgt", "--folder", str(store.path.parents[1]))
+    assert output.stdout == (live.path / "card.md").read_text(encoding="utf-8")
     kept = live.path / "report.html"
     assert '<section id="health">' in kept.read_text(encoding="utf-8")
     assert command("report", "toy/hgt", "--folder", str(store.path.parents[1])).stdout.strip() == str(kept)
@@ -209,8 +209,8 @@ def test_commands(run: Path, tmp_path: Path) -> None:
     assert json.loads(command("card", str(run), "--json").stdout)[0]["name"] == "about"
     assert command("report", str(run)).stdout.strip() == str(run / "report.html")
     for arguments in (["card", "nothing/here"], ["report", str(tmp_path)], ["report", str(run / "card.md")]):
-        found = command(*arguments)
-        assert isinstance(found.exception, InputError), (arguments, found.exception)
+        result = command(*arguments)
+        assert isinstance(result.exception, InputError), (arguments, result.exception)
 
 
 def test_validating_a_run_keeps_the_report(tmp_path: Path) -> None:

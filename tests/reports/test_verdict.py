@@ -31,11 +31,11 @@ FAILED = {
     ],
 )
 def test_the_word_follows_from_the_interval(ratio: tuple[float, Any, Any], word: str) -> None:
-    found = model_verdict(links(*ratio), {}, {})
-    assert found.word == word
-    assert found.passed is (word == "better")
-    assert f"{round(100 * (ratio[0] - 1)):+d} %" in found.sentence
-    assert "kNN" in found.short
+    result = model_verdict(links(*ratio), {}, {})
+    assert result.word == word
+    assert result.passed is (word == "better")
+    assert f"{round(100 * (ratio[0] - 1)):+d} %" in result.sentence
+    assert "kNN" in result.short
 
 
 def test_what_cannot_train_longer_is_not_told_to() -> None:
@@ -48,10 +48,10 @@ def test_what_cannot_train_longer_is_not_told_to() -> None:
 
 
 def test_unsound_vectors_are_broken_whatever_they_rank() -> None:
-    found = model_verdict(links(2.0, 1.5, 2.5), FAILED, {})
-    assert found.word == "broken"
-    assert "mean cosine" in found.sentence
-    assert found.sentence.endswith("Lower the learning rate.")
+    result = model_verdict(links(2.0, 1.5, 2.5), FAILED, {})
+    assert result.word == "broken"
+    assert "mean cosine" in result.sentence
+    assert result.sentence.endswith("Lower the learning rate.")
 
 
 def test_few_used_dimensions_do_not_make_a_better_model_broken() -> None:
@@ -81,9 +81,9 @@ def test_items_are_compared_by_the_metric_that_chose_the_epoch() -> None:
 
 
 def test_without_a_ranking_nothing_is_claimed() -> None:
-    found = model_verdict({}, {"verdicts": [{"name": "norm_spread", "status": "warn"}]}, {})
-    assert (found.word, found.passed) == ("unranked", True)
-    assert "norm spread" in found.sentence
+    result = model_verdict({}, {"verdicts": [{"name": "norm_spread", "status": "warn"}]}, {})
+    assert (result.word, result.passed) == ("unranked", True)
+    assert "norm spread" in result.sentence
 
 
 def test_a_rival_with_nothing_right_is_beaten() -> None:

@@ -38,14 +38,14 @@ ODD: list[Any] = [
 
 def setting_paths() -> dict[str, set[str]]:
     """System → every ``section.name`` that it has."""
-    found = {}
+    result = {}
     for system in registry.SYSTEMS:
         paths: set[str] = set()
         for name, field in registry.settings_model(system).model_fields.items():
             below = getattr(field.annotation, "model_fields", None)
             paths |= {f"{name}.{inner}" for inner in below} if below else {name}
-        found[system] = paths
-    return found
+        result[system] = paths
+    return result
 
 
 def odd_texts(values: dict[str, Any], seed: int, count: int) -> Iterator[str]:

@@ -42,8 +42,8 @@ def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Rand
         RuntimeError: the training came to its end before it was killed so often; give it more epochs.
     """
     run = prepare(values, "kill_storm", root=str(root)).run
-    done = resumed = largest = damaged = partial = saved = 0
-    while done < kills:
+    process = resumed = largest = damaged = partial = saved = 0
+    while process < kills:
         resumed += saved > 0
         child = _fork(values, root)
         if not _wait_for_step(run, saved + chance.randint(1, 20), child):
@@ -53,14 +53,14 @@ def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Rand
         _, status = os.waitpid(child, 0)
         if not os.WIFSIGNALED(status):
             raise RuntimeError("the training ended before its kill: more epochs or shorter waits are needed")
-        done += 1
+        process += 1
         partial += len(list(run.checkpoints.glob(".*.part")))
         saved = _saved_step(run)
         largest = max(largest, _last_step(run) - saved)
         damaged += len(list(run.checkpoints.glob("*.damaged")))
     result = train(values, "kill_storm", root=str(root))
     damaged += len(list(run.checkpoints.glob("*.damaged")))
-    return Storm(done, resumed, largest, damaged, partial, result)
+    return Storm(process, resumed, largest, damaged, partial, result)
 
 
 def _fork(values: dict[str, Any], root: Path) -> int:

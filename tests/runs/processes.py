@@ -68,15 +68,15 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
 
 def workers(process: subprocess.Popen[str]) -> dict[int, psutil.Process]:
     """Rank → process of the workers that torchrun started below this one."""
-    found = {}
+    result = {}
     for child in descendants(process):
         try:
             rank = child.environ().get("RANK")
         except psutil.Error:
             continue
         if rank is not None:
-            found[int(rank)] = child
-    return found
+            result[int(rank)] = child
+    return result
 
 
 def assert_gone(processes: list[psutil.Process], seconds: float = 20.0) -> None:
@@ -95,10 +95,10 @@ def in_own_mounts(script: str, *arguments: str) -> str:
     """Run a shell script in a mount namespace of its own; skip where the system does not allow one."""
     command = ["unshare", "--mount", "--map-root-user", "sh", "-ec", script, "sh", *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        process = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     except FileNotFoundError:
         pytest.skip("unshare is not installed")
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    if "unshare" in process.stderr or "mount:" in process.stderr:
+        pytest.skip(f"no mount namespaces here: {process.stderr.strip()}")
+    assert process.returncode == 0, process.stderr
+    return process.stdout

@@ -49,8 +49,8 @@ def test_every_later_station_says_which_epoch_it_used(still: dict[str, Any], tmp
     again = restore(run_dir)
     assert (again.epoch, again.notes) == (first.epoch, [expected])
     assert expected in (run_dir / "train.log").read_text()
-    found = evaluate_run(again)
-    assert (found["epoch"], found["best_epoch"], found["notes"]) == (first.epoch, 1, [expected])
+    answer = evaluate_run(again)
+    assert (answer["epoch"], answer["best_epoch"], answer["notes"]) == (first.epoch, 1, [expected])
     export_run(again)
     manifest = json.loads((run_dir / "embeddings" / "manifest.json").read_text())
     assert (manifest["epoch"], manifest["best_epoch"], manifest["notes"]) == (first.epoch, 1, [expected])
@@ -58,9 +58,9 @@ def test_every_later_station_says_which_epoch_it_used(still: dict[str, Any], tmp
     assert (report["best_epoch"], report["exported_epoch"]) == (1, first.epoch)
     assert expected in report["notes"]
     assert expected in read_warm_start(str(run_dir)).notes
-    shown = CliRunner().invoke(app, ["evaluate", str(run_dir)])
-    assert shown.exit_code == 0
-    assert f"note: {expected}" in shown.stderr
+    output = CliRunner().invoke(app, ["evaluate", str(run_dir)])
+    assert output.exit_code == 0
+    assert f"note: {expected}" in output.stderr
     # Who asks for an epoch gets that one, and no word on any other.
     assert restore(run_dir, 3).notes == []
     assert restore(run_dir, "last").notes == []

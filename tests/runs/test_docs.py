@@ -134,7 +134,7 @@ def test_every_message_of_the_page_is_one_of_the_code(source: Source, repository
     page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
     messages = [text for bold in re.findall(r"\*\*(.+?)\*\*", page) for text in re.findall(r"`([^`]+)`", bold)]
     assert len(messages) > 40
-    assert {message: found for message in messages if (found := source.unknown(message))} == {}
+    assert {message: result for message in messages if (result := source.unknown(message))} == {}
 
 
 @pytest.mark.parametrize(

@@ -174,12 +174,12 @@ def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any
     code, stderr = finish(start(values, tmp_path, GRAPHMILL_ALLOCATION_LIMIT="1"))
     assert code == 2
     assert "Traceback" not in stderr
-    found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
-    assert found, stderr
-    assert "the simulated limit is 1 bytes" in found[1]
-    assert found[2].startswith("tried: loss in 24 chunks; loss in 192 chunks; ")
-    assert "gradient checkpointing on" in found[2]
-    assert ". Reduce sampling.edge_sample_size" in found[2]
+    result = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
+    assert result, stderr
+    assert "the simulated limit is 1 bytes" in result[1]
+    assert result[2].startswith("tried: loss in 24 chunks; loss in 192 chunks; ")
+    assert "gradient checkpointing on" in result[2]
+    assert ". Reduce sampling.edge_sample_size" in result[2]
 
 
 HUNGRY = """
@@ -201,10 +201,10 @@ def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any
     code, stderr = finish(subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True))
     assert code == 2, stderr
     assert "Traceback" not in stderr
-    found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
-    assert found, stderr
-    assert "DefaultCPUAllocator: can't allocate memory" in found[1]
-    assert found[2] == "free memory on this machine, or choose a smaller model or graph"
+    result = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
+    assert result, stderr
+    assert "DefaultCPUAllocator: can't allocate memory" in result[1]
+    assert result[2] == "free memory on this machine, or choose a smaller model or graph"
 
 
 # -- kills -----------------------------------------------------------------------------------------------------------
@@ -220,13 +220,13 @@ def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path,
             "acceleration": {"checkpoint_every_epochs": 2, "keep_influence": 2},
         },
     )
-    found = storm(stormy, tmp_path / "storm", kills=kills, chance=random.Random(1), longest=0.01)
-    assert found.kills == kills
-    assert found.resumed > kills // 2
-    assert found.largest_loss <= 2 * 4, "at most one save interval of steps"
-    assert found.damaged == 0
+    result = storm(stormy, tmp_path / "storm", kills=kills, chance=random.Random(1), longest=0.01)
+    assert result.kills == kills
+    assert result.resumed > kills // 2
+    assert result.largest_loss <= 2 * 4, "at most one save interval of steps"
+    assert result.damaged == 0
     expected: Outcome = outcome(run(stormy, tmp_path / "alone"))
-    assert_same(outcome(found.result), expected)
+    assert_same(outcome(result.result), expected)
 
 
 @pytest.mark.long

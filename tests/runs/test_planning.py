@@ -219,8 +219,8 @@ def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) ->
     taken = []
     for batching in BATCHINGS:
         least = min(o.estimate.peak for o in options(job, graph, batching, planning._heaps(job)))
-        asked = job_of(graph, **sections, acceleration={"memory_budget": str(least)})
-        plan = plan_run(asked, graph, "x")
+        request = job_of(graph, **sections, acceleration={"memory_budget": str(least)})
+        plan = plan_run(request, graph, "x")
         assert plan.option.estimate.peak <= least
         taken.append(plan.batching)
     assert taken[0] == "full"
@@ -233,8 +233,8 @@ def test_rungs_are_taken_before_the_batching_is_changed_and_no_more_than_needed(
     rungs = list(options(job, graph, "full", planning._heaps(job)))
     assert len(rungs) > 2
     for rung, looser in zip(rungs[1:], rungs, strict=False):
-        asked = job_of(graph, acceleration={"memory_budget": str(looser.estimate.peak - 1)})
-        assert plan_run(asked, graph, "x").option == rung
+        request = job_of(graph, acceleration={"memory_budget": str(looser.estimate.peak - 1)})
+        assert plan_run(request, graph, "x").option == rung
 
 
 def test_the_batching_depends_on_the_machine_and_not_on_what_else_runs(

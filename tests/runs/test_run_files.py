@@ -108,10 +108,10 @@ def test_a_damaged_trace_changes_nothing_of_what_is_trained(
     ]
     (copied / "metrics.jsonl").write_text("\n".join([*odd, *lines[5:]]) + "\n", errors="surrogateescape")
     more = merge(values, {"training": {"epochs": 4, "lr_decay_epochs": 3}})
-    found, alone = run(more, copied.parent), run(more, tmp_path / "alone")
-    assert outcome(found).metrics == outcome(alone).metrics
-    assert all((outcome(found).tensors[name] == tensor).all() for name, tensor in outcome(alone).tensors.items())
-    assert compare_runs(found["run_dir"], alone["run_dir"])
+    result, alone = run(more, copied.parent), run(more, tmp_path / "alone")
+    assert outcome(result).metrics == outcome(alone).metrics
+    assert all((outcome(result).tensors[name] == tensor).all() for name, tensor in outcome(alone).tensors.items())
+    assert compare_runs(result["run_dir"], alone["run_dir"])
 
 
 @pytest.mark.parametrize("version", [1, 7])
@@ -130,13 +130,13 @@ def uses(run_dir: Path, other: Path) -> dict[str, Use]:
     """What a person does with a run, and what comes of it, to be compared."""
 
     def weights() -> object:
-        found = restore(run_dir)
-        parameters = {name: value.tolist() for name, value in found.model.state_dict().items()}
-        return found.epoch, found.job.settings.model_dump(), found.graph.content_hash, parameters
+        result = restore(run_dir)
+        parameters = {name: value.tolist() for name, value in result.model.state_dict().items()}
+        return result.epoch, result.job.settings.model_dump(), result.graph.content_hash, parameters
 
     def warm() -> object:
-        found = read_warm_start(str(run_dir))
-        return found.rows, {name: tensor.tolist() for name, tensor in found.tensors.items()}
+        result = read_warm_start(str(run_dir))
+        return result.rows, {name: tensor.tolist() for name, tensor in result.tensors.items()}
 
     return {
         "weights": weights,
@@ -165,9 +165,9 @@ def test_damages_of_run_files_are_harmless_or_refused_in_a_sentence(count: int, 
         path.write_bytes(_damaged(whole, rng))
         what, use = rng.choice(list(uses(run_dir, other).items()))
         try:
-            found = use()
+            result = use()
             used += 1
-            assert what in DRAWN or found == expected[what], f"{what} changed silently by damage {number} of {name}"
+            assert what in DRAWN or result == expected[what], f"{what} changed silently by damage {number} of {name}"
         except GraphmillError as error:
             refused.append(str(error))
         path.write_bytes(whole)
@@ -224,8 +224,8 @@ def test_a_moved_project_goes_on_where_it_is(project: Path, values: dict[str, An
     assert export_run(restore(there))["rows"] == 114
     runner = CliRunner()
     for command in (["evaluate", str(there), "--json"], ["rank", str(there), "--json"]):
-        done = runner.invoke(app, command)
-        assert done.exit_code == 0, done.output
+        process = runner.invoke(app, command)
+        assert process.exit_code == 0, process.output
     again = trained_in(moved, values)
     assert again == there
     assert str(project) not in (there / "embeddings" / "manifest.json").read_text()
@@ -247,8 +247,8 @@ def test_a_run_with_an_absolute_path_is_found_again(project: Path, values: dict[
     rewrite(run_dir / "manifest.json", old)
     assert restore(run_dir).graph.path == Path(absolute)
     moved = project.rename(tmp_path / "after")
-    found = restore(moved / run_dir.relative_to(project))
-    assert found.graph.path == moved / "data/06_models/toy/graph"
+    result = restore(moved / run_dir.relative_to(project))
+    assert result.graph.path == moved / "data/06_models/toy/graph"
 
 
 def test_a_run_that_was_copied_without_its_graph_says_what_is_missing(

@@ -202,11 +202,11 @@ def test_a_training_whose_streams_are_full_or_closed_goes_on_to_its_end(values: 
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump(values))
     command = f"exec {sys.executable} -m graphmill.cli train {file} --output {tmp_path / 'runs'} --json"
-    done = subprocess.run(["sh", "-c", f"{command} >/dev/full 2>&-"], check=False, timeout=300)
-    assert done.returncode == 0
-    (found,) = (path for path in (tmp_path / "runs").iterdir())
-    assert RunDirectory(found).read_json("report.json")["epochs_done"] == 3
-    assert (found / "embeddings" / "embeddings.parquet").exists()
+    process = subprocess.run(["sh", "-c", f"{command} >/dev/full 2>&-"], check=False, timeout=300)
+    assert process.returncode == 0
+    (result,) = (path for path in (tmp_path / "runs").iterdir())
+    assert RunDirectory(result).read_json("report.json")["epochs_done"] == 3
+    assert (result / "embeddings" / "embeddings.parquet").exists()
     full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], check=False, stderr=subprocess.PIPE, text=True)
     assert full.returncode == 0
     assert "could not be printed: No space left on device" in full.stderr

@@ -182,8 +182,8 @@ def test_an_mlflow_server_that_is_not_there(
     assert any("tracker: " in log.read_text() for log in Path(run).rglob("*.log"))
     refused = CliRunner().invoke(app, ["track", run])
     assert "could not be sent to http://127.0.0.1:9" in str(refused.exception)
-    done = CliRunner().invoke(app, ["track", run, "--set", f"tracker.address={database}"])
-    assert (done.exit_code, "4 epochs sent" in done.output) == (0, True)
+    process = CliRunner().invoke(app, ["track", run, "--set", f"tracker.address={database}"])
+    assert (process.exit_code, "4 epochs sent" in process.output) == (0, True)
     assert json.loads((Path(run) / mirror.FILE).read_text())["epoch"] == 4
 
 
@@ -198,9 +198,9 @@ def test_an_mlflow_server_that_is_not_there(
 def test_mistakes_are_found_before_the_training(
     graph: str, tmp_path: Path, tracker: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as output:
         train(values(graph, **tracker), "test", root=str(tmp_path))
-    assert sentence in str(told.value)
+    assert sentence in str(output.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -144,13 +144,13 @@ class Biomed:
         Call it once: it draws from the generator that the constructor seeded.
         """
         for r in self.relations:
-            found = self._top_up(r)
+            result = self._top_up(r)
             wanted = getattr(r, self.preset)
-            drawn = 2 * (wanted - len(found)) + 64
-            while len(found) < wanted:
+            drawn = 2 * (wanted - len(result)) + 64
+            while len(result) < wanted:
                 fresh = self._keys(r, *self._draw(r, drawn))
-                found = _distinct(np.concatenate([found, fresh]))
-            keys = found[:wanted]
+                result = _distinct(np.concatenate([result, fresh]))
+            keys = result[:wanted]
             keys = keys[np.argsort(self._rng.random(len(keys)))]
             heads, tails = keys // self.counts[r.tail], keys % self.counts[r.tail]
             np.add.at(self._degree[r.head], heads, 1)
@@ -202,10 +202,10 @@ class Biomed:
                 for start in range(0, len(heads), pairs_at_once):
                     rows = slice(start, start + pairs_at_once)
                     # The display must not depend on the direction.
-                    shown = _displays(r, heads[rows], tails[rows])
+                    output = _displays(r, heads[rows], tails[rows])
                     lines = [
                         f"{r.name},{display},{a[i]},{b[j]}\n"
-                        for display, i, j in zip(shown, first[rows].tolist(), second[rows].tolist(), strict=True)
+                        for display, i, j in zip(output, first[rows].tolist(), second[rows].tolist(), strict=True)
                     ]
                     yield "".join(lines).encode()
 
@@ -242,10 +242,10 @@ class _Draws:
         """One node for each entry of ``dimension``, ∝ popularity × membership in that dimension."""
         floor = np.where(self._first > 0, self._cumulative[self._first - 1], 0.0)[dimension]
         target = floor + rng.random(len(dimension)) * (self._cumulative[self._final[dimension]] - floor)
-        found = np.searchsorted(self._cumulative, target, side="right")
-        return self._nodes[np.clip(found, self._first[dimension], self._final[dimension])]
+        result = np.searchsorted(self._cumulative, target, side="right")
+        return self._nodes[np.clip(result, self._first[dimension], self._final[dimension])]
 
     def anywhere(self, number: int, rng: np.random.Generator) -> np.ndarray:
         """``number`` nodes, ∝ popularity."""
-        found = np.searchsorted(self._anywhere, rng.random(number) * self._anywhere[-1], side="right")
-        return np.minimum(found, len(self._anywhere) - 1)
+        result = np.searchsorted(self._anywhere, rng.random(number) * self._anywhere[-1], side="right")
+        return np.minimum(result, len(self._anywhere) - 1)

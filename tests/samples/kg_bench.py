@@ -81,20 +81,22 @@ class KgBench:
 
         targets = linked(drugs, 2, 5)
         associated = linked(diseases, 3, 6)
-        shown = linked(phenotypes, 3, 6)
-        found: list[tuple[int, int, int]] = []
+        output = linked(phenotypes, 3, 6)
+        result: list[tuple[int, int, int]] = []
         drug, gene, disease, phenotype = (int(f) for f in self.first[:4])
-        found += [(drug + x, _TARGETS, gene + int(y)) for x, ys in enumerate(targets) for y in ys]
-        found += [(gene + int(y), _ASSOCIATED, disease + z) for z, ys in enumerate(associated) for y in ys]
-        found += [(gene + int(y), _PHENOTYPE, phenotype + w) for w, ys in enumerate(shown) for y in ys]
-        found += self._conclusions(targets, associated, drug, _TREATS, disease)
-        found += self._conclusions(associated, shown, disease, _CAUSES, phenotype)
+        result += [(drug + x, _TARGETS, gene + int(y)) for x, ys in enumerate(targets) for y in ys]
+        result += [(gene + int(y), _ASSOCIATED, disease + z) for z, ys in enumerate(associated) for y in ys]
+        result += [(gene + int(y), _PHENOTYPE, phenotype + w) for w, ys in enumerate(output) for y in ys]
+        result += self._conclusions(targets, associated, drug, _TREATS, disease)
+        result += self._conclusions(associated, output, disease, _CAUSES, phenotype)
         for members in genes:
             left, right = np.triu_indices(len(members), 1)
             keep = rng.random(len(left)) < 0.5
             pairs = zip(members[left[keep]].tolist(), members[right[keep]].tolist(), strict=True)
-            found += [t for a, b in pairs for t in ((gene + a, _INTERACTS, gene + b), (gene + b, _INTERACTS, gene + a))]
-        triples = np.array(found, dtype=np.int64)
+            result += [
+                t for a, b in pairs for t in ((gene + a, _INTERACTS, gene + b), (gene + b, _INTERACTS, gene + a))
+            ]
+        triples = np.array(result, dtype=np.int64)
         symmetric = triples[:, 1] == _INTERACTS
         low, high = np.minimum(triples[:, 0], triples[:, 2]), np.maximum(triples[:, 0], triples[:, 2])
         unit = np.where(symmetric, -1 - (low * len(self.kind) + high), np.arange(len(triples)))

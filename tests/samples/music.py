@@ -69,15 +69,15 @@ class Music:
         rng = self._rng
         most = min(3 * mean, self.items // 2)
         counts = np.clip(np.rint(rng.lognormal(np.log(mean) - 0.125, 0.5, self.users)), 5, most).astype(np.int64)
-        found = []
+        result = []
         for start in range(0, self.users, _BLOCK):
             users = np.arange(start, min(start + _BLOCK, self.users))
             noisy = self.affinity(users) + rng.gumbel(size=(len(users), self.items))
             top = np.argpartition(-noisy, most, axis=1)[:, : most + 1]
             order = np.argsort(-np.take_along_axis(noisy, top, 1), axis=1)
             ranked = np.take_along_axis(top, order, 1)
-            found += [row[:n] for row, n in zip(ranked, counts[users], strict=True)]
-        return np.repeat(np.arange(self.users), counts), np.concatenate(found)
+            result += [row[:n] for row, n in zip(ranked, counts[users], strict=True)]
+        return np.repeat(np.arange(self.users), counts), np.concatenate(result)
 
     def _split(self) -> np.ndarray:
         counts = np.bincount(self.user, minlength=self.users)
@@ -134,8 +134,8 @@ class Music:
 
 
 def _directions(rng: np.random.Generator, count: int) -> np.ndarray:
-    found = rng.normal(size=(count, DIM))
-    unit: np.ndarray = found / np.linalg.norm(found, axis=1, keepdims=True)
+    result = rng.normal(size=(count, DIM))
+    unit: np.ndarray = result / np.linalg.norm(result, axis=1, keepdims=True)
     return unit
 
 

@@ -106,8 +106,8 @@ def test_drawn_as_pairs_each_pair_comes_once_an_epoch_and_the_last_step_is_short
         sizes = [len(user) for user, _, _ in steps]
         assert len(steps) == -(-len(rows) // batch)
         assert set(sizes[:-1]) <= {batch}
-        found = Counter(pair for user, item, _ in steps for pair in zip(user.tolist(), item.tolist(), strict=True))
-        assert found == Counter(pairs_of(rows))
+        result = Counter(pair for user, item, _ in steps for pair in zip(user.tolist(), item.tolist(), strict=True))
+        assert result == Counter(pairs_of(rows))
 
 
 def test_drawn_as_users_no_user_comes_twice_in_a_step_but_does_in_the_next() -> None:
@@ -182,8 +182,8 @@ def test_a_user_who_has_every_item_of_the_pool_is_left_out_and_not_counted(draw:
     steps = [step for epoch in range(5) for step in epoch_of(seen, epoch)]
     assert not any((u == 4).any() for u, _, _ in steps)
     if draw == "pairs":
-        found = Counter(pair for u, i, _ in epoch_of(seen, 0) for pair in zip(u.tolist(), i.tolist(), strict=True))
-        assert found == Counter(pair for pair in pairs_of(rows) if pair[0] != 4)
+        result = Counter(pair for u, i, _ in epoch_of(seen, 0) for pair in zip(u.tolist(), i.tolist(), strict=True))
+        assert result == Counter(pair for pair in pairs_of(rows) if pair[0] != 4)
     every = PairSampler(rows, ITEMS, 10, 3, draw=draw, negatives="all")
     assert every.num_pairs == len(rows)
     steps = [step for epoch in range(5) for step in epoch_of(every, epoch)]

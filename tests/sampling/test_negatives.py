@@ -17,8 +17,8 @@ def test_negatives_are_targets_that_the_head_is_not_joined_to(
     rng = np.random.default_rng(seed)
     h, t = rng.integers(0, heads, edges), rng.integers(0, tails, edges)
     known = set(zip(h.tolist(), t.tolist(), strict=True))
-    found = corrupt_tails(generator("t", seed), h, pair_keys(h, t, tails), tails, per_positive)
-    for head, row in zip(h, found, strict=True):
+    result = corrupt_tails(generator("t", seed), h, pair_keys(h, t, tails), tails, per_positive)
+    for head, row in zip(h, result, strict=True):
         free = {tail for tail in range(tails) if (int(head), tail) not in known}
         for tail in row.tolist():
             assert tail in free if free else tail == -1

@@ -54,10 +54,10 @@ def test_a_pick_is_at_most_the_fanout_without_replacement_of_usable_edges() -> N
     nodes = np.arange(12)
     usable = (edges.split == 0) & ~masked[edges.pair]
     target = np.repeat(nodes, np.diff(edges.indptr))
-    found, rows = pick(edges, nodes, 4, 17, masked)
-    assert usable[found].all()
-    assert (target[found] == rows).all()
-    assert (np.diff(found) > 0).all()
+    result, rows = pick(edges, nodes, 4, 17, masked)
+    assert usable[result].all()
+    assert (target[result] == rows).all()
+    assert (np.diff(result) > 0).all()
     np.testing.assert_array_equal(
         np.bincount(rows, minlength=12), np.minimum(np.bincount(target[usable], minlength=12), 4)
     )
@@ -71,9 +71,9 @@ def test_each_edge_of_a_node_is_picked_as_often_as_every_other() -> None:
     edges = InEdges(0, 0, np.array([0, degree]), *(np.zeros(degree, d) for d in (np.int32, np.int32, np.uint8)))
     hits, together = np.zeros(degree), np.zeros((degree, degree))
     for key in range(draws):
-        found, _ = pick(edges, np.zeros(1, np.int64), fanout, key * 0x1234567, NONE)
-        hits[found] += 1
-        together[np.ix_(found, found)] += 1
+        result, _ = pick(edges, np.zeros(1, np.int64), fanout, key * 0x1234567, NONE)
+        hits[result] += 1
+        together[np.ix_(result, result)] += 1
     share = fanout / degree
     assert np.abs(hits / draws - share).max() < 4.5 * np.sqrt(share * (1 - share) / draws)
     # Two edges come together as often as in a draw without replacement.

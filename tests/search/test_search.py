@@ -44,9 +44,9 @@ def settings_of(graph: str, space: Mapping[str, Any], **search: Any) -> dict[str
 
 
 def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as output:
         open_search(settings_of(graph, space, **search), "settings.yaml")
-    return str(told.value)
+    return str(output.value)
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,10 @@ def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
 def test_a_space_that_cannot_be_searched_is_refused_before_the_first_trial(
     graph: str, space: dict[str, Any], said: str
 ) -> None:
-    told = refused(graph, space)
-    assert told.startswith("settings.yaml: ")
-    assert said in told
-    assert "\n" not in told
+    output = refused(graph, space)
+    assert output.startswith("settings.yaml: ")
+    assert said in output
+    assert "\n" not in output
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
 ) -> None:
     search = {"space": {"training.learning_rate": [0.1, 0.01]}, "metric": metric}
     own = CASE.settings if system == "mf" else {}
-    with pytest.raises(SettingsError) as told:
+    with pytest.raises(SettingsError) as output:
         open_search({"system": system, "data": graph, **own, "search": search}, "settings.yaml")
-    assert str(told.value).startswith("settings.yaml: search.metric: ")
-    assert said in str(told.value)
+    assert str(output.value).startswith("settings.yaml: search.metric: ")
+    assert said in str(output.value)
 
 
 def test_other_mistakes_of_the_section(graph: str) -> None:
@@ -163,8 +163,8 @@ def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path,
     space = {"training.learning_rate": {"low": 1e-7, "high": 0.1, "log": True}, "model.embedding_dim": [4, 8]}
     values = settings_of(graph, space, trials=4, seeds=2)
     wanted = open_search(values, "settings.yaml", str(tmp_path))
-    found = run_search(wanted)
-    entries = found["entries"]
+    result = run_search(wanted)
+    entries = result["entries"]
     assert [e["value"] for e in entries] == sorted((e["value"] for e in entries), reverse=True)
     assert len(entries) == 4
     assert all(len(e["runs"]) == len(set(e["runs"])) == 2 for e in entries)
@@ -176,7 +176,7 @@ def test_validation_decides_and_the_test_is_not_read(graph: str, tmp_path: Path,
     assert "search" not in best
     assert not [run for e in entries for run in e["runs"] if '"test_' in (Path(run) / "report.json").read_text()]
     assert all(e["seconds"] > 0 for e in entries)
-    assert found["seconds"] == pytest.approx(sum(e["seconds"] for e in entries))
+    assert result["seconds"] == pytest.approx(sum(e["seconds"] for e in entries))
     # A trial is a run directory of this model, and is exported when it goes live.
     promoted = promote_run(entries[0]["runs"][0], Versions(tmp_path / "live"), by="me", person=True, force=True)
     assert promoted["outcome"] == "promoted"
@@ -208,7 +208,7 @@ def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trai
     for value in space["training.learning_rate"]:
         open_study(wanted.folder).enqueue_trial({"training.learning_rate": value})
     said: list[str] = []
-    found = run_search(wanted, said.append)
+    result = run_search(wanted, said.append)
     assert [trial.state.name for trial in open_study(wanted.folder).get_trials()] == ["COMPLETE"] * 5 + ["PRUNED"]
     assert re.match("trial 5: ended early.* 1e-09", said[-1])
     epochs = {
@@ -221,8 +221,8 @@ def test_a_bad_trial_is_ended_early_and_counted(graph: str, tmp_path: Path, trai
     # It counts as a trial and as time, and has no place among the finished ones.
     run_search(wanted)
     assert len(trained) == 6
-    assert (len(found["entries"]), found["pruned"], found["failed"]) == (5, 1, 0)
-    assert found["seconds"] > sum(e["seconds"] for e in found["entries"])
+    assert (len(result["entries"]), result["pruned"], result["failed"]) == (5, 1, 0)
+    assert result["seconds"] > sum(e["seconds"] for e in result["entries"])
 
 
 def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path) -> None:
@@ -305,5 +305,5 @@ def test_a_killed_search_goes_on_with_the_trial_that_was_under_way(graph: str, t
         [*command, "--set", "training.epochs=4"], capture_output=True, text=True, timeout=280, check=True
     )
     assert "was under way when its search ended" in again.stderr
-    found = json.loads(again.stdout)
-    assert len(found["entries"]) == 2
+    result = json.loads(again.stdout)
+    assert len(result["entries"]) == 2

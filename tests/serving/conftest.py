@@ -125,8 +125,8 @@ def fill(
         formats = ExportSettings(csv=False)
         values = vectors(seed)
         export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, beside)
-        for name, found in (("health", HEALTH), ("ranking", RANKING), ("drift", DRIFT)):
-            (folder / f"{name}.json").write_text(json.dumps(found))
+        for name, result in (("health", HEALTH), ("ranking", RANKING), ("drift", DRIFT)):
+            (folder / f"{name}.json").write_text(json.dumps(result))
         (folder / "report.html").write_text(f"<!doctype html><style>p {{}}</style><h1>The report of run{seed}</h1>")
         for name, content in files.items():
             (folder / name).write_bytes(content)

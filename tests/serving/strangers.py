@@ -235,8 +235,8 @@ def _json(folder: Path, rng: random.Random) -> None:
 
 
 def _npz(folder: Path, rng: random.Random) -> None:
-    with np.load(folder / "graph.npz") as found:
-        arrays = dict(found)
+    with np.load(folder / "graph.npz") as result:
+        arrays = dict(result)
     name = rng.choice(sorted(arrays))
     np.savez(folder / "graph.npz", **(arrays | {name: _odd_array(arrays[name], rng)}))
 

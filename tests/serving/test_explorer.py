@@ -62,17 +62,17 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
         expect(page.locator("#summary")).to_have_text(f"hgt, 90 vectors of 16, {second.name}")
-        shown = page.frame_locator("#report iframe")
-        expect(shown.locator("#health")).to_contain_text("Few directions are used. Train longer.")
-        expect(shown.locator("#figures table").first).to_be_visible()
-        expect(shown.locator("#drift")).to_contain_text("Compared with 0001-aaaaaaaa")
+        output = page.frame_locator("#report iframe")
+        expect(output.locator("#health")).to_contain_text("Few directions are used. Train longer.")
+        expect(output.locator("#figures table").first).to_be_visible()
+        expect(output.locator("#drift")).to_contain_text("Compared with 0001-aaaaaaaa")
         # It is as high as its content, and has the report's own style.
         page.wait_for_function(
             "() => { const frame = document.querySelector('#report iframe');"
             " const root = frame.contentDocument?.documentElement; return root"
             " && root.scrollHeight > 500 && frame.clientHeight >= root.scrollHeight; }"
         )
-        assert shown.locator("nav").evaluate("nav => getComputedStyle(nav).display") == "flex"
+        assert output.locator("nav").evaluate("nav => getComputedStyle(nav).display") == "flex"
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
@@ -81,7 +81,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
 
         page.locator("#version").select_option(first.name)
         expect(page.locator("#summary")).to_contain_text(first.name)
-        expect(shown.locator("h1")).to_have_text("The report of run1")
+        expect(output.locator("h1")).to_have_text("The report of run1")
 
 
 def test_a_rollback_is_offered_only_where_there_is_an_older_version(
@@ -101,14 +101,14 @@ def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path,
         expect(page.locator("#summary")).to_contain_text("90 vectors of 16")
         page.keyboard.press("/")
         page.keyboard.type("drug 1")
-        found = page.locator("#found li")
-        expect(found.first).to_contain_text("DR10")
+        result = page.locator("#found li")
+        expect(result.first).to_contain_text("DR10")
         page.keyboard.press("ArrowDown")
-        expect(found.nth(1)).to_have_attribute("aria-selected", "true")
+        expect(result.nth(1)).to_have_attribute("aria-selected", "true")
         page.keyboard.press("ArrowUp")
         page.keyboard.press("Enter")
-        shown = page.locator("#shown")
-        expect(shown).to_have_text("Drug 10 drug, DR10")
+        output = page.locator("#shown")
+        expect(output).to_have_text("Drug 10 drug, DR10")
         assert "id=DR10" in page.url
         near = page.get_by_role("table", name="Neighbours")
         expect(near.locator("tbody tr")).to_have_count(10)
@@ -127,9 +127,9 @@ def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path,
         expect(second).to_be_focused()
         name = second.inner_text()
         page.keyboard.press("Enter")
-        expect(shown).to_contain_text(name)
+        expect(output).to_contain_text(name)
         page.go_back()
-        expect(shown).to_have_text("Drug 10 drug, DR10")
+        expect(output).to_have_text("Drug 10 drug, DR10")
 
         page.locator("#search").fill("nobody at all")
         expect(page.get_by_role("status")).to_have_text("No node has 'nobody at all' in its name or id.")
@@ -276,16 +276,16 @@ def test_known_edges_grow_by_a_click_and_a_list_of_heads_becomes_a_file(
 def test_an_edge_says_which_way_it_goes_and_who_has_few_comes_first(promoted: Path, make: MakeVersion) -> None:
     make(items=3)
     with TestClient(application.application(promoted), base_url="http://127.0.0.1") as client:
-        found = client.get("/v1/toy/hgt/current/edges?id=DR5&k=100").json()
+        result = client.get("/v1/toy/hgt/current/edges?id=DR5&k=100").json()
 
         def degree(node: dict[str, str]) -> int:
-            asked = {"id": node["id"], "type": node["type"], "k": "100"}
-            return len(client.get("/v1/toy/hgt/current/edges", params=asked).json()["edges"])
+            request = {"id": node["id"], "type": node["type"], "k": "100"}
+            return len(client.get("/v1/toy/hgt/current/edges", params=request).json()["edges"])
 
-        degrees = [degree(edge) for edge in found["edges"]]
-        assert found["edges"]
+        degrees = [degree(edge) for edge in result["edges"]]
+        assert result["edges"]
         assert degrees == sorted(degrees)
-        assert {(e["relation"], e["forward"], e["type"]) for e in found["edges"]} <= {
+        assert {(e["relation"], e["forward"], e["type"]) for e in result["edges"]} <= {
             ("indication", True, "disease"),
             ("target", True, "gene"),
         }

@@ -72,19 +72,19 @@ def test_the_table_answers_and_scores_go_on_where_it_ends(
     relation, head = first["relation"], first["head_id"]
     listed = [row for row in rows if (row["relation"], row["head_id"]) == (relation, head)]
     where = f"/v1/toy/m/current/links?id={head}&relation={relation}"
-    found = client.get(f"{where}&k={K + 3}").json()["links"]
-    assert [link["id"] for link in found[:K]] == [row["tail_id"] for row in listed]
+    result = client.get(f"{where}&k={K + 3}").json()["links"]
+    assert [link["id"] for link in result[:K]] == [row["tail_id"] for row in listed]
     for name in ("rank", "median_rank", "relative_rank", "probability"):
-        assert [link[name] for link in found[:K]] == pytest.approx([row[name] for row in listed], abs=1e-6)
-    assert [link["from"] for link in found] == ["table"] * K + ["scores"] * 3
-    assert [link["rank"] for link in found] == list(range(1, K + 4))
-    scores = [link["score"] for link in found]
+        assert [link[name] for link in result[:K]] == pytest.approx([row[name] for row in listed], abs=1e-6)
+    assert [link["from"] for link in result] == ["table"] * K + ["scores"] * 3
+    assert [link["rank"] for link in result] == list(range(1, K + 4))
+    scores = [link["score"] for link in result]
     assert scores == sorted(scores, reverse=True)
-    assert len({link["id"] for link in found}) == K + 3
+    assert len({link["id"] for link in result}) == K + 3
     after = client.get(f"{where}&k=3&offset={K}").json()["links"]
-    assert after == found[K:]
+    assert after == result[K:]
     assert all(link["probability"] is None for link in after)
-    explained = [link["because"] for link in found[:K]]
+    explained = [link["because"] for link in result[:K]]
     assert any(explained) == (system in ("blend", "hgt", "layers"))
     trained = client.get(f"{where}&k=100&known=true").json()["links"]
     assert {link["from"] for link in trained} == {"table", "scores"}
@@ -93,10 +93,10 @@ def test_the_table_answers_and_scores_go_on_where_it_ends(
 
 def test_without_a_table_every_head_is_scored(served: Served) -> None:
     client, _ = served("conve", table=False)
-    found = client.get("/v1/toy/m/current/links?id=n0&k=2").json()["links"]
-    assert found
-    assert {link["from"] for link in found} == {"scores"}
-    assert all(path["steps"] for link in found for path in link["paths"])
+    result = client.get("/v1/toy/m/current/links?id=n0&k=2").json()["links"]
+    assert result
+    assert {link["from"] for link in result} == {"scores"}
+    assert all(path["steps"] for link in result for path in link["paths"])
 
 
 def test_of_heads_that_the_table_leaves_out_scores_answer(served: Served) -> None:
@@ -111,35 +111,35 @@ def test_of_heads_that_the_table_leaves_out_scores_answer(served: Served) -> Non
 def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: Served) -> None:
     client, rows = served(system, keep=True)
     row = next((row for row in rows if row.get("because")), rows[0])
-    asked = f"id={row['head_id']}&relation={row['relation']}&target={row['tail_id']}&edges=4"
-    found = client.get(f"/v1/toy/m/current/explain?{asked}").json()
-    assert (found["from"], found["why_not"]) == ("run", "")
-    assert found["target"]["id"] == row["tail_id"]
-    assert found["score"] == pytest.approx(row["score"], abs=1e-4)
-    assert found["edges"]
-    assert {"head", "relation", "tail", "share"} == set(found["edges"][0])
+    request = f"id={row['head_id']}&relation={row['relation']}&target={row['tail_id']}&edges=4"
+    result = client.get(f"/v1/toy/m/current/explain?{request}").json()
+    assert (result["from"], result["why_not"]) == ("run", "")
+    assert result["target"]["id"] == row["tail_id"]
+    assert result["score"] == pytest.approx(row["score"], abs=1e-4)
+    assert result["edges"]
+    assert {"head", "relation", "tail", "share"} == set(result["edges"][0])
     if system == "blend":
-        assert sum(found["parts"].values()) == pytest.approx(row["score"], abs=1e-3)
-        assert found["because"] == row["because"].split(" ; ")
+        assert sum(result["parts"].values()) == pytest.approx(row["score"], abs=1e-3)
+        assert result["because"] == row["because"].split(" ; ")
     else:
-        assert "TracIn" in found["method"]
+        assert "TracIn" in result["method"]
 
 
 def test_without_the_run_the_table_says_why(served: Served) -> None:
     client, rows = served("blend")
     row = next(row for row in rows if row["because"])
     where = f"/v1/toy/m/current/explain?id={row['head_id']}&relation={row['relation']}"
-    found = client.get(f"{where}&target={row['tail_id']}").json()
-    assert found["from"] == "table"
-    assert found["because"] == row["because"].split(" ; ")
-    assert "is not on this machine" in found["why_not"]
-    assert (found["edges"], found["parts"]) == ([], {})
+    result = client.get(f"{where}&target={row['tail_id']}").json()
+    assert result["from"] == "table"
+    assert result["because"] == row["because"].split(" ; ")
+    assert "is not on this machine" in result["why_not"]
+    assert (result["edges"], result["parts"]) == ([], {})
 
 
 def test_a_system_whose_scores_have_no_edges_says_so(served: Served) -> None:
     client, rows = served("complex", keep=True)
-    asked = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}"
-    answer = client.get(f"/v1/toy/m/current/explain?{asked}")
+    request = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}"
+    answer = client.get(f"/v1/toy/m/current/explain?{request}")
     assert answer.status_code == 404
     assert "complex scores links by its vectors alone" in answer.json()["error"]
 
@@ -153,8 +153,8 @@ def test_a_table_of_another_epoch_does_not_go_with_the_version(tmp_path: Path) -
     report = run / "links" / "links.json"
     report.write_text(report.read_text().replace('"epoch": 1', '"epoch": 7'))
     store = Versions(tmp_path / "promoted" / "toy" / "m")
-    found = promote_run(run, store, by="a test", person=True, force=True)
-    assert not (Path(found["path"]) / "links.parquet").exists()
+    result = promote_run(run, store, by="a test", person=True, force=True)
+    assert not (Path(result["path"]) / "links.parquet").exists()
 
 
 def test_a_run_beside_any_folder_of_versions_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,19 +48,19 @@ def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
 
 
 def test_a_real_server_answers_and_a_switch_under_load_loses_no_request(promoted: Path, make: MakeVersion) -> None:
-    names, done = [make(seed).name for seed in (1, 2)], threading.Event()
+    names, process = [make(seed).name for seed in (1, 2)], threading.Event()
     failed: list[str] = []
     seen: set[str] = set()
     with served(promoted) as address:
 
         def ask() -> None:
             with httpx.Client(base_url=address, timeout=60) as client:
-                while not done.is_set():
-                    found = client.get("/v1/toy/hgt/current/neighbors", params={"id": "DR5"})
-                    if found.status_code != 200:
-                        failed.append(found.text)
+                while not process.is_set():
+                    result = client.get("/v1/toy/hgt/current/neighbors", params={"id": "DR5"})
+                    if result.status_code != 200:
+                        failed.append(result.text)
                     else:
-                        seen.add(found.json()["version"])
+                        seen.add(result.json()["version"])
 
         threads = [threading.Thread(target=ask) for _ in range(3)]
         for thread in threads:
@@ -73,7 +73,7 @@ def test_a_real_server_answers_and_a_switch_under_load_loses_no_request(promoted
                         if client.get("/v1/toy/hgt/current/report").json()["version"] == names[number % 2]:
                             break
         finally:
-            done.set()
+            process.set()
             for thread in threads:
                 thread.join()
     assert failed == []
@@ -128,8 +128,8 @@ def test_with_a_token_a_real_server_lets_in_who_brings_it(promoted: Path, make: 
     with served(promoted, "--host", "0.0.0.0", **{TOKEN_VARIABLE: token}) as address:
         address = address.replace("0.0.0.0", "127.0.0.1")
         assert httpx.get(f"{address}/v1").status_code == 401
-        found = httpx.get(f"{address}/v1", headers={"authorization": f"Bearer {token}"})
-        assert found.json()["models"][0]["model"] == "hgt"
+        result = httpx.get(f"{address}/v1", headers={"authorization": f"Bearer {token}"})
+        assert result.json()["models"][0]["model"] == "hgt"
 
 
 def test_slow_clients_lock_nobody_out(promoted: Path, make: MakeVersion) -> None:

@@ -28,10 +28,10 @@ LIVE = "/v1/toy/hgt/current"
 
 
 def get(client: TestClient, path: str, status: int = 200, **query: Any) -> dict[str, Any]:
-    found = client.get(path, params=query or None)
-    assert found.status_code == status, found.text
-    assert found.headers["content-type"] == "application/json"
-    return found.json()
+    result = client.get(path, params=query or None)
+    assert result.status_code == status, result.text
+    assert result.headers["content-type"] == "application/json"
+    return result.json()
 
 
 def test_a_vector_comes_by_id_and_by_name_in_any_case(client: TestClient, make: MakeVersion) -> None:
@@ -61,12 +61,12 @@ def test_neighbours_are_those_of_the_run_page_by_page(client: TestClient, make: 
 def test_links_are_those_of_the_run_with_the_paths_that_support_them(client: TestClient, make: MakeVersion) -> None:
     run = Run(make().path)
     expected = run.links("DR5", "indication", 6)
-    found = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=6)
-    assert [link["id"] for link in found["links"]] == expected["tail_id"].tolist()
-    assert [link["score"] for link in found["links"]] == pytest.approx(expected["score"].tolist(), abs=1e-5)
-    assert found["next"] == 6
+    result = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=6)
+    assert [link["id"] for link in result["links"]] == expected["tail_id"].tolist()
+    assert [link["score"] for link in result["links"]] == pytest.approx(expected["score"].tolist(), abs=1e-5)
+    assert result["next"] == 6
     after = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=3, offset=3)["links"]
-    assert after == found["links"][3:]
+    assert after == result["links"][3:]
     every = get(client, f"{LIVE}/links", id="DR5", k=2)["links"]
     assert [link["relation"] for link in every] == ["indication", "indication", "target", "target"]
     known = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=100, known="true")["links"]
@@ -79,8 +79,8 @@ def test_no_node_is_linked_to_itself(client: TestClient, make: MakeVersion) -> N
     run = Run(make().path)
     assert "GE5" not in set(run.links("GE5", "interacts", 100)["tail_id"])
     for known in ("true", "false"):
-        found = get(client, f"{LIVE}/links", id="GE5", relation="interacts", k=100, known=known)["links"]
-        assert "GE5" not in {link["id"] for link in found}
+        result = get(client, f"{LIVE}/links", id="GE5", relation="interacts", k=100, known=known)["links"]
+        assert "GE5" not in {link["id"] for link in result}
 
 
 def test_the_paths_of_a_link_walk_edges_that_there_are(client: TestClient, make: MakeVersion) -> None:
@@ -107,9 +107,9 @@ def test_the_paths_of_a_link_walk_edges_that_there_are(client: TestClient, make:
 
 def test_recommendations_come_from_the_version(client: TestClient, make: MakeVersion) -> None:
     make(links=False, items=5)
-    found = get(client, f"{LIVE}/recommendations", id="DR3", k=3)
-    assert [(row["rank"], row["id"]) for row in found["recommendations"]] == [(1, "GE0"), (2, "GE1"), (3, "GE2")]
-    assert found["next"] == 3
+    result = get(client, f"{LIVE}/recommendations", id="DR3", k=3)
+    assert [(row["rank"], row["id"]) for row in result["recommendations"]] == [(1, "GE0"), (2, "GE1"), (3, "GE2")]
+    assert result["next"] == 3
     assert "no recommendations for 'DR9'" in get(client, f"{LIVE}/recommendations", 404, id="DR9")["error"]
     assert "ask /recommendations" in get(client, f"{LIVE}/links", 404, id="DR3")["error"]
 
@@ -125,8 +125,8 @@ def test_a_name_is_the_same_in_any_form_of_unicode_with_any_blank(
 
 def test_a_search_finds_equal_names_first_then_beginnings(client: TestClient, make: MakeVersion) -> None:
     make()
-    found = get(client, f"{LIVE}/search", q="drug 2", k=4)["nodes"]
-    assert [node["name"] for node in found] == ["Drug 20", "Drug 21", "Drug 22", "Drug 23"]
+    result = get(client, f"{LIVE}/search", q="drug 2", k=4)["nodes"]
+    assert [node["name"] for node in result] == ["Drug 20", "Drug 21", "Drug 22", "Drug 23"]
     assert get(client, f"{LIVE}/search", q="DI7")["nodes"][0]["id"] == "DI7"
     assert {n["type"] for n in get(client, f"{LIVE}/search", q="1", type="gene")["nodes"]} == {"gene"}
     assert get(client, f"{LIVE}/search", q="")["nodes"] == []
@@ -263,26 +263,26 @@ def test_no_path_from_outside_reaches_the_file_system(
         secret.write_bytes(b"secret")
     (runs / "link").mkdir()
     (runs / "link" / "report.html").symlink_to(tmp_path / "report.html")
-    found = client.get(path)
-    assert found.status_code == 404
-    assert b"secret" not in found.content
+    result = client.get(path)
+    assert result.status_code == 404
+    assert b"secret" not in result.content
 
 
 def test_reports_of_runs_are_served_and_run_no_scripts(client: TestClient, tmp_path: Path) -> None:
     run = tmp_path / "data" / "06_models" / "toy" / "hgt" / "run1"
     run.mkdir(parents=True)
     (run / "report.html").write_text("<p>well")
-    found = client.get("/reports/data/06_models/toy/hgt/run1/report.html")
-    assert (found.headers["content-type"], found.text) == ("text/html; charset=utf-8", "<p>well")
-    assert "script" not in found.headers["content-security-policy"]
+    result = client.get("/reports/data/06_models/toy/hgt/run1/report.html")
+    assert (result.headers["content-type"], result.text) == ("text/html; charset=utf-8", "<p>well")
+    assert "script" not in result.headers["content-security-policy"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
 def test_only_reading_is_possible(client: TestClient, make: MakeVersion, method: str) -> None:
     make()
-    found = client.request(method, f"{LIVE}/vector?id=DR5")
-    assert found.status_code == 405
-    assert "read-only" in found.json()["error"]
+    result = client.request(method, f"{LIVE}/vector?id=DR5")
+    assert result.status_code == 405
+    assert "read-only" in result.json()["error"]
 
 
 def test_with_a_token_every_request_for_data_has_to_bring_it(promoted: Path, make: MakeVersion) -> None:
@@ -290,10 +290,10 @@ def test_with_a_token_every_request_for_data_has_to_bring_it(promoted: Path, mak
     token = "a-secret-of-some-length"
     with TestClient(application(promoted, token, local=False), base_url="http://example.org") as client:
         for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": token}):
-            found = client.get("/v1", headers=headers)
-            assert found.status_code == 401
-            assert found.headers["www-authenticate"] == "Bearer"
-            assert "Authorization: Bearer TOKEN" in found.json()["error"]
+            result = client.get("/v1", headers=headers)
+            assert result.status_code == 401
+            assert result.headers["www-authenticate"] == "Bearer"
+            assert "Authorization: Bearer TOKEN" in result.json()["error"]
             assert client.get("/reports/data/06_models/x/report.html", headers=headers).status_code == 401
         assert client.get("/v1", headers={"authorization": f"Bearer {token}"}).status_code == 200
         for path in ("/", "/explorer.js", "/healthz"):
@@ -309,9 +309,9 @@ def test_another_hosts_name_for_this_machine_reads_nothing(promoted: Path, make:
 
 
 def test_the_page_runs_nothing_from_elsewhere(client: TestClient) -> None:
-    found = client.get("/")
-    assert "default-src 'none'" in found.headers["content-security-policy"]
-    assert "unsafe" not in found.headers["content-security-policy"]
+    result = client.get("/")
+    assert "default-src 'none'" in result.headers["content-security-policy"]
+    assert "unsafe" not in result.headers["content-security-policy"]
     for path in ("/", "/explorer.js", "/lists.js", "/explorer.css"):
         text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
         assert "http://" not in text
@@ -328,13 +328,13 @@ def test_the_page_of_the_docs_describes_every_address(repository: Path) -> None:
 def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVersion, promoted: Path) -> None:
     names = [make(seed).name for seed in (1, 2, 3)]
     expected = {name: vectors(seed)[5].tolist() for name, seed in zip(names, (1, 2, 3), strict=True)}
-    done, wrong, seen = threading.Event(), [], set()
+    process, wrong, seen = threading.Event(), [], set()
 
     def ask() -> None:
-        while not done.is_set():
-            found = client.get(f"{LIVE}/vector", params={"id": "DR5"})
-            body = found.json()
-            if found.status_code != 200 or np.float32(body["vector"]).tolist() != expected[body["version"]]:
+        while not process.is_set():
+            result = client.get(f"{LIVE}/vector", params={"id": "DR5"})
+            body = result.json()
+            if result.status_code != 200 or np.float32(body["vector"]).tolist() != expected[body["version"]]:
                 wrong.append(body)
             seen.add(body["version"])
 
@@ -347,7 +347,7 @@ def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVers
         if target != store.current_name():
             roll_back(store, target, by="a test")
         wait_for(client, target)
-    done.set()
+    process.set()
     for thread in threads:
         thread.join()
     assert wrong == []

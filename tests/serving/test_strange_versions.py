@@ -53,10 +53,10 @@ def uses(folder: Path) -> dict[str, Callable[[], Any]]:
     """What is read of a version besides what the service shows."""
 
     def command(*arguments: str) -> str:
-        done = CliRunner().invoke(app, [*arguments, "--folder", str(folder.parents[2])])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done.output
+        process = CliRunner().invoke(app, [*arguments, "--folder", str(folder.parents[2])])
+        if process.exception is not None and not isinstance(process.exception, SystemExit):
+            raise process.exception
+        return process.output
 
     model = f"{folder.parents[1].name}/{folder.parents[0].name}"
     return {
@@ -79,12 +79,12 @@ def test_each_use_gives_what_the_whole_version_gives_or_one_sentence(
     for model, folder, source, forged in strangers(whole, tmp_path, count):
         for name, use in uses(folder).items():
             try:
-                found = use()
+                result = use()
             except GraphmillError as error:
                 refused.append(error)
                 continue
             used += 1
-            assert forged or name == "card" or found == expected[source][name], f"{name} of {model} changed silently"
+            assert forged or name == "card" or result == expected[source][name], f"{name} of {model} changed silently"
     assert len(refused) > count / 3
     assert [str(error) for error in refused if "\n" in str(error) or error.exit_code != 2] == []
     assert used > count
@@ -95,12 +95,12 @@ def ask_all(client: httpx.Client, models: list[str]) -> tuple[int, list[str]]:
     good, wrong = 0, []
     for model in models:
         for name, query in QUESTIONS:
-            found = client.get(f"/v1/{model}/current/{name}", params=query)
-            good += found.status_code == 200
-            own = found.status_code in (200, 400, 404, 409, 503) and (
-                found.status_code == 200 or "error" in found.json()
+            result = client.get(f"/v1/{model}/current/{name}", params=query)
+            good += result.status_code == 200
+            own = result.status_code in (200, 400, 404, 409, 503) and (
+                result.status_code == 200 or "error" in result.json()
             )
-            wrong += [] if own else [f"{model} {name}: {found.status_code} {found.text[:200]}"]
+            wrong += [] if own else [f"{model} {name}: {result.status_code} {result.text[:200]}"]
     return good, wrong
 
 
@@ -128,6 +128,6 @@ def test_a_whole_version_answers_every_question_also_with_new_hashes(system: str
     seal(whole_version(tmp_path / "data" / "07_promoted", system))
     with TestClient(application(tmp_path / "data" / "07_promoted"), base_url="http://127.0.0.1") as client:
         for name, query in QUESTIONS:
-            found = client.get(f"/v1/whole/{system}/current/{name}", params=query)
-            assert found.status_code == 200, (name, found.text)
+            result = client.get(f"/v1/whole/{system}/current/{name}", params=query)
+            assert result.status_code == 200, (name, result.text)
         assert client.get("/healthz").json() == {"status": "ok", "problems": []}

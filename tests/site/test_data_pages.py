@@ -29,24 +29,24 @@ MODELS = {f"graphmill.components.{kind.__name__}": kind.model() for kind in (Emb
 
 def blocks(repository: Path, page: str, language: str) -> list[str]:
     text = (repository / "docs" / "how-to" / f"{page}.md").read_text(encoding="utf-8")
-    found = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    return [block for word, block in found if word == language]
+    result = re.findall(r"^```(\w*)\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return [block for word, block in result if word == language]
 
 
 def run(line: str) -> str:
     words = shlex.split(line)
     assert words[0] == "graphmill"
-    found = CliRunner().invoke(app, words[1:])
-    assert found.exit_code == 0, found.exception
-    return found.stdout + found.stderr
+    result = CliRunner().invoke(app, words[1:])
+    assert result.exit_code == 0, result.exception
+    return result.stdout + result.stderr
 
 
 def documents(text: str) -> list[dict]:
     """The components of a ``defs.yaml``, whose fields are checked."""
-    found = list(yaml.safe_load_all(text))
-    for each in found:
+    result = list(yaml.safe_load_all(text))
+    for each in result:
         MODELS[each["type"]].model_validate(each["attributes"])
-    return [each["attributes"] for each in found]
+    return [each["attributes"] for each in result]
 
 
 @pytest.fixture
@@ -82,9 +82,9 @@ def test_when_ids_do_not_match(here: Path, repository: Path) -> None:
     exec(blocks(repository, "when_ids_do_not_match", "python")[0], {})
     sample, build = (each.strip() for each in blocks(repository, "when_ids_do_not_match", "bash"))
     assert sample == "graphmill sample biomed kg.csv"
-    shown = [line.split() for line in run(build).splitlines()]
+    output = [line.split() for line in run(build).splitlines()]
     table, aliases, *_ = blocks(repository, "when_ids_do_not_match", "")
-    assert all(line.split() in shown for line in table.splitlines())
+    assert all(line.split() in output for line in table.splitlines())
     ids = pd.read_csv("diseases.csv", dtype=str)["id"]
     lines = [aliases.splitlines()[0], *(f"{node},{node.removeprefix('MONDO:')}" for node in ids if ":" in node)]
     Path("aliases.csv").write_text("\n".join(lines) + "\n")
@@ -128,5 +128,5 @@ def test_a_graph_that_grows(repository: Path, monkeypatch: pytest.MonkeyPatch) -
             monkeypatch.setitem(sys.modules, "months", SimpleNamespace(definitions=module))
             monkeypatch.setitem(sys.modules, "months.definitions", module)
             exec(script, {})
-        shown = run(versions)
-    assert "1 node (drug DB02649) and" in shown
+        output = run(versions)
+    assert "1 node (drug DB02649) and" in output

@@ -23,8 +23,8 @@ def test_the_pages_have_no_more_words_than_a_reader_has_patience(repository: Pat
 def site(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    process = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     return folder
 
 
@@ -56,10 +56,10 @@ def search(site: Path, *queries: str) -> dict[str, list[str]]:
     """Query → the addresses found, best first, by the worker that runs in a reader's browser, here in node."""
     worker = next((site / "assets" / "javascripts" / "workers").glob("search.*.min.js"))
     script = [node(), str(Path(__file__).with_name("search.js")), str(worker), str(site / "search/search_index.json")]
-    done = subprocess.run([*script, *queries], capture_output=True, text=True, check=True, timeout=300)
-    assert done.stderr == ""
-    found: dict[str, list[str]] = json.loads(done.stdout)
-    return found
+    process = subprocess.run([*script, *queries], capture_output=True, text=True, check=True, timeout=300)
+    assert process.stderr == ""
+    result: dict[str, list[str]] = json.loads(process.stdout)
+    return result
 
 
 def node() -> str:

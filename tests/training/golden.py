@@ -31,8 +31,8 @@ def trace(name: str, graph: TypedGraph, root: Path, *sections: dict[str, Any]) -
 
 def read(name: str) -> dict[str, Any]:
     """The committed trace of a case."""
-    found: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
-    return found
+    result: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text())
+    return result
 
 
 def write(name: str, losses: list[float]) -> None:

@@ -40,7 +40,7 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             parameter.grad = None
         before = ranks.bytes_reduced
         batch = system.step(phase, 1, 2)
-        found = compute_gradient(
+        result = compute_gradient(
             system,
             model,
             [named[n] for n in names],
@@ -53,8 +53,8 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
         with_gradient = [n for n in names if named[n].grad is not None]
         out[phase.name] = {
             "gradients": {n: named[n].grad.clone() for n in with_gradient},
-            "losses": found.losses,
-            "norm": found.norm,
+            "losses": result.losses,
+            "norm": result.norm,
             "bytes": ranks.bytes_reduced - before,
             "parameter_bytes": sum(named[n].numel() * 8 for n in with_gradient),
             "encoding_bytes": None,
@@ -118,14 +118,14 @@ def main(path: Path) -> None:
     worker.join = lambda *_: ranks  # type: ignore[assignment]
     ranks.close = lambda: None  # type: ignore[method-assign]
     for job in json.loads(path.read_text()):
-        found = {"gradients": gradients(job["values"], ranks)}
+        result = {"gradients": gradients(job["values"], ranks)}
         if not job["name"].endswith("-tiny"):
-            found["evaluated"] = evaluations(job["values"], ranks)
-            found["drift"] = drift(job["values"], ranks)
+            result["evaluated"] = evaluations(job["values"], ranks)
+            result["drift"] = drift(job["values"], ranks)
         if job["train"]:
-            found["result"] = worker.train(job["values"], "rank_program", root=job["train"])
+            result["result"] = worker.train(job["values"], "rank_program", root=job["train"])
         if ranks.main:
-            torch.save(found, path.parent / f"{job['name']}.pt")
+            torch.save(result, path.parent / f"{job['name']}.pt")
         ranks.barrier()
     torch.distributed.destroy_process_group()
     os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up

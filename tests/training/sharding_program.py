@@ -49,8 +49,8 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
         for parameter in model.parameters():
             parameter.grad = None
         reduced, exchanged = ranks.bytes_reduced, ranks.bytes_exchanged
-        with batch_rows() as asked:
-            found = compute_gradient(
+        with batch_rows() as request:
+            result = compute_gradient(
                 system,
                 model,
                 [named[n] for n in names],
@@ -61,15 +61,15 @@ def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
                 seed_parts=(0, phase.name, 1, 2),
             )
         exchanged = ranks.bytes_exchanged - exchanged
-        of_all = ranks.sum_floats([float(exchanged), float(sum(asked))])
+        of_all = ranks.sum_floats([float(exchanged), float(sum(request))])
         gradients = {n: named[n].grad for n in names if named[n].grad is not None}
         if (shards := system.shards) is not None:
             for n in [n for n in gradients if shards.holds(named[n])]:
                 gradients[n] = shards.whole(shards.bounds[n], gradients[n])
         out[phase.name] = {
             "gradients": {n: g.clone() for n, g in gradients.items()},
-            "losses": found.losses,
-            "norm": found.norm,
+            "losses": result.losses,
+            "norm": result.norm,
             "reduced": ranks.bytes_reduced - reduced,
             "exchanged": of_all[0] / ranks.world,
             "asked": of_all[1] / ranks.world,
@@ -91,21 +91,21 @@ def batch_rows() -> Iterator[list[int]]:
 
     Those are the fetches of exchanges that are made while this is open; the layers' exchanges were made with the graph.
     """
-    kind, asked = sharding.RowExchange, list[int]()
+    kind, request = sharding.RowExchange, list[int]()
     make, fetch = kind.__init__, kind.fetch
 
     def making(self: Any, ranks: Ranks, bounds: Any, wanted: np.ndarray, device: torch.device) -> None:
         make(self, ranks, bounds, wanted, device)
 
         def fetching(rows: torch.Tensor) -> torch.Tensor:
-            asked.append(len(wanted) * rows.shape[1] * rows.element_size())
+            request.append(len(wanted) * rows.shape[1] * rows.element_size())
             return fetch(self, rows)
 
         self.fetch = fetching
 
     kind.__init__ = making  # type: ignore[method-assign]
     try:
-        yield asked
+        yield request
     finally:
         kind.__init__ = make  # type: ignore[method-assign]
 
@@ -153,11 +153,11 @@ def in_float64() -> None:
 
 def kill_at(step: int, ranks: Ranks) -> None:
     """The last rank kills itself before this step's gradient."""
-    compute, done = engine.compute_gradient, [0]
+    compute, process = engine.compute_gradient, [0]
 
     def computing(*arguments: Any, **options: Any) -> Any:
-        done[0] += 1
-        if done[0] == step and ranks.rank == ranks.world - 1:
+        process[0] += 1
+        if process[0] == step and ranks.rank == ranks.world - 1:
             os.kill(os.getpid(), signal.SIGKILL)
         return compute(*arguments, **options)
 
@@ -177,18 +177,18 @@ def main(path: Path) -> None:
             for module in modules:
                 module.divide = lambda work, parts: (0, *[len(work) // 3 * (parts - 2)] * (parts - 1), len(work))  # type: ignore[attr-defined]
         if job.get("step"):
-            found = one_step(job["values"], ranks)
+            result = one_step(job["values"], ranks)
             if ranks.main:
-                torch.save(found, path.parent / f"{job['name']}.pt")
+                torch.save(result, path.parent / f"{job['name']}.pt")
         for module in modules:
             module.divide = sharding.divide  # type: ignore[attr-defined]
         if job.get("train"):
             in_float64()
             if job.get("kill_at"):
                 kill_at(job["kill_at"], ranks)
-            found = worker.train(job["values"], "sharding_program", root=job["train"])
+            result = worker.train(job["values"], "sharding_program", root=job["train"])
             if ranks.main:
-                torch.save(found, path.parent / f"{job['name']}.pt")
+                torch.save(result, path.parent / f"{job['name']}.pt")
         ranks.barrier()
     torch.distributed.destroy_process_group()
     os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up

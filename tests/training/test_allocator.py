@@ -51,10 +51,10 @@ def test_a_process_started_with_it_keeps_what_it_freed() -> None:
     )
 
     def faults(environment: dict[str, str]) -> int:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
         )
-        return int(done.stdout)
+        return int(process.stdout)
 
     if faults({}) < 4000:
         pytest.skip("this C library keeps freed memory by itself")
@@ -124,7 +124,7 @@ print(json.dumps([found, before - process_memory()]))
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="holes are glibc's")
 def test_holes_are_given_back_when_the_heap_has_grown() -> None:
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", HOLES],
         env={**os.environ, **KEEP_HEAP},
         capture_output=True,
@@ -132,8 +132,8 @@ def test_holes_are_given_back_when_the_heap_has_grown() -> None:
         timeout=120,
         check=True,
     )
-    found, given_back = json.loads(done.stdout)
-    assert found == [False, False, True, False]
+    result, given_back = json.loads(process.stdout)
+    assert result == [False, False, True, False]
     assert given_back > 250 << 20
 
 

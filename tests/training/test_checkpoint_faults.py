@@ -153,9 +153,9 @@ def test_a_file_that_cannot_be_read_is_passed_over_but_kept(
 
 def run_child(*command: str | Path) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120)
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.mark.parametrize("storm", ["storm", "storm_beside"])
@@ -179,8 +179,8 @@ def in_own_mount(tmp_path: Path, script: str) -> str:
 class TestRealFileSystems:
     def test_a_full_disk(self, tmp_path: Path) -> None:
         output = in_own_mount(tmp_path, "mount -t tmpfs -o size=1m tmpfs $D; $PY full_disk,too_small $D")
-        told, while_writing, at_start = output.splitlines()
-        for line in (told, while_writing):
+        message, while_writing, at_start = output.splitlines()
+        for line in (message, while_writing):
             assert f"{tmp_path}: No space left on device; it needs 1.91 MiB" in line
             assert "free some space" in line
         assert at_start.startswith(f"{tmp_path} has ")

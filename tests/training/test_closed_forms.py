@@ -56,16 +56,16 @@ def test_one_step_is_the_training_and_what_is_restored_scores_the_same(
     graph = graphs[name]
     report = trained(name, graph, tmp_path)
     assert (report["steps_done"], report["epochs_done"], report["best_epoch"]) == (1, 1, 1)
-    found = restore(report["run_dir"])
+    result = restore(report["run_dir"])
     job, system = ALL[name].build(graph)
     assert isinstance(system, ClosedFormSystem)
     model = system.build(StepSizes())
     system.solve(model, lambda: None)
     for array in system.ARRAYS:
-        np.testing.assert_array_equal(found.model.array(array), model.array(array), err_msg=array)
+        np.testing.assert_array_equal(result.model.array(array), model.array(array), err_msg=array)
     users = np.arange(5)
     torch.testing.assert_close(
-        found.system.scorer(found.model).score_targets(0, users), system.scorer(model).score_targets(0, users)
+        result.system.scorer(result.model).score_targets(0, users), system.scorer(model).score_targets(0, users)
     )
     assert system.held_out("valid") > 0
     assert trained(name, graph, tmp_path)["reused"]
@@ -94,25 +94,25 @@ def test_each_split_is_evaluated_once(
 
 
 def test_it_is_exported_ranked_and_recommends(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
-    exported = export_run(found)
+    result = restore(trained(name, graphs[name], tmp_path)["run_dir"])
+    exported = export_run(result)
     if name == "ials":
-        assert exported["rows"] == found.graph.num_nodes
+        assert exported["rows"] == result.graph.num_nodes
     else:
         assert set(exported["files"]) == {"weights.safetensors", "relations.parquet", "nodes.parquet"}
-        arrays = load_file(found.run.path / "scorer" / "weights.safetensors")
-        assert set(arrays) == set(found.system.ARRAYS)  # type: ignore[attr-defined]
-    assert rank_any(found)["figures"]
-    assert recommend_run(found, 3)["rows"] > 0
-    assert json.loads((found.run.path / "ranking.json").read_text())["kind"] == "items"
+        arrays = load_file(result.run.path / "scorer" / "weights.safetensors")
+        assert set(arrays) == set(result.system.ARRAYS)  # type: ignore[attr-defined]
+    assert rank_any(result)["figures"]
+    assert recommend_run(result, 3)["rows"] > 0
+    assert json.loads((result.run.path / "ranking.json").read_text())["kind"] == "items"
 
 
 def test_a_new_user_is_scored_by_the_history_alone(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    found = restore(trained(name, graphs[name], tmp_path)["run_dir"])
-    items = found.graph.node_type("item").count
+    result = restore(trained(name, graphs[name], tmp_path)["run_dir"])
+    items = result.graph.node_type("item").count
     # A user who has met two items, one who has met nothing known, and one without anything.
     met = Histories(np.array([0, 2, 3, 3]), np.array([1, 2, items]), np.full(3, -1), new_items=1)
-    lists, scores, _ = found.system.fold_in(found.model, met, 4, "always")  # type: ignore[attr-defined]
+    lists, scores, _ = result.system.fold_in(result.model, met, 4, "always")  # type: ignore[attr-defined]
     assert (lists[0] >= 0).all()
     assert not set(lists[0]) & {1, 2, items}
     assert (lists[1:] == -1).all()
@@ -124,9 +124,9 @@ def test_items_without_a_training_interaction_are_never_in_a_list(name: str, tmp
     if name == "ials":
         pytest.importorskip("implicit")
     pairs = [(u, i, 2 if i == 5 else 0) for u in range(12) for i in range(9) if (u + i) % 3 and i not in (7, 8)]
-    found = _untuned(name, built(tmp_path / "graph", pairs, 12, 9), tmp_path)
-    _, lists, _ = found.system.recommend(found.model, 9, "never")  # type: ignore[attr-defined]
-    offset = found.graph.node_type("item").offset
+    result = _untuned(name, built(tmp_path / "graph", pairs, 12, 9), tmp_path)
+    _, lists, _ = result.system.recommend(result.model, 9, "never")  # type: ignore[attr-defined]
+    offset = result.graph.node_type("item").offset
     assert set(lists[lists >= 0] - offset) == {0, 1, 2, 3, 4, 6}
 
 
@@ -143,9 +143,9 @@ def test_where_nothing_is_alike_a_list_goes_on_by_popularity(name: str, tmp_path
     rows += [(12, 13, 0), (12, 14, 0), (12, 15, 0)]  # shares no item with anybody
     rows = [(user, 12 - item if item < 13 else item, split) for user, item, split in rows]
     graph = built(tmp_path / "graph", rows, 13, 16, times=list(range(len(rows))))
-    found = restore(trained(name, graph, tmp_path)["run_dir"])
-    system: Any = found.system
-    users, items, _ = system.recommend(found.model, 5, "always")
+    result = restore(trained(name, graph, tmp_path)["run_dir"])
+    system: Any = result.system
+    users, items, _ = system.recommend(result.model, 5, "always")
     user, item = (graph.node_type(kind).offset for kind in ("user", "item"))
     assert (items[users == 12 + user] - item).tolist() == [[12, 11, 10, 9, 8]]
 
@@ -153,9 +153,9 @@ def test_where_nothing_is_alike_a_list_goes_on_by_popularity(name: str, tmp_path
 def test_without_validation_a_tenth_of_train_chooses(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     pairs = [(u, int(i), 0) for u in range(80) for i in rng.permutation(np.arange(u % 3, 30, 3))[:6]]
-    found = _untuned("ease", built(tmp_path / "graph", [*pairs, (0, 1, 2)], 80, 30), tmp_path)
-    assert found.model.array("regularisation")[0] >= 10
-    chosen = _untuned("ease", found.graph, tmp_path, model={"regularisation": 77.0})
+    result = _untuned("ease", built(tmp_path / "graph", [*pairs, (0, 1, 2)], 80, 30), tmp_path)
+    assert result.model.array("regularisation")[0] >= 10
+    chosen = _untuned("ease", result.graph, tmp_path, model={"regularisation": 77.0})
     assert chosen.model.array("regularisation")[0] == 77
 
 
@@ -218,11 +218,11 @@ def test_item_knn_ranks_an_item_that_nobody_took_by_its_features(tmp_path: Path)
     pairs = [(u, i, 1 if (u + i) % 7 == 0 else 0) for u in range(20) for i in range(10) if u % 2 == i % 2]
     values = np.array([[1, 0.1 * i] if i % 2 else [-1, 0.1 * i] for i in range(12)], np.float32)
     features = {"item": feature_table(np.arange(20, 32, dtype=np.int32), values)}
-    found = _untuned("item_knn", built(tmp_path / "graph", pairs, 20, 12, features=features), tmp_path)
-    assert found.model.array("alike")[0] > 0
-    users, lists, _ = found.system.recommend(found.model, 12, "never")  # type: ignore[attr-defined]
-    items = (lists - found.graph.node_type("item").offset).tolist()
-    for user, listed in zip((users - found.graph.node_type("user").offset).tolist(), items, strict=True):
+    result = _untuned("item_knn", built(tmp_path / "graph", pairs, 20, 12, features=features), tmp_path)
+    assert result.model.array("alike")[0] > 0
+    users, lists, _ = result.system.recommend(result.model, 12, "never")  # type: ignore[attr-defined]
+    items = (lists - result.graph.node_type("item").offset).tolist()
+    for user, listed in zip((users - result.graph.node_type("user").offset).tolist(), items, strict=True):
         assert sorted(listed) == list(range(12))
         own, other = (10, 11) if user % 2 == 0 else (11, 10)
         assert listed.index(own) < listed.index(other)

@@ -44,17 +44,17 @@ def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
 ) -> None:
     case = CASES[name]
     _, system = case.build(graphs[name])
-    found = system.compilables(case.model(system))
-    asked = {"acceleration": {"compile": mode}}
-    assert bool(found) == registry.settings_model(case.system).compiles
-    if found:
-        assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
+    result = system.compilables(case.model(system))
+    request = {"acceleration": {"compile": mode}}
+    assert bool(result) == registry.settings_model(case.system).compiles
+    if result:
+        assert case.job(graphs[name], **request).settings.acceleration.compile == mode
     else:
         sentence = (
             f"acceleration.compile: {mode} is not for {case.system}, which has nothing to compile: .*; set it to none"
         )
         with pytest.raises(SettingsError, match=sentence):
-            case.job(graphs[name], **asked)
+            case.job(graphs[name], **request)
 
 
 SHORTER = {"training": {"epochs": 2, "steps_per_epoch": 3}, "evaluation": {"eval_every": 2}}

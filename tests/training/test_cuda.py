@@ -71,9 +71,9 @@ def test_the_losses_and_figures_are_the_cpus(name: str, graphs: dict[str, TypedG
 def test_low_precision_follows_fp32(name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     own = without_dropout(CASES[name].system)
     low = {"acceleration": {"precision": precision}}
-    exact, found = (run(settings_of(CASES[name], graphs[name], own, CUDA, x), tmp_path) for x in ({}, low))
-    assert found["precision"] == precision
-    a, b = losses(exact), losses(found)
+    exact, result = (run(settings_of(CASES[name], graphs[name], own, CUDA, x), tmp_path) for x in ({}, low))
+    assert result["precision"] == precision
+    a, b = losses(exact), losses(result)
     assert np.isfinite(b).all()
     assert abs(b[-4:].mean() - a[-4:].mean()) <= 0.05 * abs(a[-4:].mean())
 

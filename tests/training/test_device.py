@@ -41,10 +41,10 @@ def test_auto_says_why_it_took_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, mps_built=True)
     assert re.fullmatch(r"auto took cpu \(cuda: .*; mps: no Apple GPU\)", choose_device("auto").reason)
     machine(monkeypatch)
-    found = available_devices()
-    assert found.pop("cpu") == ""
-    assert set(found) == {"cuda", "mps"}
-    assert all(found.values())
+    result = available_devices()
+    assert result.pop("cpu") == ""
+    assert set(result) == {"cuda", "mps"}
+    assert all(result.values())
 
 
 def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,8 +155,8 @@ def test_a_run_records_what_it_asked_for_what_it_got_and_why(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch)
-    asked = {"acceleration": {"device": "auto"}, "training": {"epochs": 1}}
-    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], asked)
+    request = {"acceleration": {"device": "auto"}, "training": {"epochs": 1}}
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], request)
     manifest = RunDirectory(run(values, tmp_path)["run_dir"]).read_json("manifest.json")
     assert manifest["resolved"]["device"] == "cpu"
     assert manifest["resolved"]["device_reason"].startswith("auto took cpu (cuda: ")

@@ -46,8 +46,8 @@ class Injector:
             terms = system.terms
 
             def bad_terms(model: Any, chunk: Any, encoded: Any) -> Any:
-                found = terms(model, chunk, encoded)
-                return poison_loss(system, model, found) if kind == "loss" and self.step in self.steps else found
+                result = terms(model, chunk, encoded)
+                return poison_loss(system, model, result) if kind == "loss" and self.step in self.steps else result
 
             system.terms = bad_terms  # type: ignore[method-assign]
             return system

@@ -142,18 +142,18 @@ def test_where_it_must_not_shrink_the_first_failure_is_the_end() -> None:
 
 class TestWithoutASmallerForm:
     def test_an_evaluation_goes_on_in_smaller_blocks(self) -> None:
-        asked: list[int] = []
+        request: list[int] = []
         notes: list[str] = []
 
         def evaluate(parts: int) -> str:
-            asked.append(parts)
+            request.append(parts)
             if parts < 64:
                 raise RuntimeError(REFUSAL)
             return "figures"
 
         options: dict[str, Any] = {"clear": lambda: None, "note": notes.append, "remedy": "Reduce", "repeatable": True}
         assert in_smaller_blocks(evaluate, parts=1, **options) == ("figures", 64)
-        assert asked == [1, 8, 64]
+        assert request == [1, 8, 64]
         (note,) = notes
         assert note.startswith("out of memory in the evaluation")
         assert "1/64" in note
@@ -202,10 +202,10 @@ def test_recomputing_layers_gives_the_same_training_bit_for_bit(
     (shrunk,) = result["shrunk"]
     assert "3 chunks, gradient checkpointing" in shrunk
     assert any("gradient checkpointing on" in note for note in result["notes"])
-    found = outcome(result)
-    reached = [each.state.pop("step_sizes")["reached"] for each in (plain, found)]
+    answer = outcome(result)
+    reached = [each.state.pop("step_sizes")["reached"] for each in (plain, answer)]
     assert [each["checkpointing"] for each in reached] == [False, True]
-    assert_same(found, plain)
+    assert_same(answer, plain)
 
 
 def test_evaluations_are_inside_the_ladder_and_store_no_rung(
@@ -233,7 +233,7 @@ def test_evaluations_are_inside_the_ladder_and_store_no_rung(
 def test_moments_made_before_the_first_step_change_no_bit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(TrainingSettings, "OPTIMIZER", name)
     settings = TrainingSettings(weight_decay=0.1)
-    found = []
+    result = []
     for before in (False, True):
         parameters = [torch.nn.Parameter(torch.linspace(-1, 1, 6)), torch.nn.Parameter(torch.ones(2))]
         optimizer = PhaseOptimizer(settings, [ParameterGroup(["a", "b"], parameters)], torch.device("cpu"))
@@ -244,5 +244,5 @@ def test_moments_made_before_the_first_step_change_no_bit(name: str, monkeypatch
             assert len(made) == (2 if name == "adagrad" else 4)
         for _ in range(3):
             optimizer.step(0.1)
-        found.append([p.detach() for p in parameters] + list(optimizer.tensors("").values()))
-    assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+        result.append([p.detach() for p in parameters] + list(optimizer.tensors("").values()))
+    assert all(torch.equal(one, other) for one, other in zip(*result, strict=True))

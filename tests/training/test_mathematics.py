@@ -32,7 +32,7 @@ def gradient_of(
             p.grad = None
         named = dict(model.named_parameters())
         names = [n for g in system.parameter_groups(model, phase) for n in g.names]
-        found = compute_gradient(
+        result = compute_gradient(
             system,
             model,
             [named[n] for n in names],
@@ -43,7 +43,7 @@ def gradient_of(
             seed_parts=(0, phase.name, epoch, index),
         )
         gradients |= {f"{phase.name}.{n}": named[n].grad.clone() for n in names if named[n].grad is not None}
-        losses |= {f"{phase.name}.{n}": v for n, v in found.losses.items()}
+        losses |= {f"{phase.name}.{n}": v for n, v in result.losses.items()}
     return gradients, losses
 
 
@@ -171,7 +171,7 @@ def test_clipping_bites_after_unscaling(case: tuple[Case, TypedGraph]) -> None:
         p.grad = None
     precision = Precision("fp32", CPU)
     precision.scaler.scale = 1024.0  # as under fp16: the norm that clipping sees must be the unscaled one
-    found = compute_gradient(
+    result = compute_gradient(
         system,
         model,
         parameters,
@@ -181,8 +181,8 @@ def test_clipping_bites_after_unscaling(case: tuple[Case, TypedGraph]) -> None:
         ranks=Ranks(),
         seed_parts=(0, phase.name, 0, 0),
     )
-    assert found.norm == pytest.approx(norm, rel=1e-4)
-    clip_(parameters, found.norm, norm / 2)
+    assert result.norm == pytest.approx(norm, rel=1e-4)
+    clip_(parameters, result.norm, norm / 2)
     clipped = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
     assert float(clipped) == pytest.approx(norm / 2, rel=1e-4)
 

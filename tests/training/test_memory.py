@@ -119,8 +119,8 @@ class TestAvailable:
             "resource.setrlimit(resource.RLIMIT_AS, (used + room, used + room))\n"
             "print(available_memory() / room)\n"
         )
-        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        assert 0.8 < float(done.stdout) <= 1.0
+        process = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        assert 0.8 < float(process.stdout) <= 1.0
 
 
 class TestOutOfMemory:

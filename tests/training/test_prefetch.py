@@ -71,9 +71,9 @@ def test_a_step_needs_nothing_that_another_thread_may_drop(
     assert keeper._orders, "the order of a pass is kept"
     nothing = property(lambda self: Forgetful(), lambda self, value: None)
     monkeypatch.setattr(type(keeper), "_orders", nothing, raising=False)
-    found = system.step(system.phases[0], 1, 2).arrays()
+    result = system.step(system.phases[0], 1, 2).arrays()
     for key in expected:
-        np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
+        np.testing.assert_array_equal(result[key], expected[key], err_msg=key)
 
 
 @pytest.mark.parametrize("name", ["hgt-edge-sampled", "sasrec"])
@@ -99,8 +99,8 @@ def test_the_next_batches_are_made_while_this_one_is_used(name: str, graphs: dic
 def test_a_training_with_three_workers_equals_one_without(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, restless: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = []
+    result = []
     for workers in (0, 3):
         monkeypatch.setattr(trainee, "Batches", lambda system, _, workers=workers: Batches(system, workers))
-        found.append(outcome(run(settings_of(CASES[name], graphs[name]), tmp_path / str(workers))))
-    assert_same(*found)
+        result.append(outcome(run(settings_of(CASES[name], graphs[name]), tmp_path / str(workers))))
+    assert_same(*result)

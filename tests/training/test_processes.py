@@ -58,10 +58,10 @@ def found(
             job["train"] = str(folder / job["name"])
     (folder / "jobs.json").write_text(json.dumps(todo))
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, str(PROGRAM), str(folder / "jobs.json")], capture_output=True, text=True, timeout=240, check=False
     )
-    assert done.returncode == 0, done.stderr[-9000:]
+    assert process.returncode == 0, process.stderr[-9000:]
     return world, {job["name"]: torch.load(folder / f"{job['name']}.pt", weights_only=False) for job in todo}
 
 

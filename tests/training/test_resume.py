@@ -127,13 +127,13 @@ def _saved_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def uninterrupted(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Outcome]:
     """Case name → what its short run leaves; run when first asked for."""
-    found: dict[str, Outcome] = {}
+    result: dict[str, Outcome] = {}
 
     def get(name: str) -> Outcome:
-        if name not in found:
+        if name not in result:
             values = settings_of(CASES[name], graphs[name])
-            found[name] = outcome(run(values, tmp_path_factory.mktemp("uninterrupted")))
-        return found[name]
+            result[name] = outcome(run(values, tmp_path_factory.mktemp("uninterrupted")))
+        return result[name]
 
     return get
 

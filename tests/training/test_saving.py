@@ -47,8 +47,8 @@ def test_what_is_written_is_what_was_there_when_it_was_asked_for(store: SlowStor
     weights.zero_()
     store.may.set()
     saver.wait()
-    found = store.load().snapshot.tensors
-    assert found["w"].tolist() == [1.0] * 5
+    result = store.load().snapshot.tensors
+    assert result["w"].tolist() == [1.0] * 5
 
 
 def test_one_is_written_at_a_time_and_the_end_waits(store: SlowStore) -> None:

@@ -41,9 +41,9 @@ def test_after_the_warm_up_it_falls_as_torchs_own_schedule_does(decay: str) -> N
         expected.append(torchs.get_last_lr()[0])
         optimizer.step()
         torchs.step()
-    found = rates(24, warmup_steps=4, lr_decay=decay)
-    assert found[4:25] == pytest.approx(expected)
-    assert decay == "exponential" or found[24:] == pytest.approx([0.1 * LOWEST] * 3), "it stays at its lowest"
+    result = rates(24, warmup_steps=4, lr_decay=decay)
+    assert result[4:25] == pytest.approx(expected)
+    assert decay == "exponential" or result[24:] == pytest.approx([0.1 * LOWEST] * 3), "it stays at its lowest"
 
 
 def test_scaling_rules() -> None:
@@ -55,16 +55,16 @@ def test_scaling_rules() -> None:
 
 def test_a_run_uses_the_scaled_rate_of_its_batch(graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     base = {"training": {"epochs": 1, "warmup_steps": 0, "lr_decay": "none", "learning_rate": 0.001}}
-    found = {}
+    answer = {}
     for rule in ("none", "sqrt", "linear"):
         job = {"acceleration": {"lr_scaling": rule}}
         values = settings_of(CASES["sasrec"], graphs["sasrec"], base, job)
         result = run(values, tmp_path / rule)
-        found[rule] = RunDirectory(result["run_dir"]).metrics.read("step")[0]["learning_rate"]
+        answer[rule] = RunDirectory(result["run_dir"]).metrics.read("step")[0]["learning_rate"]
         _, system = CASES["sasrec"].build(graphs["sasrec"])
     k = system.phases[0].batch_size / system.phases[0].base_batch_size
     assert k != 1.0
-    assert found == pytest.approx({"none": 0.001, "sqrt": 0.001 * math.sqrt(k), "linear": 0.001 * k})
+    assert answer == pytest.approx({"none": 0.001, "sqrt": 0.001 * math.sqrt(k), "linear": 0.001 * k})
 
 
 # -- early stopping --------------------------------------------------------------------------------------------------

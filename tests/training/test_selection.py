@@ -51,15 +51,15 @@ def published(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) 
 
 def test_the_papers_protocol_stops_and_chooses_by_the_test_split(published: dict[str, Any]) -> None:
     assert evaluate_run(restore(published["run_dir"]))["selected_on"] == "test"
-    best, done = published["best_epoch"], published["epochs_done"]
+    best, process = published["best_epoch"], published["epochs_done"]
     assert published["reason"] == f"no better recall@5 for {PATIENCE} epochs"
-    assert 0 < best == done - PATIENCE < EPOCHS - PATIENCE
+    assert 0 < best == process - PATIENCE < EPOCHS - PATIENCE
     assert published["exported_epoch"] == best
     # The best epoch's weights are those that are kept, and its figure is the best of all that were seen: hence "optimistic".
     assert published["metrics"]["test_recall@5"] == published["best_metric"]
     records = RunDirectory(published["run_dir"]).metrics.read("epoch")
     seen = {r["epoch"]: r["valid"]["recall@5"] for r in records if "valid" in r}
-    assert sorted(seen) == list(range(2, done + 1, 2))
+    assert sorted(seen) == list(range(2, process + 1, 2))
     assert max(seen.values()) == seen[best] == published["best_metric"]
     assert not [name for name in published["metrics"] if name.startswith("valid_")], "there is no such split"
 
@@ -105,12 +105,12 @@ def test_a_run_chosen_on_test_is_never_taken_for_one_chosen_on_validation(graphs
 
 def test_validation_chooses_unless_said_otherwise(graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
     values = settings_of(CASES["kgat"], graphs["kgat"])
-    found = {name: run(merge(values, more), tmp_path / name) for name, more in (("valid", {}), ("test", ON_TEST))}
-    for split, report in found.items():
+    result = {name: run(merge(values, more), tmp_path / name) for name, more in (("valid", {}), ("test", ON_TEST))}
+    for split, report in result.items():
         assert report["selected_on"] == split
         assert report["best_metric"] == report["metrics"][f"{split}_recall@5"]
-    assert found["valid"]["notes"] == []
-    assert all("(test split)" not in line for line in (Path(found["valid"]["run_dir"]) / "val.log").open())
+    assert result["valid"]["notes"] == []
+    assert all("(test split)" not in line for line in (Path(result["valid"]["run_dir"]) / "val.log").open())
 
 
 def test_where_nothing_is_held_out_to_choose_by_a_run_says_so_at_its_start(

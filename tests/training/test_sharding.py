@@ -90,8 +90,8 @@ def resumed(killed: Path, graphs: dict[str, TypedGraph], tmp_path_factory: pytes
         }
         for system in TRAININGS
     ]
-    done = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
-    assert done.returncode == 0, done.stderr[-6000:]
+    process = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
+    assert process.returncode == 0, process.stderr[-6000:]
     return folder, killed
 
 
@@ -135,10 +135,10 @@ def test_a_step_sends_what_the_model_of_the_decision_says(
         kinds = graphs[system].node_types
         nodes = sum(kind.count for kind in kinds if system != "lightgcn" or kind.name in ("user", "item"))
         layers = sum(2 * elsewhere * nodes * width * 8 for width in widths)
-        found = torch.load(folder / f"{system}.pt", weights_only=False)
-        assert least * layers <= found["sent"]["layers"] <= 1.1 * layers, system
-        for phase, step in found["phases"].items():
-            read = 2 * found["sent"]["read"] * sum(widths) * 8
+        result = torch.load(folder / f"{system}.pt", weights_only=False)
+        assert least * layers <= result["sent"]["layers"] <= 1.1 * layers, system
+        for phase, step in result["phases"].items():
+            read = 2 * result["sent"]["read"] * sum(widths) * 8
             assert read <= layers
             model = 2 * elsewhere * step["asked"] + (0 if phase == "kg" else read)  # facts go over no layer
             assert step["exchanged"] == pytest.approx(model, rel=0.1), (system, phase)
@@ -147,9 +147,9 @@ def test_a_step_sends_what_the_model_of_the_decision_says(
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
     graphs: dict[str, TypedGraph], killed: Path
 ) -> None:
-    found = torch.load(killed / "lightgcn.pt", weights_only=False)
-    assert 15 <= found["sent"]["rows"]["user"] <= 25
-    assert found["phases"]["train"]["reduced"] == 0
+    result = torch.load(killed / "lightgcn.pt", weights_only=False)
+    assert 15 <= result["sent"]["rows"]["user"] <= 25
+    assert result["phases"]["train"]["reduced"] == 0
 
 
 @pytest.mark.parametrize("system", TRAININGS)
@@ -164,10 +164,12 @@ def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_pro
     result = torch.load(resumed[0] / f"{system}-train.pt", weights_only=False)
     assert result["steps_done"] == alone["steps_done"]
     assert result["bytes_exchanged"] > 0
-    expected, found = last(alone["run_dir"]), last(result["run_dir"])
-    assert found.keys() == expected.keys()
+    expected, answer = last(alone["run_dir"]), last(result["run_dir"])
+    assert answer.keys() == expected.keys()
     for name, tensor in expected.items():
-        torch.testing.assert_close(found[name], tensor, rtol=1e-10, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            answer[name], tensor, rtol=1e-10, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}"
+        )
     # Ranks are steps: HGT's are of fp32, where two scores may nearly tie.
     assert result["metrics"] == pytest.approx(alone["metrics"], rel=1e-10, abs=0.02 if system == "hgt-full" else None)
     # The same run directory goes on in one process, whose checkpoint knows nothing of ranks.

@@ -33,9 +33,9 @@ def test_a_resumed_run_shows_each_step_once(tmp_path: Path, torn: int) -> None:
     os.truncate(file, file.stat().st_size - torn)
     resumed = EventWriter(tmp_path / "broken", purge_step=5)
     write(resumed, 5, 10)
-    shown = curves(tmp_path / "broken")
-    assert shown == curves(tmp_path / "straight")
-    assert shown["loss/total"] == [(step, pytest.approx(8 / step)) for step in range(1, 11)]
+    output = curves(tmp_path / "broken")
+    assert output == curves(tmp_path / "straight")
+    assert output["loss/total"] == [(step, pytest.approx(8 / step)) for step in range(1, 11)]
 
 
 def test_several_restarts_within_a_second_keep_their_order(tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ def test_openmp_takes_it() -> None:
     """What the runtime that torch brings along says of itself at its start."""
     environment = {k: v for k, v in os.environ.items() if k not in CHOICES}
     chosen = waiting_environment(environment)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", "import torch; torch.ones(1 << 20).exp()"],
         env={**environment, **chosen, "OMP_DISPLAY_ENV": "VERBOSE"},
         capture_output=True,
         text=True,
         check=True,
     )
-    if "GOMP_SPINCOUNT" not in done.stderr:
+    if "GOMP_SPINCOUNT" not in process.stderr:
         pytest.skip("torch's OpenMP runtime is not GNU's")
-    assert f"GOMP_SPINCOUNT = '{chosen['GOMP_SPINCOUNT']}'" in done.stderr
+    assert f"GOMP_SPINCOUNT = '{chosen['GOMP_SPINCOUNT']}'" in process.stderr

@@ -173,12 +173,12 @@ class Server:
 
     def workers(self) -> list[psutil.Process]:
         """Worker processes of this project that are alive."""
-        found = []
+        result = []
         for process in psutil.process_iter(["cmdline", "status"]):
             with contextlib.suppress(psutil.Error):
                 if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.root):
-                    found.append(process)
-        return found
+                    result.append(process)
+        return result
 
 
 LAUNCH = """

@@ -62,39 +62,39 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
 
 
 def test_little_is_printed_and_the_address_comes_last(server: Server, finished_run: str) -> None:
-    told = (server.root / "ui.log").read_text().splitlines()
-    assert told[-1] == f"graphmill is at {server.address.replace('127.0.0.1', 'localhost')}"
-    assert len(told) <= 4
+    output = (server.root / "ui.log").read_text().splitlines()
+    assert output[-1] == f"graphmill is at {server.address.replace('127.0.0.1', 'localhost')}"
+    assert len(output) <= 4
 
 
 def test_schedules_and_sensors_are_stopped_but_the_one_that_ends_lost_runs(server: Server) -> None:
-    found = server.query(
+    result = server.query(
         """query ($selector: RepositorySelector!) { repositoryOrError(repositorySelector: $selector) {
           ... on Repository { schedules { name scheduleState { status } } sensors { name sensorState { status } } } } }""",
         selector=SELECTOR,
     )["repositoryOrError"]
-    assert {each["name"]: each["scheduleState"]["status"] for each in found["schedules"]} == {
+    assert {each["name"]: each["scheduleState"]["status"] for each in result["schedules"]} == {
         "biomed_hgt_schedule": "STOPPED",
         "biomed_blend_schedule": "STOPPED",
     }
-    sensors = {each["name"]: each["sensorState"]["status"] for each in found["sensors"]}
+    sensors = {each["name"]: each["sensorState"]["status"] for each in result["sensors"]}
     assert sensors.pop("graphmill_lost_runs") == "RUNNING"
     assert sensors["biomed_files"] == "STOPPED"
     assert set(sensors.values()) == {"STOPPED"}
 
 
 def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
-    found = server.query(
+    result = server.query(
         """query ($selector: PipelineSelector!) { runConfigSchemaOrError(selector: $selector) {
           ... on RunConfigSchema { rootDefaultYaml } } }""",
         selector={**SELECTOR, "pipelineName": "biomed_hgt_retrain"},
     )["runConfigSchemaOrError"]
-    config = yaml.safe_load(found["rootDefaultYaml"])
-    shown = config["ops"]["biomed__hgt_model"]["config"]
+    config = yaml.safe_load(result["rootDefaultYaml"])
+    output = config["ops"]["biomed__hgt_model"]["config"]
     expected = launchpad_defaults("hgt", SMALL).settings.model_dump()
-    assert shown["training"] == expected["training"]
-    assert shown["model"] == expected["model"]
-    assert shown["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k != "device"}
+    assert output["training"] == expected["training"]
+    assert output["model"] == expected["model"]
+    assert output["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k != "device"}
     assert config["resources"]["accelerator"]["config"] == {"device": "auto", "index": 0}
 
 
@@ -112,12 +112,12 @@ def test_the_accelerator_pool_takes_one_step_at_a_time(server: Server, finished_
 def test_the_chain_runs_and_says_what_it_made(server: Server, finished_run: str) -> None:
     for name in CHAIN:
         assert finished_run in materializations(server, name), name
-    shown = materializations(server, "hgt_model")[finished_run]
-    assert shown["epochs_done"] == 4
-    assert shown["device"] == "cpu"
-    assert shown["loss"] > 0
-    assert float(figures(shown)["estimated_seconds_total"]) > 0
-    assert "data:image/png;base64," in shown["loss_curve"]
+    output = materializations(server, "hgt_model")[finished_run]
+    assert output["epochs_done"] == 4
+    assert output["device"] == "cpu"
+    assert output["loss"] > 0
+    assert float(figures(output)["estimated_seconds_total"]) > 0
+    assert "data:image/png;base64," in output["loss_curve"]
     csv = server.root / "data" / "06_models" / "embeddings" / "hgt_embeddings.csv"
     assert csv.is_file()
 
@@ -125,11 +125,11 @@ def test_the_chain_runs_and_says_what_it_made(server: Server, finished_run: str)
 def test_training_is_observed(server: Server, finished_run: str) -> None:
     fields = "assetObservations(limit: 50) { runId " + METADATA + " }"
     seen = asset(server, "hgt_model", fields)["assetObservations"]
-    shown = [values(each["metadataEntries"]) for each in seen]
+    output = [values(each["metadataEntries"]) for each in seen]
     assert {each["runId"] for each in seen} == {finished_run}
-    assert all(next(iter(each)) == "progress" for each in shown), "the line that a person reads comes first"
-    assert any("epoch 4/4" in each["progress"] and each["loss"] > 0 for each in shown), shown
-    assert any("training on cpu" in each["progress"] for each in shown)
+    assert all(next(iter(each)) == "progress" for each in output), "the line that a person reads comes first"
+    assert any("epoch 4/4" in each["progress"] and each["loss"] > 0 for each in output), output
+    assert any("training on cpu" in each["progress"] for each in output)
 
 
 def test_checks_have_their_verdicts_and_pictures(server: Server, finished_run: str) -> None:
@@ -187,6 +187,6 @@ def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, model_aga
     assert not server.workers()
     runs = server.root / "data" / "06_models" / "biomed" / "hgt"
     settings = {path.parent: json.loads(path.read_text()) for path in runs.glob("*/settings.json")}
-    (cancelled,) = [path for path, found in settings.items() if found["training"]["seed"] == 7]
+    (cancelled,) = [path for path, result in settings.items() if result["training"]["seed"] == 7]
     assert list((cancelled / "checkpoints").glob("*.safetensors"))
     assert time.time() - max(path.stat().st_mtime for path in (cancelled / "checkpoints").iterdir()) < 120

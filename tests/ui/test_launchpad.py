@@ -46,10 +46,10 @@ def kind_of(key: str) -> str:
 @pytest.fixture(scope="module")
 def steps(server: Server) -> dict[str, list[str]]:
     """The assets of the location by the name of the step that makes them; one step makes nodes and edges."""
-    found: dict[str, list[str]] = {}
+    result: dict[str, list[str]] = {}
     for node in server.query("{ assetNodes { assetKey { path } opNames } }")["assetNodes"]:
-        found.setdefault(node["opNames"][0], []).append("/".join(node["assetKey"]["path"]))
-    return found
+        result.setdefault(node["opNames"][0], []).append("/".join(node["assetKey"]["path"]))
+    return result
 
 
 def test_every_kind_of_asset_is_opened_below(steps: dict[str, list[str]]) -> None:
@@ -92,7 +92,9 @@ def test_every_asset_and_job_accepts_the_text_that_the_server_proposes(
         *(only(*made) for made in steps.values()),
         *({"pipelineName": job} for job in jobs if job != ALL_ASSETS),
     ]
-    refused = {str(each): found for each in selectors if (found := problems(server, prefilled(server, **each), **each))}
+    refused = {
+        str(each): result for each in selectors if (result := problems(server, prefilled(server, **each), **each))
+    }
     assert not refused
 
 
@@ -110,11 +112,11 @@ def open_launchpad(page: Page, address: str) -> tuple[Locator, Locator]:
         expect(editor.or_(confirm).first).to_be_visible()
         if editor.is_visible():
             break
-        asked = confirm.element_handle()
-        said = asked.evaluate(SAID)
+        request = confirm.element_handle()
+        said = request.evaluate(SAID)
         confirm.click()
         page.wait_for_function(
-            f"([button, said]) => !button.isConnected || ({SAID})(button) !== said", arg=[asked, said]
+            f"([button, said]) => !button.isConnected || ({SAID})(button) !== said", arg=[request, said]
         )
     return editor, page.get_by_role("dialog").get_by_role("button", name="Materialize")
 
@@ -131,9 +133,9 @@ def test_a_launchpad_can_start_as_it_opens(page: Page, server: Server, steps: di
     (made,) = [made for made in steps.values() if KINDS[kind] in made]
     assert set(config.get("ops") or {}) == set(yaml.safe_load(prefilled(server, **only(*made))).get("ops", {}))
     if kind in ODD:  # texts and numbers that the browser writes in a way of its own
-        section, name, shown = ODD[kind]
-        (found,) = config["ops"].values()
-        assert (found["config"][section] if section else found["config"])[name] == shown
+        section, name, output = ODD[kind]
+        (result,) = config["ops"].values()
+        assert (result["config"][section] if section else result["config"])[name] == output
 
 
 @pytest.fixture
@@ -174,8 +176,8 @@ def test_a_changed_value_is_that_of_the_run(
     page.wait_for_url(re.compile(r"/runs/[0-9a-f-]{36}"))
     run = page.url.partition("/runs/")[2][:36]
     stop.append(run)
-    found = server.query("query ($id: ID!) { runOrError(runId: $id) { ... on Run { runConfigYaml } } }", id=run)
-    given = yaml.safe_load(found["runOrError"]["runConfigYaml"])["ops"]["biomed__hgt_model"]["config"]
+    result = server.query("query ($id: ID!) { runOrError(runId: $id) { ... on Run { runConfigYaml } } }", id=run)
+    given = yaml.safe_load(result["runOrError"]["runConfigYaml"])["ops"]["biomed__hgt_model"]["config"]
     assert given["training"]["steps_per_epoch"] == value
 
     def trained() -> list[Path]:

@@ -85,12 +85,12 @@ def test_the_csv_has_its_columns_and_a_row_a_node(stats: dict[str, Any], ids: li
 
 def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> None:
     sections = {"model": {"hidden_dim": 8}, "training": {"learning_rate": 0.02}}
-    found = generate_hgt_embeddings_batched(
+    result = generate_hgt_embeddings_batched(
         str(folder / "edges.csv"), str(folder / "other.csv"), **{**SMALL, **sections, "seed": 9},
         work_dir=str(folder / "elsewhere"),
     )  # fmt: skip
-    assert Path(found["run_dir"]).is_relative_to(folder / "elsewhere")
-    settings = RunDirectory(found["run_dir"]).read_json("settings.json")
+    assert Path(result["run_dir"]).is_relative_to(folder / "elsewhere")
+    settings = RunDirectory(result["run_dir"]).read_json("settings.json")
     training = settings["training"]
     assert (settings["model"]["embedding_dim"], settings["model"]["hidden_dim"]) == (12, 8)
     assert (training["epochs"], training["learning_rate"], training["seed"]) == (2, 0.02, 9)
@@ -99,10 +99,10 @@ def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> No
 
 def test_what_is_not_given_is_the_default_that_was_measured(folder: Path, ids: list[str]) -> None:
     types = list(TYPES)
-    found = generate_hgt_embeddings_batched(
+    result = generate_hgt_embeddings_batched(
         str(folder / "edges.csv"), str(folder / "plain.csv"), include_node_types=types, device="cpu"
     )
-    written = RunDirectory(found["run_dir"]).read_json("settings.json")
+    written = RunDirectory(result["run_dir"]).read_json("settings.json")
     ours = HgtSettings.model_validate({"preset": "none"}).model_dump()
     for section in ("model", "objective", "training"):
         assert written[section] == ours[section], section

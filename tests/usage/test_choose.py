@@ -66,8 +66,8 @@ def by_system(choice: Choice) -> dict[str, str]:
 def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "mf", "ease", "popularity", "markov", "dragon", "complex")
     lines: list[str] = []
-    found = choose(interactions.path, "10min", overrides=CPU, tell=lines.append)
-    assert by_system(found) == {
+    result = choose(interactions.path, "10min", overrides=CPU, tell=lines.append)
+    assert by_system(result) == {
         "ease": "finished",
         "mf": "finished",
         "popularity": "finished",
@@ -75,31 +75,31 @@ def test_interactions(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch)
         "dragon": "does not suit",
     }
     assert lines[-1].startswith("mf (objective.regularisation="), "what is cheap comes first, and λ is tried"
-    assert (found.metric, found.queries) == ("recall@20", USERS)
-    first, *_, popularity = (each for each in found.candidates if each.figure is not None)
+    assert (result.metric, result.queries) == ("recall@20", USERS)
+    first, *_, popularity = (each for each in result.candidates if each.figure is not None)
     assert popularity.system == "popularity", "a taste is no popularity"
     assert popularity.below is not None
     assert popularity.below[0] > 0
     assert popularity.low is not None
     assert popularity.low < (popularity.figure or 0) < (popularity.high or 0)
     level = [
-        e for e in found.candidates if e.below and e.below[0] <= 0 and (e.figure or 0) >= LEVEL * (first.figure or 0)
+        e for e in result.candidates if e.below and e.below[0] <= 0 and (e.figure or 0) >= LEVEL * (first.figure or 0)
     ]
-    (chosen,) = (each for each in level if each.run == found.run)
+    (chosen,) = (each for each in level if each.run == result.run)
     assert chosen.seconds <= max(FASTER * min(each.seconds for each in level), SHORTEST)
-    assert found.system in found.sentence
-    assert found.test["recall@20"] > 0.8
-    for each in found.candidates:
+    assert result.system in result.sentence
+    assert result.test["recall@20"] > 0.8
+    for each in result.candidates:
         if not each.run:
             assert each.reason
             continue
         tests = [name for name in json.loads((Path(each.run) / "report.json").read_text())["metrics"] if "test" in name]
-        assert bool(tests) == (each.run == found.run), "the test split is read for the chosen run alone"
-    runs = [each.run for each in found.candidates if each.run]
+        assert bool(tests) == (each.run == result.run), "the test split is read for the chosen run alone"
+    runs = [each.run for each in result.candidates if each.run]
     assert "valid_recall@20" in {figure["name"] for figure in compare_runs(*runs[:2])["figures"]}
-    assert graphmill.load(found.run).path == Path(found.run)
-    assert json.loads((Path(found.folder) / FILE).read_text())["sentence"] == found.sentence
-    assert len(found.rows()) == len(found.candidates) == 6
+    assert graphmill.load(result.run).path == Path(result.run)
+    assert json.loads((Path(result.folder) / FILE).read_text())["sentence"] == result.sentence
+    assert len(result.rows()) == len(result.candidates) == 6
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_noise_of_time_does_not_choose(seconds: tuple[float, float], chosen: str
         Candidate(name, "finished", "", each.mean, 0.0, 1.0, None, took, run=name)
         for name, took, each in zip(("popularity", "ease"), seconds, values, strict=True)
     ]
-    choice = chosen_of(tried, {each.run: found for each, found in zip(tried, values, strict=True)})
+    choice = chosen_of(tried, {each.run: result for each, result in zip(tried, values, strict=True)})
     assert choice.candidates[0].system == "ease"
     assert choice.system == chosen
     assert choice.sentence.endswith(why)
@@ -176,25 +176,25 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
 def test_few_items_are_asked_for_shorter_lists(tmp_path: Path) -> None:
     rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
     graph = built(tmp_path / "graph", rows, 41, 9)  # one user has no item
-    found = choose(graph.path, overrides=CPU, systems=["popularity", "item_knn", "ease"])
-    assert (found.metric, found.queries) == ("recall@2", 40)
-    assert all(each.state == "finished" for each in found.candidates)
-    assert "recall@2" in found.test
+    result = choose(graph.path, overrides=CPU, systems=["popularity", "item_knn", "ease"])
+    assert (result.metric, result.queries) == ("recall@2", 40)
+    assert all(each.state == "finished" for each in result.candidates)
+    assert "recall@2" in result.test
 
 
 def test_links_within_a_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     only(monkeypatch, "knn", "complex", "conve", "ease")
     graph = typed_graph(tmp_path / "graph")
-    found = graphmill.choose(graph, "40s", device="cpu", progress=False)
-    states = by_system(found)
+    result = graphmill.choose(graph, "40s", device="cpu", progress=False)
+    states = by_system(result)
     assert states.pop("conve") in ("no time", "finished"), "it depends on the machine"
     assert states == {"knn": "finished", "complex": "finished"}
     only(monkeypatch, "knn", "conve")
     short = graphmill.choose(typed_graph(tmp_path / "short" / "graph"), "2s", device="cpu", progress=False)
     assert by_system(short)["conve"] == "no time"
-    assert found.metric == "mrr"
-    assert "links" in found.candidates[0].abilities
-    assert math.isfinite(found.test["mrr"])
+    assert result.metric == "mrr"
+    assert "links" in result.candidates[0].abilities
+    assert math.isfinite(result.test["mrr"])
 
 
 def test_nothing_is_estimated_after_the_budget(interactions: TypedGraph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,16 +264,16 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     rows = [(user, (user + step) % 24, split) for user in range(60) for step, split in enumerate([0] * 6 + [1, 2])]
     graph = built(tmp_path / "graph", rows, 60, 24, times=[60 * step for step in range(len(rows))])
     only(monkeypatch, "markov", "ease", "popularity")
-    found = choose(graph.path, overrides=CPU)
-    assert (found.metric, found.queries, found.system) == ("ndcg@10", 60, "markov")
+    result = choose(graph.path, overrides=CPU)
+    assert (result.metric, result.queries, result.system) == ("ndcg@10", 60, "markov")
     days = {f"popularity (model.days={count})" for count in (1, 7, 30, 365)}
-    assert {each.name for each in found.candidates if each.system == "popularity"} == {"popularity"} | days
-    own = json.loads((Path(found.run) / "report.json").read_text())["metrics"]
-    assert found.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
-    assert all((each.figure or 0.0) > 0 for each in found.candidates)
+    assert {each.name for each in result.candidates if each.system == "popularity"} == {"popularity"} | days
+    own = json.loads((Path(result.run) / "report.json").read_text())["metrics"]
+    assert result.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
+    assert all((each.figure or 0.0) > 0 for each in result.candidates)
     # EASE itself is measured by Recall@20, and the test is read by what chose, too.
     ease = choose(graph.path, overrides=CPU, systems=["ease"], root=str(tmp_path / "ease"))
-    assert 0 < ease.test["ndcg@10"] < found.test["ndcg@10"]
+    assert 0 < ease.test["ndcg@10"] < result.test["ndcg@10"]
 
 
 @pytest.mark.parametrize("name", ["item_knn", "ease", "mf"])
@@ -285,8 +285,8 @@ def test_on_test_all_systems_know_the_validation_item(tmp_path: Path, name: str)
         rows += [(user, 2 * pair + side, 0) for pair in pairs for side in (0, 1)]
         rows += [(user, 2 * last, 1), (user, 2 * last + 1, 2)]
     graph = built(tmp_path / "graph", rows, 120, 40, times=[60 * step for step in range(len(rows))])
-    found = choose(graph.path, overrides=CPU, systems=[name])
-    assert found.test["ndcg@10"] > 0.8
+    result = choose(graph.path, overrides=CPU, systems=[name])
+    assert result.test["ndcg@10"] > 0.8
 
 
 def test_items_that_a_list_never_has_do_not_count(tmp_path: Path) -> None:
@@ -306,8 +306,8 @@ def test_items_that_a_list_never_has_do_not_count(tmp_path: Path) -> None:
 def test_few_items_in_order_are_for_all_systems(tmp_path: Path) -> None:
     rows = [(user, (user + step) % 9, split) for user in range(40) for step, split in enumerate([0, 0, 0, 1, 2])]
     graph = built(tmp_path / "graph", rows, 40, 9, times=[60 * step for step in range(len(rows))])
-    found = choose(graph.path, overrides=CPU, systems=["markov", "ease", "item_knn"])
-    assert by_system(found) == dict.fromkeys(("markov", "ease", "item_knn"), "finished")
+    result = choose(graph.path, overrides=CPU, systems=["markov", "ease", "item_knn"])
+    assert by_system(result) == dict.fromkeys(("markov", "ease", "item_knn"), "finished")
 
 
 @pytest.mark.parametrize("name", ["popularity", "item_knn", "ease", "markov", "session_knn", "mf"])
@@ -361,9 +361,9 @@ def test_it_goes_on_after_a_kill(interactions: TypedGraph, monkeypatch: pytest.M
     names = ["popularity", "mf"]
     with pytest.raises(StoppedError, match="goes on"):
         choose(interactions.path, overrides=CPU, tell=interrupt, stop=stop, systems=names)
-    found = choose(interactions.path, overrides=CPU, systems=names)
+    result = choose(interactions.path, overrides=CPU, systems=names)
     popularity, factorisation = (
-        next(each for each in found.candidates if each.name == name and each.figure is not None) for name in names
+        next(each for each in result.candidates if each.name == name and each.figure is not None) for name in names
     )
     assert (Path(popularity.run), popularity.seconds) == (before.parent, seconds), "the finished run is reused"
     assert Path(factorisation.run) == begun
@@ -407,8 +407,8 @@ def test_the_command_refuses_what_it_would_ignore(arguments: list[str], sentence
 def test_a_settings_file_may_say_auto(interactions: TypedGraph) -> None:
     file, values = interactions.path.parent / "settings.yaml", {"data": str(interactions.path), **CPU}
     file.write_text(json.dumps({"system": "auto", "budget": 60, "systems": ["popularity"], **values}))
-    shown = CliRunner().invoke(app, ["train", str(file)], catch_exceptions=False)
-    assert "Use popularity: it alone has finished" in shown.stdout
+    output = CliRunner().invoke(app, ["train", str(file)], catch_exceptions=False)
+    assert "Use popularity: it alone has finished" in output.stdout
     with pytest.raises(SettingsError, match="auto is for trainings"):
         CliRunner().invoke(app, ["estimate", str(file)], catch_exceptions=False)
 

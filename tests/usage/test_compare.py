@@ -27,9 +27,9 @@ def pair(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> tu
 
 
 def test_settings_and_figures(pair: tuple[str, str]) -> None:
-    found = compare_runs(*pair)
-    assert found["settings"] == {"training.epochs": (3, 4), "training.learning_rate": (0.01, 0.02)}
-    figures = {figure["name"]: figure for figure in found["figures"]}
+    result = compare_runs(*pair)
+    assert result["settings"] == {"training.epochs": (3, 4), "training.learning_rate": (0.01, 0.02)}
+    figures = {figure["name"]: figure for figure in result["figures"]}
     assert (figures["epochs_done"]["a"], figures["epochs_done"]["b"]) == (3, 4)
     assert figures["steps_done"]["ratio"] == pytest.approx(16 / 12)
     for name in ("seconds", "peak_memory_bytes", "loss total", "test_mrr"):
@@ -38,10 +38,10 @@ def test_settings_and_figures(pair: tuple[str, str]) -> None:
 
 def test_the_command_prints_tables_or_json(pair: tuple[str, str]) -> None:
     runner = CliRunner()
-    shown = runner.invoke(app, ["compare", *pair])
-    assert shown.exit_code == 0
-    assert "training.learning_rate" in shown.stdout
-    assert "test_mrr" in shown.stdout
+    output = runner.invoke(app, ["compare", *pair])
+    assert output.exit_code == 0
+    assert "training.learning_rate" in output.stdout
+    assert "test_mrr" in output.stdout
     parsed = json.loads(runner.invoke(app, ["compare", *pair, "--json"]).stdout)
     assert parsed["settings"]["training.epochs"] == [3, 4]
 

@@ -99,12 +99,12 @@ def test_known_nodes_keep_their_vectors_and_new_ones_come_last_of_their_type(
 
 def test_a_new_node_is_scored_as_one_that_was_there(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
     grown = run.embed(written(tmp_path, edges_of(graph, "n90", "twin")), tmp_path / "out", columns=COLUMNS)
-    found = grown.links("twin", "drug_protein", 10)
+    result = grown.links("twin", "drug_protein", 10)
     known = [line.split(",")[3] for line in edges_of(graph, "n90", "twin").splitlines()]
-    assert len(found) == 10
-    assert not set(found.tail_id) & set(known)
-    again = grown.score(["twin"] * 10, "drug|drug_protein|gene/protein", found.tail_id.tolist())
-    np.testing.assert_allclose(again, found.score, atol=1e-5)
+    assert len(result) == 10
+    assert not set(result.tail_id) & set(known)
+    again = grown.score(["twin"] * 10, "drug|drug_protein|gene/protein", result.tail_id.tolist())
+    np.testing.assert_allclose(again, result.score, atol=1e-5)
     targets = grown.links(known[0], "gene/protein|drug_protein|drug", 30, node_type="gene/protein", known=True)
     assert "twin" in set(targets.tail_id)
     with pytest.raises(InputError, match="ask for one head in one relation"):
@@ -182,15 +182,15 @@ def test_links_of_later_edges_are_predicted_untrained(
     columns = [part for name in COLUMNS for part in ("--read", f"columns.{name}={COLUMNS[name]}")]
     command = ["links", run, "--edges", str(file), *columns, "--head", "twin", "--relation", "drug_protein", "--json"]
     app(command, standalone_mode=False)
-    found = json.loads(capsys.readouterr().out)["links"]
-    tails = [row["tail_id"] for row in found]
+    result = json.loads(capsys.readouterr().out)["links"]
+    tails = [row["tail_id"] for row in result]
     assert len(tails) == 10
     assert not {line.split(",")[3] for line in edges_of(graph, "n90", "twin").splitlines()} & set(tails)
     if case in ("blend", "spectral"):
         _exported(run)
         of_vectors = graphmill.load(run).embed(file, tmp_path / "out", columns=COLUMNS)
         rows = of_vectors.links("twin", "drug_protein", 10)
-        assert [row["score"] for row in found] == pytest.approx(rows.score.tolist(), rel=1e-4)
+        assert [row["score"] for row in result] == pytest.approx(rows.score.tolist(), rel=1e-4)
 
 
 @pytest.mark.parametrize("case", ["blend", "hgt-full", "spectral", "knn", "nbfnet"])
@@ -235,8 +235,8 @@ def test_on_the_command_line(graph: TypedGraph, run: Run, tmp_path: Path, capsys
 
     file = written(tmp_path, edges_of(graph, "n90", "twin"))
     app(["embed", str(run.path), "--edges", str(file), "-o", str(tmp_path / "out"), "--json"], standalone_mode=False)
-    found = json.loads(capsys.readouterr().out)
-    assert found["new_nodes"] == {"drug": 1}
+    result = json.loads(capsys.readouterr().out)
+    assert result["new_nodes"] == {"drug": 1}
     assert (tmp_path / "out" / "embeddings.parquet").is_file()
 
 
@@ -269,8 +269,8 @@ def test_attributes_alone_give_a_new_node_a_vector_like_its_kind(case: str, tmp_
     if case == "blend":
         genes = [f"n{30 + n}" for n in range(60)]
         scores = {new: grown.links(new, "drug_protein", k=60) for new in ("x0", "x3")}
-        for new, found in scores.items():
-            listed = found["tail_id"].tolist()
+        for new, result in scores.items():
+            listed = result["tail_id"].tolist()
             own = [listed.index(gene) for n, gene in enumerate(genes) if n % 6 == int(new[1]) and gene in listed]
             assert np.mean(own) < 25, "genes of its own group come first"
 

@@ -102,11 +102,11 @@ def recall_among(run: Run, items: list[int], k: int, graph: TypedGraph) -> float
     for user, item in zip(edges.src.tolist(), edges.dst.tolist(), strict=True):
         scores[user, [place for place, i in enumerate(items) if i == item]] = -np.inf
     best = np.argsort(-scores, axis=1)[:, :k]
-    found = []
+    result = []
     for user in range(USERS):
         wanted = {i for i in NEW_ITEMS.tolist() if likes(user, i)}
-        found.append(len(wanted & {items[place] for place in best[user]}) / len(wanted))
-    return float(np.mean(found))
+        result.append(len(wanted & {items[place] for place in best[user]}) / len(wanted))
+    return float(np.mean(result))
 
 
 @pytest.mark.parametrize("case", ["mmgcn", "dragon"])

@@ -37,9 +37,9 @@ def test_the_pages_snippets_run_as_they_are(
     Path("new.csv").write_text(blocks["text"])
     command = blocks["bash"].replace("\\\n", " ").replace("RUN", str(run.path)).split()
     assert command[0] == "graphmill"
-    found = CliRunner().invoke(app, [*command[1:], "--output", "grown"])
-    assert found.exit_code == 0, found.exception
-    assert "column drug is the head and target the tail" in found.stderr
+    result = CliRunner().invoke(app, [*command[1:], "--output", "grown"])
+    assert result.exit_code == 0, result.exception
+    assert "column drug is the head and target the tail" in result.stderr
     assert graphmill.load("grown").manifest["joined"]["nodes"] == {"drug": 1}
     names = {"graphmill": graphmill}
     exec(blocks["python"].replace('load("RUN")', f"load({str(run.path)!r})"), names)

@@ -52,12 +52,12 @@ def test_a_vector_is_the_least_squares_solution() -> None:
     rng = np.random.default_rng(0)
     items, setting = rng.normal(size=(20, 4)), FoldIn(0.3, 2.0)
     met = sp.csr_matrix((np.ones(3), ([0, 0, 0], [1, 5, 7])), (2, 20))
-    found = Folding(items, np.ones(20))(met, setting)
+    result = Folding(items, np.ones(20))(met, setting)
     size = np.square(items).sum(1).mean()
     rows = np.concatenate([np.sqrt(0.3) * items, items[[1, 5, 7]], np.sqrt(2.0 * size) * np.eye(4)])
     wanted = np.concatenate([np.zeros(20), np.ones(3), np.zeros(4)])
-    np.testing.assert_allclose(found[0], np.linalg.lstsq(rows, wanted, rcond=None)[0], atol=1e-10)
-    assert not found[1].any()
+    np.testing.assert_allclose(result[0], np.linalg.lstsq(rows, wanted, rcond=None)[0], atol=1e-10)
+    assert not result[1].any()
 
 
 def test_without_end_regularised_it_is_the_sum_of_what_was_met() -> None:
@@ -71,17 +71,17 @@ def test_without_end_regularised_it_is_the_sum_of_what_was_met() -> None:
 @pytest.mark.parametrize("case", FACTOR)
 def test_every_recommender_folds_new_users_in(case: str, tmp_path: Path) -> None:
     run = trained(case, tmp_path)
-    found = run.recommend(history=written(tmp_path, [("new", "item0"), ("new", "item5"), ("other", "item3")]), k=5)
-    assert found.groupby("user_id").size().to_dict() == {"new": 5, "other": 5}
-    assert not {"item0", "item5"} & set(found[found.user_id == "new"].item_id)
-    assert np.isfinite(found.score).all()
+    result = run.recommend(history=written(tmp_path, [("new", "item0"), ("new", "item5"), ("other", "item3")]), k=5)
+    assert result.groupby("user_id").size().to_dict() == {"new": 5, "other": 5}
+    assert not {"item0", "item5"} & set(result[result.user_id == "new"].item_id)
+    assert np.isfinite(result.score).all()
 
 
 def test_a_new_item_is_recommended_to_the_taste_of_those_who_met_it(bpr: Run, tmp_path: Path) -> None:
     known = [(f"user{n}", "fresh") for n in (2, 7, 12, 17, 22)]
     asks = [("new", "item2"), ("new", "item7"), ("new", "item12"), ("away", "item3"), ("away", "item8")]
-    found = bpr.recommend(history=written(tmp_path, [*known, *asks]), k=30)
-    rank = found[found.item_id == "fresh"].set_index("user_id")["rank"]
+    result = bpr.recommend(history=written(tmp_path, [*known, *asks]), k=30)
+    rank = result[result.item_id == "fresh"].set_index("user_id")["rank"]
     assert rank["new"] <= 4 < rank["away"]
     assert "user2" not in rank.index  # it has met it
 
@@ -97,24 +97,24 @@ def test_a_known_users_history_goes_on_from_what_is_known_of_it(sasrec: Run, tmp
     assert alone.item_id.tolist() == own.item_id.tolist()
     np.testing.assert_allclose(alone.score, own.score, rtol=1e-5)
     last = int(sequences.timestamps[mine][-1]) + 10
-    found = sasrec.recommend(history=written(tmp_path, [("u3", met[-1])], [last]), k=4)
+    result = sasrec.recommend(history=written(tmp_path, [("u3", met[-1])], [last]), k=4)
     again = sasrec.recommend(history=[*met, met[-1]], k=4)
-    assert found.item_id.tolist() == again.item_id.tolist()
+    assert result.item_id.tolist() == again.item_id.tolist()
 
 
 def test_times_are_read_where_the_model_reads_them(tmp_path: Path) -> None:
     run = trained("tisasrec", tmp_path)
     with pytest.raises(InputError, match="needs the times of a history"):
         run.recommend(history=["i1", "i2"])
-    found = run.recommend(history=written(tmp_path, [("new", "i1"), ("new", "i2")], [1000, 1060]), k=3)
-    assert len(found) == 3
+    result = run.recommend(history=written(tmp_path, [("new", "i1"), ("new", "i2")], [1000, 1060]), k=3)
+    assert len(result) == 3
 
 
 def test_the_format_of_sequences_is_read_as_well(sasrec: Run, tmp_path: Path) -> None:
     path = tmp_path / "views.txt"
     path.write_text("a i1 5\na i2 9\nb i9 7\na unheard 11\n")
-    found = sasrec.recommend(history=path, format="sequence", k=2)
-    assert found.groupby("user_id").size().to_dict() == {"a": 2, "b": 2}
+    result = sasrec.recommend(history=path, format="sequence", k=2)
+    assert result.groupby("user_id").size().to_dict() == {"a": 2, "b": 2}
 
 
 @pytest.mark.parametrize(
@@ -144,10 +144,10 @@ def test_on_the_command_line(bpr: Run, tmp_path: Path, capsys: pytest.CaptureFix
     out = tmp_path / "found.parquet"
     arguments = ["recommend", str(bpr.path), "--history", str(file), "-o", str(out), "--k", "4", "--json"]
     app(arguments, standalone_mode=False)
-    found = json.loads(capsys.readouterr().out)
-    assert found["users"] == 2
-    assert found["known_users"] == 1
-    assert found["rows"] == len(pd.read_parquet(out))
+    result = json.loads(capsys.readouterr().out)
+    assert result["users"] == 2
+    assert result["known_users"] == 1
+    assert result["rows"] == len(pd.read_parquet(out))
     with pytest.raises(InputError, match="go with --history"):
         app(["recommend", str(bpr.path), "-o", str(out)], standalone_mode=False)
 
@@ -170,10 +170,10 @@ def test_nothing_unknown_is_recommended_and_nobody_unknown_gets_a_list(case: str
     _, lists, _ = system.recommend(model, kind.count, "never")  # type: ignore[attr-defined]
     assert set(lists[lists >= 0] - kind.offset) == set(kept)
     met = Histories(np.array([0, 2, 3]), np.array([kept[0], kept[1], lost]), np.full(2, -1), new_items=1)
-    found, scores, _ = system.fold_in(model, met, kind.count + 1, "never")  # type: ignore[attr-defined]
-    assert set(found[0][found[0] >= 0]) == set(kept)
-    assert (found[1] == -1).all()
-    assert np.isfinite(scores[0][found[0] >= 0]).all()
+    result, scores, _ = system.fold_in(model, met, kind.count + 1, "never")  # type: ignore[attr-defined]
+    assert set(result[0][result[0] >= 0]) == set(kept)
+    assert (result[1] == -1).all()
+    assert np.isfinite(scores[0][result[0] >= 0]).all()
 
 
 @pytest.mark.parametrize(("case", "more"), [("mf", 0), ("mmgcn", 1), ("kgat", 1)])

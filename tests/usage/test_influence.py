@@ -66,8 +66,8 @@ class TestLosses:
     def test_a_softmax_is_traced_like_any_loss(self, sample: TypedGraph, tmp_path: Path) -> None:
         few = {"data": str(sample.path), "objective": {"loss": "softmax"}, "training": {"epochs": 2}}
         run = train(SETTINGS | few, "test", root=str(tmp_path / "runs"))["run_dir"]
-        found = trace_influence(run, InfluenceSettings(max_test_triples=2), out=tmp_path / "out")
-        assert all(record["top_influences"] for record in found["results"])
+        result = trace_influence(run, InfluenceSettings(max_test_triples=2), out=tmp_path / "out")
+        assert all(record["top_influences"] for record in result["results"])
 
 
 class TestRefusals:

@@ -41,19 +41,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_held_out_items_are_shown_by_window_by_interactions_and_by_attribute(run: Path) -> None:
     result = CliRunner().invoke(app, ["rank", str(run), "--labels", "genre", "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    answer = json.loads(result.stdout)
     kinds = ["training interactions of the user", "training interactions of the item", "genre of the item", TIME]
-    assert list(dict.fromkeys(row["by"] for row in found["parts"])) == kinds
-    queries = {kind: sum(row["queries"] for row in found["parts"] if row["by"] == kind) for kind in kinds}
+    assert list(dict.fromkeys(row["by"] for row in answer["parts"])) == kinds
+    queries = {kind: sum(row["queries"] for row in answer["parts"] if row["by"] == kind) for kind in kinds}
     assert len(set(queries.values())) == 1
-    assert {row["part"] for row in found["parts"] if row["by"] == "genre of the item"} == {"a", "b"}
+    assert {row["part"] for row in answer["parts"] if row["by"] == "genre of the item"} == {"a", "b"}
     hits = {
-        who: np.array([row["hits@5"][who] for row in found["parts"] if row["by"] == TIME])
+        who: np.array([row["hits@5"][who] for row in answer["parts"] if row["by"] == TIME])
         for who in ("model", "recent")
     }
     assert hits["recent"].mean() > hits["model"].mean()  # what is popular moves on
     assert hits["recent"][0] > hits["recent"][-1]  # and moves away from what was seen last
-    assert found["figures"]["recent"]["recall@5"] > found["figures"]["model"]["recall@5"]
+    assert answer["figures"]["recent"]["recall@5"] > answer["figures"]["model"]["recall@5"]
     card = (run / "card.md").read_text()
     assert "held-out items among the first 5" in card
 

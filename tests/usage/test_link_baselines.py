@@ -52,41 +52,41 @@ def trained(case: str, graph: TypedGraph, root: Path, **evaluation: Any) -> Rest
 def test_every_baseline_stands_beside_the_model(
     typed: TypedGraph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    restored, told = trained("hgt-full", typed, tmp_path / "hgt"), Kept()
-    found = rank_any(restored, outlets=[told])
-    assert set(found["mrr"]) == {"model", *NAMES}
+    restored, output = trained("hgt-full", typed, tmp_path / "hgt"), Kept()
+    result = rank_any(restored, outlets=[output])
+    assert set(result["mrr"]) == {"model", *NAMES}
     report = json.loads((restored.run.path / "ranking.json").read_text())["comparison"]
     assert report["against"]["best"] in NAMES
     assert set(report["against"]["ratios"]) == set(NAMES)
-    assert found["against"]["mrr"]["knn"] > found["against"]["mrr"]["degree"]
-    shown = ranking_json(found)
-    assert shown["figures"]["knn"]["mrr"] == found["mrr"]["knn"]
-    assert {"macro", "micro", "against", "parts", "predicted"} <= set(shown)
-    show_ranking("RUN", found)
+    assert result["against"]["mrr"]["knn"] > result["against"]["mrr"]["degree"]
+    page = ranking_json(result)
+    assert page["figures"]["knn"]["mrr"] == result["mrr"]["knn"]
+    assert {"macro", "micro", "against", "parts", "predicted"} <= set(page)
+    show_ranking("RUN", result)
     printed = capsys.readouterr().out
     for text in ("micro mrr", "training links of the head", "the best simple way"):
         assert text in printed
     # The second time everything is as it was kept, and the figures are the same.
     again = rank_any(restored, outlets=[second := Kept()])
-    assert again["against"] == found["against"]
+    assert again["against"] == result["against"]
     assert sum("as kept" in note for note in second.notes) == 3
-    assert sum("choosing its settings" in note for note in told.notes) == 2
+    assert sum("choosing its settings" in note for note in output.notes) == 2
 
 
 def test_triples_are_held_against_them_on_both_sides(tmp_path: Path) -> None:
     graph = random_graph(tmp_path / "graph")
-    found = rank_any(trained("conve-kvsall", graph, tmp_path / "conve"))
-    assert set(found["mrr"]) == {"model", *NAMES}
-    assert found["against"]["average"] == "micro"
+    result = rank_any(trained("conve-kvsall", graph, tmp_path / "conve"))
+    assert set(result["mrr"]) == {"model", *NAMES}
+    assert result["against"]["average"] == "micro"
     for by in ("training links of the head", "training links of the target", "relation"):
-        assert found["against"]["queries"] == sum(row["queries"] for row in found["parts"] if row["by"] == by)
-    figures = ranking_json(found)["figures"]
-    assert figures["degree"] == found["micro"]["degree"]
+        assert result["against"]["queries"] == sum(row["queries"] for row in result["parts"] if row["by"] == by)
+    figures = ranking_json(result)["figures"]
+    assert figures["degree"] == result["micro"]["degree"]
 
 
 def test_complex_is_no_baseline_of_itself_and_settings_leave_baselines_out(typed: TypedGraph, tmp_path: Path) -> None:
-    found = rank_any(trained("complex", typed, tmp_path / "complex", baselines=["knn", "complex"]))
-    assert set(found["mrr"]) == {"model", "degree", "knn"}
+    result = rank_any(trained("complex", typed, tmp_path / "complex", baselines=["knn", "complex"]))
+    assert set(result["mrr"]) == {"model", "degree", "knn"}
 
 
 @pytest.mark.parametrize(

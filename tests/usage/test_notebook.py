@@ -49,8 +49,8 @@ def test_importing_and_reading_pay_for_neither_torch_nor_dagster(folder: Path) -
 print(sorted(set(dir(graphmill)) - {{"__version__"}}) == sorted(set(graphmill.__all__) - {{"__version__"}}))
 graphmill.build_graph(graphmill.read_edges({str(folder / "light.csv")!r}), {str(folder / "light")!r})
 print([name for name in ("torch", "dagster") if name in sys.modules])"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n")[:2] == ["True", "[]"]
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.split("\n")[:2] == ["True", "[]"]
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -115,13 +115,13 @@ def test_a_run_shows_what_it_is_and_how_it_went(run: graphmill.Run) -> None:
 def test_a_notebook_shows_tables_graph_run_and_explanation(folder: Path, run: graphmill.Run) -> None:
     tables, best = graphmill.read_edges(folder / "kg.csv"), run.links(k=1).iloc[0]
     why = run.explain(best.head_id, best.relation, best.tail_id)
-    for shown, has in (
+    for output, has in (
         (tables, "drug"),
         (run._restored.graph, "edges in train"),
         (run, "valid_mrr"),
         (why, best.relation),
     ):
-        page = shown._repr_html_()
+        page = output._repr_html_()
         assert has in page
         assert "<table" in page
 
@@ -141,16 +141,16 @@ def test_links_are_the_best_that_the_graph_lacks(run: graphmill.Run, monkeypatch
     )
     edges = restored.graph.edges(relation.index)
     scores[np.asarray(edges.src), np.asarray(edges.dst)] = -np.inf
-    found = run.links(relation=relation.name, k=7)
-    found = found[found.head_type == relation.source]
-    assert np.allclose(found.score, np.sort(scores[np.isfinite(scores)])[::-1][:7])
+    result = run.links(relation=relation.name, k=7)
+    result = result[result.head_type == relation.source]
+    assert np.allclose(result.score, np.sort(scores[np.isfinite(scores)])[::-1][:7])
     ids = [str(node) for node in run.embeddings.ids]
     of_first = run.links(ids[source.offset], relation.name, k=3)
     assert np.allclose(of_first.score, np.sort(scores[0])[::-1][:3], atol=1e-4)
     assert set(of_first.tail_type) == {target.name}
     monkeypatch.setattr(top_tails, "BLOCK_SCORES", 1)
     assert run.links(relation=relation.name, k=7).equals(run.links(relation=relation.name, k=7))
-    assert np.allclose(found.score, run.links(relation=relation.name, k=7).score[: len(found)])
+    assert np.allclose(result.score, run.links(relation=relation.name, k=7).score[: len(result)])
 
 
 def test_known_links_are_there_when_asked_for(run: graphmill.Run) -> None:
@@ -202,6 +202,6 @@ def test_a_notebook_has_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     outlet.send({"kind": "progress", "epoch": 3, "epochs": 4, "losses": {"link": 0.5}})
     outlet.send({"kind": "note", "text": "nothing"})
     outlet.close()
-    told = capsys.readouterr()
-    assert "3/4" in told.err + told.out
-    assert "link: 0.5000" in told.err + told.out
+    output = capsys.readouterr()
+    assert "3/4" in output.err + output.out
+    assert "link: 0.5000" in output.err + output.out

@@ -45,37 +45,37 @@ def test_a_run_is_probed_and_its_card_shows_it(run: Path, tmp_path: Path) -> Non
     file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
     result = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file), "--json"])
     assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
-    assert (found["label"], found["node_type"], found["kind"], found["nodes"]) == ("community", "gene", "class", 90)
-    assert found["scores"]["vectors"]["value"] > 0.9
-    assert set(found["scores"]) == {"vectors", "chance", "degree", "spectral", "given attributes"}
-    assert found["scores"]["given attributes"]["value"] < 0.6
-    assert found["over"]["degree"]["low"] > 0
-    assert found["passed"]
-    (note,) = found["notes"]
+    answer = json.loads(result.stdout)
+    assert (answer["label"], answer["node_type"], answer["kind"], answer["nodes"]) == ("community", "gene", "class", 90)
+    assert answer["scores"]["vectors"]["value"] > 0.9
+    assert set(answer["scores"]) == {"vectors", "chance", "degree", "spectral", "given attributes"}
+    assert answer["scores"]["given attributes"]["value"] < 0.6
+    assert answer["over"]["degree"]["low"] > 0
+    assert answer["passed"]
+    (note,) = answer["notes"]
     assert "90 of 91" in note
     assert "G999" in note
-    [matches] = found["coverage"]
+    [matches] = answer["coverage"]
     assert (matches["matched"], matches["ids"], matches["samples"]) == (90, 91, ["G999"])
-    shown = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file)]).stdout
-    assert re.search(r"the labels in the gene nodes +90 of 91 +100% +'G999'", shown)
+    output = CliRunner().invoke(app, ["probe", str(run), "--labels", str(file)]).stdout
+    assert re.search(r"the labels in the gene nodes +90 of 91 +100% +'G999'", output)
     card = (run / "card.md").read_text()
     assert "## What the vectors know" in card
-    assert found["sentence"] in card
+    assert answer["sentence"] in card
 
 
 def test_shuffled_labels_do_not_pass(run: Path, tmp_path: Path) -> None:
     values = np.random.default_rng(1).permutation(["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
-    found = probe_run(run, LabelSettings(file=str(labels(tmp_path, list(values)))))
-    assert abs(found["scores"]["vectors"]["value"] - 1 / 3) < 0.15
-    assert not found["passed"]
+    result = probe_run(run, LabelSettings(file=str(labels(tmp_path, list(values)))))
+    assert abs(result["scores"]["vectors"]["value"] - 1 / 3) < 0.15
+    assert not result["passed"]
 
 
 def test_labels_that_attributes_tell_are_read_from_them_alone(run: Path, tmp_path: Path) -> None:
-    found = probe_run(run, LabelSettings(file=str(labels(tmp_path, AREAS))))
-    assert found["scores"]["given attributes"]["value"] > 0.95
-    assert found["scores"]["vectors"]["value"] < 0.6
-    assert found["over"]["given attributes"]["high"] < 0
+    result = probe_run(run, LabelSettings(file=str(labels(tmp_path, AREAS))))
+    assert result["scores"]["given attributes"]["value"] > 0.95
+    assert result["scores"]["vectors"]["value"] < 0.6
+    assert result["over"]["given attributes"]["high"] < 0
 
 
 def test_an_export_alone_is_compared_with_chance(run: Path, tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_an_export_alone_is_compared_with_chance(run: Path, tmp_path: Path) -> N
 
     shutil.copytree(run / "embeddings", tmp_path / "elsewhere")
     file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
-    found = probe_run(tmp_path / "elsewhere", LabelSettings(file=str(file)))
-    assert set(found["scores"]) == {"vectors", "chance"}
-    assert "the graph is not here" in found["notes"][-1]
+    result = probe_run(tmp_path / "elsewhere", LabelSettings(file=str(file)))
+    assert set(result["scores"]) == {"vectors", "chance"}
+    assert "the graph is not here" in result["notes"][-1]
     assert not (tmp_path / "elsewhere" / "validation").exists()
 
 
@@ -120,8 +120,8 @@ def test_aliases_bring_old_ids_of_labels_to_the_graph(run: Path, tmp_path: Path)
     file = labels(tmp_path, ["abc"[n % 3] for n in range(COMMUNITIES * EACH)])
     file.write_text(file.read_text().replace("G", "OLD"))
     (tmp_path / "aliases.csv").write_text("\n".join(["old_id,id", *(f"OLD{n},G{n}" for n in range(80))]))
-    found = probe_run(run, LabelSettings(file=str(file), aliases=str(tmp_path / "aliases.csv")))
-    assert found["nodes"] == 80
+    result = probe_run(run, LabelSettings(file=str(file), aliases=str(tmp_path / "aliases.csv")))
+    assert result["nodes"] == 80
     file.write_text(file.read_text().replace("OLD", "x:G"))
     assert probe_run(run, LabelSettings(file=str(file), repair_ids=["prefix x:"]))["nodes"] > 80
     file.write_text(file.read_text().replace("x:G", "OLD"))

@@ -47,9 +47,9 @@ def command(*arguments: Any) -> Any:
 
 
 def answer(*arguments: Any) -> Any:
-    found = command(*arguments, "--json")
-    assert found.exit_code == 0, found.output
-    return json.loads(found.stdout)
+    result = command(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
 
 
 def written(path: Path, **question: Any) -> Path:
@@ -72,23 +72,23 @@ def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, grap
     heads = sorted({head for head, _ in held_out(graph, 1)})[:4]
     candidates = sorted({tail for _, tail in held_out(graph, 1)})
     (tmp_path / "heads.txt").write_text("\n".join(heads))
-    asked = {"relations": ["drug_protein"], "heads_file": "heads.txt", "candidates": candidates, "metric": "hits@3"}
-    file = written(tmp_path / "q.yaml", **asked, split="valid")
-    found = answer("rank", run, "--question", file)
+    request = {"relations": ["drug_protein"], "heads_file": "heads.txt", "candidates": candidates, "metric": "hits@3"}
+    file = written(tmp_path / "q.yaml", **request, split="valid")
+    result = answer("rank", run, "--question", file)
     assert (run / "ranking.json").read_bytes() == kept
-    assert found["split"] == "valid"
-    assert found["answer"]["low"] <= found["answer"]["value"] <= found["answer"]["high"]
-    assert set(found["answer"]["by_scorer"]) == set(whole["figures"])
+    assert result["split"] == "valid"
+    assert result["answer"]["low"] <= result["answer"]["value"] <= result["answer"]["high"]
+    assert set(result["answer"]["by_scorer"]) == set(whole["figures"])
     asked_links = sum(head in heads for head, _ in held_out(graph, 1))
-    assert sum(row["queries"] for row in found["parts"] if row["by"] == "relation") == asked_links
-    assert [row["relation"] for row in found["predicted"]] == ["drug | drug_protein | gene/protein"]
+    assert sum(row["queries"] for row in result["parts"] if row["by"] == "relation") == asked_links
+    assert [row["relation"] for row in result["predicted"]] == ["drug | drug_protein | gene/protein"]
     card = (run / "card.md").read_text()
-    assert f"hits@3 of the model is {found['answer']['value']:.3f}" in card.replace("\\", "")
+    assert f"hits@3 of the model is {result['answer']['value']:.3f}" in card.replace("\\", "")
     assert "MRR by part of the queries" in card
-    shown = command("rank", run, "--question", file).stdout
-    assert "For the question (" in shown
+    output = command("rank", run, "--question", file).stdout
+    assert "For the question (" in output
     frame = graphmill.load(run).rank(question=str(file))
-    assert frame.loc["mrr", "model"] == found["figures"]["model"]["mrr"]
+    assert frame.loc["mrr", "model"] == result["figures"]["model"]["mrr"]
     links = answer("links", run, "--question", file)
     tables = read_card_files(run).question["predicted"]
     assert tables[0]["heads"] <= 4
@@ -105,12 +105,12 @@ def test_the_whole_ranking_shows_labels_and_agreement(run: Path, graph: TypedGra
     (tmp_path / "truth.csv").write_text(
         "head,relation,tail,judgement\n" + "\n".join([*true, "n90,drug_protein,?,no"]) + "\n"
     )
-    found = answer("rank", run, "--labels", tmp_path / "areas.csv", "--truth", tmp_path / "truth.csv")
-    assert {row["part"] for row in found["parts"] if row["by"] == "area of the head"} == {"a", "b"}
-    assert found["truth"]["yes"]["links"] == len(set(true))  # as written, although the graph has both directions
-    assert found["truth"]["auc"] is None
-    assert found["truth"]["notes"]
-    of_truth, of_labels = found["coverage"]
+    result = answer("rank", run, "--labels", tmp_path / "areas.csv", "--truth", tmp_path / "truth.csv")
+    assert {row["part"] for row in result["parts"] if row["by"] == "area of the head"} == {"a", "b"}
+    assert result["truth"]["yes"]["links"] == len(set(true))  # as written, although the graph has both directions
+    assert result["truth"]["auc"] is None
+    assert result["truth"]["notes"]
+    of_truth, of_labels = result["coverage"]
     assert (of_truth["samples"], of_truth["matched"], of_truth["ids"] - of_truth["matched"]) == (
         ["?"], len({node for link in held_out(graph, 2) for node in link} | {"n90"}), 1
     )  # fmt: skip
@@ -129,16 +129,16 @@ def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: Typed
         f"{wrong[0]},drug_protein,{wrong[1]},no\n{best['head_id']},drug_protein,{best['tail_id']},yes\n"
     )
     file = written(tmp_path / "q.yaml", relations=["drug|drug_protein|gene/protein"], split="test")
-    asked = [answer("rank", run, "--question", file, *more) for more in ((), ("--judgements", judgements))]
-    queries = [sum(row["queries"] for row in each["parts"] if row["by"] == "relation") for each in asked]
+    request = [answer("rank", run, "--question", file, *more) for more in ((), ("--judgements", judgements))]
+    queries = [sum(row["queries"] for row in each["parts"] if row["by"] == "relation") for each in request]
     assert queries[1] == queries[0] - 1
-    assert asked[1]["judgements"]["yes"]["hits"]["value"] == 1.0
+    assert request[1]["judgements"]["yes"]["hits"]["value"] == 1.0
     links = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements))
     assert links["judged"].tolist() == ["yes", "", ""]
-    shown = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
-    assert re.search(rf"{len({*wrong, best['head_id'], best['tail_id']})} of \d +100%", shown.stdout)
-    assert "judged" in shown.stdout
-    assert "yes" in shown.stdout
+    output = command("links", run, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--judgements", judgements)
+    assert re.search(rf"{len({*wrong, best['head_id'], best['tail_id']})} of \d +100%", output.stdout)
+    assert "judged" in output.stdout
+    assert "yes" in output.stdout
     rest = graphmill.load(run).links("n90", "drug_protein", k=3, judgements=str(judgements), judged="leave_out")
     assert best["tail_id"] not in rest["tail_id"].tolist()
     assert rest["tail_id"].tolist()[:2] == links["tail_id"].tolist()[1:]

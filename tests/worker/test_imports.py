@@ -36,11 +36,11 @@ def modules_after(job: dict[str, Any], folder: Path) -> set[str]:
     """The modules of a worker that has done this job."""
     path = folder / "job.json"
     path.write_text(json.dumps(job))
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(path)],
         env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    code, names = json.loads(done.stdout.splitlines()[-1])
-    assert code == 0, done.stderr
+    assert process.returncode == 0, process.stderr
+    code, names = json.loads(process.stdout.splitlines()[-1])
+    assert code == 0, process.stderr
     return set(names)

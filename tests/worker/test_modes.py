@@ -90,8 +90,8 @@ def test_recommendations_are_as_many_as_asked_for(sasrec: Path, tmp_path: Path) 
 def test_influence_takes_its_settings_and_tells_how_far_it_is(
     conve: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = {"max_test_triples": 2, "top_k": 2}
-    assert run(tmp_path, mode="influence", run_dir=conve, influence=asked) == EXIT_OK
+    request = {"max_test_triples": 2, "top_k": 2}
+    assert run(tmp_path, mode="influence", run_dir=conve, influence=request) == EXIT_OK
     assert json.loads((conve / "influence" / "test.json").read_text())["num_test_triples"] == 2
     assert "checkpoint 1 of" in capsys.readouterr().err
 
@@ -120,9 +120,9 @@ def test_mistakes_are_one_sentence(
     conve: Path, tmp_path: Path, job: dict[str, Any], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path, run_dir=conve, **job) == EXIT_USER_ERROR
-    told = capsys.readouterr().err
-    assert sentence in told
-    assert "Traceback" not in told
+    output = capsys.readouterr().err
+    assert sentence in output
+    assert "Traceback" not in output
 
 
 def test_figures_are_grouped_by_who_made_them() -> None:

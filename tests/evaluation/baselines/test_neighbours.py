@@ -99,12 +99,12 @@ def test_the_setting_is_the_best_of_the_grid_on_validation_links(ask, monkeypatc
     rows_of = {shrinkage: partial(scaled, matrix, shrinkage) for shrinkage in neighbours.SHRINKAGES}
     chosen, mrr = choose(edges, queries, rows_of)
     grid = product(neighbours.SIDES, neighbours.STRENGTHS, rows_of, neighbours.DAMPINGS)
-    found = {
+    result = {
         setting: rank_links(NeighbourScorer(edges, rows_of[setting.shrinkage](), setting), queries)
         for setting in (NeighbourSetting(*each) for each in grid)
     }
-    assert mrr == pytest.approx(max(ranking.macro["mrr"] for ranking in found.values()))
-    assert found[chosen].macro["mrr"] == pytest.approx(mrr)
+    assert mrr == pytest.approx(max(ranking.macro["mrr"] for ranking in result.values()))
+    assert result[chosen].macro["mrr"] == pytest.approx(mrr)
 
 
 def test_wide_spectral_vectors_rank_as_neighbourhoods_do() -> None:
@@ -124,8 +124,8 @@ def test_held_out_links_are_not_looked_at() -> None:
         own = graph.edges(relation.index)
         held_out = {(s, d) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if split}
         train = {(s, d) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if not split}
-        found = set(zip(*edges.matrix(relation.index).nonzero(), strict=True))
-        assert not found & (held_out - train)
+        result = set(zip(*edges.matrix(relation.index).nonzero(), strict=True))
+        assert not result & (held_out - train)
 
 
 def test_it_can_be_stopped() -> None:

@@ -29,10 +29,10 @@ def random_rotation(dim: int, rng: np.random.Generator) -> np.ndarray:
 def test_procrustes_finds_the_rotation_and_says_what_is_left() -> None:
     rng = np.random.default_rng(0)
     A, R = rng.normal(size=(500, 12)), random_rotation(12, rng)
-    found = fit_rotation(in_blocks(A, A @ R), 12)
-    assert found.matrix == pytest.approx(R, abs=1e-9)
-    assert found.matrix @ found.matrix.T == pytest.approx(np.eye(12), abs=1e-12)
-    assert found.residual == pytest.approx(0, abs=1e-6)
+    result = fit_rotation(in_blocks(A, A @ R), 12)
+    assert result.matrix == pytest.approx(R, abs=1e-9)
+    assert result.matrix @ result.matrix.T == pytest.approx(np.eye(12), abs=1e-12)
+    assert result.residual == pytest.approx(0, abs=1e-6)
     noise = 0.1 * rng.normal(size=A.shape)
     noisy = fit_rotation(in_blocks(A, A @ R + noise), 12)
     expected = np.linalg.norm(A @ noisy.matrix - A @ R - noise) / np.linalg.norm(A @ R + noise)
@@ -64,20 +64,22 @@ def test_nodes_are_matched_by_type_and_id_and_moved_ones_are_named() -> None:
     A = rng.normal(size=(200, 6))
     B = A[20:].copy()
     B[5] = -B[5]
-    found = drift_figures(embedding(A), embedding(np.concatenate((B, rng.normal(size=(7, 6)))), first=20))
-    assert found.types[0].cosine_aligned > 0.99 > found.types[1].cosine_aligned, "the moved node is of the second type"
-    assert (found.overall.shared, found.overall.new, found.overall.vanished) == (180, 7, 20)
-    assert {own.name: (own.new, own.vanished) for own in found.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
-    assert (found.moved[0].id, found.moved[0].type) == ("n25", "kind 1")
-    assert found.moved[0].cosine < -0.9 < 0.9 < found.moved[1].cosine
+    result = drift_figures(embedding(A), embedding(np.concatenate((B, rng.normal(size=(7, 6)))), first=20))
+    assert result.types[0].cosine_aligned > 0.99 > result.types[1].cosine_aligned, (
+        "the moved node is of the second type"
+    )
+    assert (result.overall.shared, result.overall.new, result.overall.vanished) == (180, 7, 20)
+    assert {own.name: (own.new, own.vanished) for own in result.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
+    assert (result.moved[0].id, result.moved[0].type) == ("n25", "kind 1")
+    assert result.moved[0].cosine < -0.9 < 0.9 < result.moved[1].cosine
 
 
 def test_another_dimension_can_be_compared_but_not_by_raw_cosine() -> None:
     A = np.random.default_rng(4).normal(size=(150, 6))
-    found = drift_figures(embedding(A), embedding(np.pad(A, ((0, 0), (0, 2)))))
-    assert found.overall.overlap_10 == 1.0
-    assert found.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
-    assert np.isnan(found.overall.cosine_raw)
+    result = drift_figures(embedding(A), embedding(np.pad(A, ((0, 0), (0, 2)))))
+    assert result.overall.overlap_10 == 1.0
+    assert result.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
+    assert np.isnan(result.overall.cosine_raw)
 
 
 def test_too_few_shared_nodes_are_a_sentence() -> None:
@@ -96,14 +98,14 @@ def test_the_graphs_own_difference_is_counted() -> None:
     rng = np.random.default_rng(6)
     edges = edges_of(rng)
     fewer = thinned(edges, 0.3, rng)
-    found = graph_difference(summary(edges), summary(np.concatenate((fewer, [[0, 449]]))))
-    assert found.lost in (len(edges) - len(fewer), len(edges) - len(fewer) - 1)
-    assert found.lost_share == pytest.approx(0.3, abs=0.03)
-    assert found.added <= 1
-    assert found.relations == {"all": (len(edges), len(fewer) + 1)}
-    assert found.mean_degree == pytest.approx((2 * len(edges) / 450, 2 * (len(fewer) + 1) / 450))
+    result = graph_difference(summary(edges), summary(np.concatenate((fewer, [[0, 449]]))))
+    assert result.lost in (len(edges) - len(fewer), len(edges) - len(fewer) - 1)
+    assert result.lost_share == pytest.approx(0.3, abs=0.03)
+    assert result.added <= 1
+    assert result.relations == {"all": (len(edges), len(fewer) + 1)}
+    assert result.mean_degree == pytest.approx((2 * len(edges) / 450, 2 * (len(fewer) + 1) / 450))
     counted = [np.bincount(e.ravel()).max() for e in (edges, np.concatenate((fewer, [[0, 449]])))]
-    assert found.largest_degree == tuple(counted)
+    assert result.largest_degree == tuple(counted)
 
 
 def test_the_share_that_changed_is_held_to_the_bounds() -> None:

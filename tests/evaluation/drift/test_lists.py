@@ -23,19 +23,19 @@ def lists(changed: int) -> Lists:
     [(0, "unchanged", "pass"), (5, "moved_little", "pass"), (10, "moved", "fail")],
 )
 def test_the_share_that_changed_has_a_name(changed: int, name: str, status: str) -> None:
-    found = drift_report(list_figures(lists(0), lists(changed)), GRAPH)
-    assert (found.name, found.status) == (name, status)
-    assert found.changed == pytest.approx(changed / 10)
-    values = found.to_dict()
+    result = drift_report(list_figures(lists(0), lists(changed)), GRAPH)
+    assert (result.name, result.status) == (name, status)
+    assert result.changed == pytest.approx(changed / 10)
+    values = result.to_dict()
     assert values["overall"] == {"name": "", "shared": 20, "overlap_10": pytest.approx(1 - changed / 10)}
     assert "cosine_aligned" not in values["overall"]
     assert all(set(each) == {"type", "id", "name", "overlap_10"} for each in values["moved"])
-    assert len(found.figures.moved) == (20 if changed else 0)
+    assert len(result.figures.moved) == (20 if changed else 0)
 
 
 def test_lost_data_explain_the_change() -> None:
-    found = drift_report(list_figures(lists(0), lists(10)), replace(GRAPH, lost=50))
-    assert [(each.name, each.status) for each in found.findings] == [("data_lost", "fail"), ("moved", "warn")]
+    result = drift_report(list_figures(lists(0), lists(10)), replace(GRAPH, lost=50))
+    assert [(each.name, each.status) for each in result.findings] == [("data_lost", "fail"), ("moved", "warn")]
 
 
 def test_too_few_shared_lists_are_refused() -> None:

@@ -30,9 +30,9 @@ def test_every_check_has_a_name_of_its_own_and_its_thresholds_are_settings() -> 
 
 def test_every_threshold_is_named_with_its_default(page: str) -> None:
     for name, value in HealthThresholds().model_dump().items():
-        shown = re.search(rf"`{name}` ([−0-9.]+)", page)
-        assert shown, name
-        assert float(shown.group(1).rstrip(".").replace("−", "-")) == value, name
+        output = re.search(rf"`{name}` ([−0-9.]+)", page)
+        assert output, name
+        assert float(output.group(1).rstrip(".").replace("−", "-")) == value, name
 
 
 def test_every_verdict_is_explained(page: str) -> None:

@@ -35,11 +35,11 @@ def measure(X: np.ndarray, types: np.ndarray, block_rows: int = 4096, count: int
 def test_cosines_equal_the_mean_over_all_pairs(seed: int) -> None:
     X, types = draw(seed)
     wide = X.astype(np.float64)
-    found = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 4096)
+    result = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 4096)
     cosine = unit(wide) @ unit(wide).T
     pair = ~np.eye(len(X), dtype=bool)
-    assert found.cosine == pytest.approx(cosine[pair].mean(), abs=1e-12)
-    for code, of_type in enumerate(found.types):
+    assert result.cosine == pytest.approx(cosine[pair].mean(), abs=1e-12)
+    for code, of_type in enumerate(result.types):
         inside = pair & np.outer(types == code, types == code)
         assert of_type.cosine == pytest.approx(cosine[inside].mean(), abs=1e-12)
 

@@ -22,10 +22,10 @@ def _neighbours_equal_a_full_sort(seed: int) -> None:
     rng = np.random.default_rng(seed)
     X = rng.integers(-2, 3, (60, 4)).astype(np.float32) + rng.standard_normal((60, 4)).astype(np.float32)
     X[rng.integers(0, 60, 5)] = X[3]  # ties
-    found = Vectors(X).nearest(np.array([3, 10, 59]), 7)
+    result = Vectors(X).nearest(np.array([3, 10, 59]), 7)
     wide = X.astype(np.float64)
     wide /= np.linalg.norm(wide, axis=1, keepdims=True)
-    for query, rows, values in zip([3, 10, 59], found.rows, found.similarities, strict=True):
+    for query, rows, values in zip([3, 10, 59], result.rows, result.similarities, strict=True):
         similarity = np.einsum("j,ij->i", wide[query], wide)
         others = [row for row in range(60) if row != query]
         expected = sorted(others, key=lambda row: (-round(similarity[row], 12), row))[:7]
@@ -37,9 +37,9 @@ def _neighbours_equal_a_full_sort(seed: int) -> None:
 def test_rows_without_a_direction_come_last(block_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(neighbours, "BLOCK_SIMILARITIES", block_rows)
     X = np.array([[1, 0], [0, 0], [-1, 0], [np.nan, 1], [0, 1]], dtype=np.float32)
-    found = Vectors(X).nearest(np.array([0]), 4)
-    assert found.rows.tolist() == [[4, 2, 1, 3]]
-    assert found.similarities.tolist() == [[0, -1, -np.inf, -np.inf]]
+    result = Vectors(X).nearest(np.array([0]), 4)
+    assert result.rows.tolist() == [[4, 2, 1, 3]]
+    assert result.similarities.tolist() == [[0, -1, -np.inf, -np.inf]]
 
 
 def test_as_many_neighbours_as_there_are_other_rows() -> None:
@@ -82,5 +82,5 @@ def test_lengths_do_not_count_however_large_or_small(scale: float) -> None:
     rows = np.random.default_rng(0).standard_normal((50, 8))
     stretched = rows * np.where(np.arange(50) % 2, 1.0, scale)[:, None]
     with np.errstate(all="raise", under="ignore"):
-        found = Vectors(stretched).nearest(np.arange(50), 3)
-    np.testing.assert_array_equal(found.rows, Vectors(rows).nearest(np.arange(50), 3).rows)
+        result = Vectors(stretched).nearest(np.arange(50), 3)
+    np.testing.assert_array_equal(result.rows, Vectors(rows).nearest(np.arange(50), 3).rows)

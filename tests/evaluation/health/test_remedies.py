@@ -84,9 +84,9 @@ def test_a_files_manifest_says_what_its_remedies_may_name(
     if manifest is not None:
         (tmp_path / "manifest.json").write_text(manifest)
     report = validate_file(tmp_path / "embeddings.parquet")
-    told = " ".join(verdict.remedy for verdict in report.verdicts)
+    output = " ".join(verdict.remedy for verdict in report.verdicts)
     assert report.status == "fail"
-    assert ("contrastive_weight" in told) is spoken_of
+    assert ("contrastive_weight" in output) is spoken_of
 
 
 def test_what_a_softmax_does_not_read_is_no_remedy_beside_it() -> None:

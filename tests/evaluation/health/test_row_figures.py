@@ -23,29 +23,29 @@ def X() -> np.ndarray:
 
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])
 def test_each_kind_of_broken_row_is_marked(X: np.ndarray, block_rows: int) -> None:
-    found = row_figures(X, block_rows)
-    assert np.flatnonzero(~found.finite).tolist() == [3, 4]
-    assert np.flatnonzero(found.dead).tolist() == [7, 8]
-    assert np.flatnonzero(found.repeats).tolist() == [20, 21, 31]  # the first of each group is not a repeat
-    assert np.isnan(found.norms[[3, 4]]).all()
-    kept = found.live
-    np.testing.assert_allclose(found.norms[kept], np.linalg.norm(X[kept].astype(np.float64), axis=1), rtol=1e-12)
+    result = row_figures(X, block_rows)
+    assert np.flatnonzero(~result.finite).tolist() == [3, 4]
+    assert np.flatnonzero(result.dead).tolist() == [7, 8]
+    assert np.flatnonzero(result.repeats).tolist() == [20, 21, 31]  # the first of each group is not a repeat
+    assert np.isnan(result.norms[[3, 4]]).all()
+    kept = result.live
+    np.testing.assert_allclose(result.norms[kept], np.linalg.norm(X[kept].astype(np.float64), axis=1), rtol=1e-12)
 
 
 def test_zero_rows_do_not_count_as_duplicates() -> None:
     X = np.zeros((10, 4), dtype=np.float32)
     X[0] = 1
-    found = row_figures(X, 4)
-    assert found.dead.sum() == 9
-    assert not found.repeats.any()
+    result = row_figures(X, 4)
+    assert result.dead.sum() == 9
+    assert not result.repeats.any()
 
 
 def test_huge_values_are_finite() -> None:
     X = np.full((4, 8), 3e38, dtype=np.float32)
     X[1:] *= np.array([[0.5], [0.25], [0.125]], dtype=np.float32)
-    found = row_figures(X, 4096)
-    assert found.finite.all()
-    assert not found.dead.any()
+    result = row_figures(X, 4096)
+    assert result.finite.all()
+    assert not result.dead.any()
 
 
 def test_norm_spread_is_relative() -> None:

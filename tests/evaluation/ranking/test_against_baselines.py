@@ -22,31 +22,31 @@ def ranking(*relations: list[float]) -> LinkRanking:
 
 def test_the_ratio_of_a_ranking_to_itself_is_one_in_every_draw() -> None:
     one = ranking([1.0, 0.5, 0.1], [0.25])
-    found = mrr_ratio(one, one)
-    assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
+    result = mrr_ratio(one, one)
+    assert (result.value, result.low, result.high) == pytest.approx((1, 1, 1))
 
 
 @pytest.mark.parametrize(
     ("average", "value"), [("macro", 0.6 / 0.4), ("micro", (0.9 * 30 + 0.3 * 10) / (0.6 * 30 + 0.2 * 10))]
 )
 def test_the_ratio_is_of_macro_or_micro_means(average, value: float) -> None:
-    found = mrr_ratio(ranking([0.9] * 30, [0.3] * 10), ranking([0.6] * 30, [0.2] * 10), average=average)
-    assert (found.value, found.low, found.high) == pytest.approx((value,) * 3)
+    result = mrr_ratio(ranking([0.9] * 30, [0.3] * 10), ranking([0.6] * 30, [0.2] * 10), average=average)
+    assert (result.value, result.low, result.high) == pytest.approx((value,) * 3)
 
 
 def test_the_interval_is_that_of_draws_of_queries() -> None:
     rng = np.random.default_rng(0)
     ours, theirs = rng.random(200), rng.random(200)
-    found = mrr_ratio(ranking(list(ours)), ranking(list(theirs)), seed=1)
+    result = mrr_ratio(ranking(list(ours)), ranking(list(theirs)), seed=1)
     draws = [(ours[i].mean() / theirs[i].mean()) for i in rng.integers(0, 200, (2000, 200))]
-    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=0.02)
-    assert found == mrr_ratio(ranking(list(ours)), ranking(list(theirs)), seed=1)
+    assert (result.low, result.high) == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=0.02)
+    assert result == mrr_ratio(ranking(list(ours)), ranking(list(theirs)), seed=1)
     # Pairs that go together leave less doubt than queries drawn apart for either.
     close = mrr_ratio(ranking(list(ours * 1.1)), ranking(list(ours)))
     assert close.high - close.low == pytest.approx(0, abs=1e-9)
 
 
 def test_a_baseline_without_a_right_answer_has_no_ratio() -> None:
-    found = mrr_ratio(ranking([0.5]), ranking([0.0]))
-    assert math.isnan(found.value)
-    assert math.isnan(found.low)
+    result = mrr_ratio(ranking([0.5]), ranking([0.0]))
+    assert math.isnan(result.value)
+    assert math.isnan(result.low)

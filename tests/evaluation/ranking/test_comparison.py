@@ -21,10 +21,10 @@ MODEL, DEGREE = ranking(0.5, 0.3, 0.1), ranking(0.2, 0.2, 0.2)
 
 
 def test_a_row_per_relation_has_every_scorer() -> None:
-    found = compare_to_baselines(MODEL, {"degree": DEGREE})
-    assert found["relations"][1]["mrr"] == {"model": 0.3, "degree": 0.2}
-    assert found["against"]["ratios"]["degree"]["value"] == pytest.approx(1.5)
-    json.dumps(found, allow_nan=False)
+    result = compare_to_baselines(MODEL, {"degree": DEGREE})
+    assert result["relations"][1]["mrr"] == {"model": 0.3, "degree": 0.2}
+    assert result["against"]["ratios"]["degree"]["value"] == pytest.approx(1.5)
+    json.dumps(result, allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def test_rankings_of_different_queries_are_refused(other: LinkRanking) -> None:
 
 
 def test_the_best_baseline_is_what_the_model_is_held_against() -> None:
-    found = compare_to_baselines(MODEL, {"degree": DEGREE, "knn": ranking(0.5, 0.4, 0.3)})
-    assert found["against"]["best"] == "knn"
-    assert found["against"]["ratios"]["knn"]["value"] == pytest.approx(0.75)
-    assert list(found["macro"]) == ["model", "degree", "knn"]
-    assert found["against"]["mrr"] == {
+    result = compare_to_baselines(MODEL, {"degree": DEGREE, "knn": ranking(0.5, 0.4, 0.3)})
+    assert result["against"]["best"] == "knn"
+    assert result["against"]["ratios"]["knn"]["value"] == pytest.approx(0.75)
+    assert list(result["macro"]) == ["model", "degree", "knn"]
+    assert result["against"]["mrr"] == {
         "model": MODEL.macro["mrr"],
         "degree": DEGREE.macro["mrr"],
         "knn": pytest.approx(0.4),
     }
-    assert found["against"]["queries"] == 120
+    assert result["against"]["queries"] == 120

@@ -63,11 +63,11 @@ def test_every_metric_equals_the_loop_over_users(seed: int, block: int, monkeypa
     monkeypatch.setattr(recommendation, "BLOCK_NUMBERS", block)
     scores, seen, held = random_case(seed)
     lists = rank_items(lambda u: scores[torch.from_numpy(u)], 40, seen, held, 20)
-    found = lists.metrics(METRICS, [1, 5, 20])
+    result = lists.metrics(METRICS, [1, 5, 20])
     for k in (1, 5, 20):
         for name, value in by_hand(scores, seen, held, k).items():
-            assert found[name] == pytest.approx(value, abs=1e-12), name
-    assert lists.by_user("recall", 5).mean() == pytest.approx(found["recall@5"])
+            assert result[name] == pytest.approx(value, abs=1e-12), name
+    assert lists.by_user("recall", 5).mean() == pytest.approx(result["recall@5"])
 
 
 @pytest.mark.parametrize("depth", [3, 4, 6])
@@ -79,11 +79,11 @@ def test_ties_give_the_expectation_over_all_orders_of_equal_scores(depth: int) -
     seen, held = known([], [5], [0, 3], [0], []), known([1, 3, 4], [0, 2], [1, 4], [2, 5], [0, 1])
     lists = rank_items(lambda u: scores[torch.from_numpy(u)], 6, seen, held, depth)
     ks = [k for k in (1, 2, 3, 5) if k <= depth]
-    found = lists.metrics(METRICS, ks)
+    result = lists.metrics(METRICS, ks)
     for k in ks:
         each = [by_hand(scores, seen, held, k, order) for order in itertools.permutations(range(6))]
         for name in each[0]:
-            assert found[name] == pytest.approx(np.mean([one[name] for one in each]), abs=1e-12), name
+            assert result[name] == pytest.approx(np.mean([one[name] for one in each]), abs=1e-12), name
     assert lists.by_user("recall", 2)[lists.users == 1] == pytest.approx(2 / 5)
 
 
@@ -115,9 +115,9 @@ def test_constant_scores_get_what_chance_gets_however_items_are_numbered(
         monkeypatch.setattr("graphmill.kernels.rank_counts.has_numba", lambda: False)
     seen, held = known(*[[90 + u % 10] for u in range(40)]), known(*[[u % 3, 4 + u % 5] for u in range(40)])
     lists = rank_items(lambda u: torch.full((len(u), 100), 0.3), 100, seen, held, 20)
-    found = lists.metrics(["recall", "hit"], [20])
-    assert found["recall@20"] == pytest.approx(20 / 99)
-    assert found["hit@20"] == pytest.approx(1 - (79 * 78) / (99 * 98))
+    result = lists.metrics(["recall", "hit"], [20])
+    assert result["recall@20"] == pytest.approx(20 / 99)
+    assert result["hit@20"] == pytest.approx(1 - (79 * 78) / (99 * 98))
 
 
 def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
@@ -132,8 +132,8 @@ def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
             ("knn", models.knn_scores(0, 10.0)),
             ("none", lambda users: torch.zeros(len(users), 24)),
         ):
-            found = rank_items(score, 24, train, held, 5).metrics(["recall", "ndcg", "map", "mrr"], [5])
-            out |= {f"{name} {metric}": value for metric, value in found.items()}
+            result = rank_items(score, 24, train, held, 5).metrics(["recall", "ndcg", "map", "mrr"], [5])
+            out |= {f"{name} {metric}": value for metric, value in result.items()}
         return out
 
     assert figures(*turned) == pytest.approx(figures(train, held), rel=1e-5)
@@ -142,9 +142,9 @@ def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
 def test_the_golden_user() -> None:
     hit = np.array([[True, False, True, False, False]])
     lists = ItemLists(np.zeros(1, np.int64), np.arange(5)[None], hit, np.array([3]))
-    found = lists.metrics(METRICS, [1, 3, 5])
-    assert [found[f"ndcg@{k}"] for k in (1, 3, 5)] == pytest.approx([1.0, 0.703918, 0.703918], abs=1e-6)
-    assert found["mrr@5"] == found["hit@5"] == 1.0
+    result = lists.metrics(METRICS, [1, 3, 5])
+    assert [result[f"ndcg@{k}"] for k in (1, 3, 5)] == pytest.approx([1.0, 0.703918, 0.703918], abs=1e-6)
+    assert result["mrr@5"] == result["hit@5"] == 1.0
 
 
 def test_users_can_be_chosen_and_scores_without_a_value_are_refused() -> None:
@@ -159,8 +159,8 @@ def test_the_catalogue() -> None:
     held = known([0], [1])
     scores = torch.tensor([[9.0, 1, 0, 0], [9, 8, 0, 0]])
     lists = rank_items(lambda u: scores[torch.from_numpy(u)], 4, known([], []), held, 2)
-    found = lists.catalogue(np.array([10, 2, 1, 1]), held, [1, 2])
-    assert found == {
+    result = lists.catalogue(np.array([10, 2, 1, 1]), held, [1, 2])
+    assert result == {
         "coverage@1": 0.25,
         "popularity_bias@1": pytest.approx(10 / 6),
         "coverage@2": 0.5,
@@ -182,12 +182,12 @@ def trained(users: int = 60, items: int = 24) -> tuple[KnownItems, KnownItems]:
 def test_ease_is_its_closed_form() -> None:
     train, _ = trained()
     models = ItemModels(train, 24)
-    found = models.ease_scores(7.0)(np.arange(60)).numpy()
+    result = models.ease_scores(7.0)(np.arange(60)).numpy()
     x = models.rows.toarray().astype(np.float64)
     p = np.linalg.inv(x.T @ x + 7.0 * np.eye(24))
     b = -p / np.diag(p)
     np.fill_diagonal(b, 0.0)
-    np.testing.assert_allclose(found, x @ b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(result, x @ b, rtol=1e-4, atol=1e-5)
 
 
 def test_item_knn_is_the_sum_of_shrunk_cosines_of_the_nearest() -> None:
@@ -256,15 +256,15 @@ def test_item_knn_takes_the_most_frequent_items_where_users_have_too_many_pairs(
 
 def test_baselines_are_fitted_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     train, _ = trained()
-    asked = {
+    request = {
         "knn": lambda m: m.knn_scores(2, 10.0),
         "all": lambda m: m.knn_scores(0, 1.0),
         "ease": lambda m: m.ease_scores(7.0),
     }
-    whole = {name: make(ItemModels(train, 24))(np.arange(60)) for name, make in asked.items()}
+    whole = {name: make(ItemModels(train, 24))(np.arange(60)) for name, make in request.items()}
     monkeypatch.setattr(recommendation_baselines, "_BLOCK_ITEMS", 5)
     monkeypatch.setattr(recommendation_baselines, "_BLOCK_NUMBERS", 17)
-    for name, make in asked.items():
+    for name, make in request.items():
         assert torch.equal(make(ItemModels(train, 24))(np.arange(60)), whole[name])
 
 

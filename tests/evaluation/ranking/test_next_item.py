@@ -54,12 +54,12 @@ def test_full_ranks_equal_a_plain_loop_and_a_target_met_before_is_ranked_among_a
         repeated, own = targets[q] in histories[q], scores[q, targets[q]]
         assert ranks.repeated[q] == repeated
         others = [i for i in range(20) if i != targets[q]]
-        for found, rivals in (
+        for result, rivals in (
             (ranks, [i for i in others if repeated or i not in histories[q]]),
             (ranks.unmasked, others),
         ):
-            assert found.above[q] == sum(scores[q, i] > own for i in rivals)
-            assert found.tied[q] == sum(scores[q, i] == own for i in rivals)
+            assert result.above[q] == sum(scores[q, i] > own for i in rivals)
+            assert result.tied[q] == sum(scores[q, i] == own for i in rivals)
 
 
 @pytest.mark.parametrize("many", [2, 5, 8])
@@ -78,8 +78,8 @@ def test_repeats_count_what_the_user_has_had_the_latest_most():
     baselines = NextItemBaselines(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
     items = np.array([0, 1, 0, 2])
     split = NextItemSplit(np.array([0]), np.array([0]), np.array([0]), np.array([4]))
-    found = baselines.repeat_scores(split, items, 0.5)(np.array([0]))[0]
-    torch.testing.assert_close(found, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
+    result = baselines.repeat_scores(split, items, 0.5)(np.array([0]))[0]
+    torch.testing.assert_close(result, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
     assert "repeats" in tune_baselines(baselines, split, items)
 
 
@@ -110,8 +110,8 @@ def test_popularity_of_the_last_days_is_chosen_where_tastes_change():
     split = NextItemSplit(query, np.full(30, 1), query * 4, query * 4)
     for known_times, first in ((times, 1), (None, 0)):
         baselines = NextItemBaselines(users, items, 30, 4, times=known_times)
-        found = tune_baselines(baselines, split, items, wanted=["popularity"])["popularity"]
-        scores = found.scores(split)(np.array([0]))[0]
+        result = tune_baselines(baselines, split, items, wanted=["popularity"])["popularity"]
+        scores = result.scores(split)(np.array([0]))[0]
         assert int(scores.argmax()) == first
         assert scores[3] < scores[0], "items of no late interaction keep their order"
 
@@ -121,9 +121,9 @@ def test_each_baseline_is_tuned_on_validation():
     baselines = NextItemBaselines(users, items, 30, 6)
     query = np.arange(30)
     split = NextItemSplit(query, np.full(30, 3), query * 4, query * 4 + 3)
-    found = tune_baselines(baselines, split, items)
-    assert set(found) == {"popularity", "markov", "session_knn"}
-    ranks = {name: baseline_ranks(baselines, baseline.scores, split, items) for name, baseline in found.items()}
+    result = tune_baselines(baselines, split, items)
+    assert set(result) == {"popularity", "markov", "session_knn"}
+    ranks = {name: baseline_ranks(baselines, baseline.scores, split, items) for name, baseline in result.items()}
     assert ranks["markov"].metrics(["hr"], [1]) == {"hr@1": 1.0}
     every = [
         baseline_ranks(baselines, lambda s, h=h: baselines.knn_scores(s, items, 0, h), split, items)

@@ -10,12 +10,12 @@ from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 def test_the_difference_and_its_interval_are_those_of_theory() -> None:
     rng = np.random.default_rng(0)
     base, gain = rng.normal(size=4000), rng.normal(0.1, 1.0, 4000)
-    found = paired_bootstrap(base + gain, base)
-    assert found.difference == pytest.approx(gain.mean())
-    assert found.difference == pytest.approx(found.first - found.second)
+    result = paired_bootstrap(base + gain, base)
+    assert result.difference == pytest.approx(gain.mean())
+    assert result.difference == pytest.approx(result.first - result.second)
     half = 1.96 * gain.std() / np.sqrt(4000)
-    assert found.high - found.difference == pytest.approx(half, rel=0.15)
-    assert found.difference - found.low == pytest.approx(half, rel=0.15)
+    assert result.high - result.difference == pytest.approx(half, rel=0.15)
+    assert result.difference - result.low == pytest.approx(half, rel=0.15)
 
 
 def test_equal_scorers_have_an_interval_of_zero_and_order_does_not_matter() -> None:
@@ -29,8 +29,8 @@ def test_equal_scorers_have_an_interval_of_zero_and_order_does_not_matter() -> N
 
 def test_groups_weigh_the_same_however_many_queries_they_have() -> None:
     first, groups = np.array([1.0] * 90 + [0.0] * 10), np.array([7] * 90 + [3] * 10)
-    found = paired_bootstrap(first, np.zeros(100), groups=groups)
-    assert found.first == found.difference == 0.5
+    result = paired_bootstrap(first, np.zeros(100), groups=groups)
+    assert result.first == result.difference == 0.5
 
 
 def test_queries_that_belong_together_are_drawn_together() -> None:

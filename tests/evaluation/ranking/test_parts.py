@@ -22,11 +22,11 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
     }
     member = np.zeros((GRAPH.num_nodes, 2), bool)
     member[np.arange(GRAPH.num_nodes), np.arange(GRAPH.num_nodes) % 2] = True
-    found = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("area", ("even", "odd"), member))
-    kinds = {row["by"] for row in found}
+    result = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("area", ("even", "odd"), member))
+    kinds = {row["by"] for row in result}
     assert len(kinds) == 5
     for kind in kinds:
-        own = [row for row in found if row["by"] == kind]
+        own = [row for row in result if row["by"] == kind]
         assert sum(row["queries"] for row in own) == QUERIES.total
         for who, ranking in rankings.items():
             mean = sum(row["mrr"][who] * row["queries"] for row in own) / QUERIES.total
@@ -36,7 +36,7 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
 def test_numbers_of_links_are_those_of_training() -> None:
     rankings = {"model": rank_links(ChanceScorer(QUERIES), QUERIES)}
     member = np.arange(GRAPH.num_nodes)[:, None] % 3 == 0
-    found = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("third", ("yes",), member))
+    result = parts(QUERIES, rankings, first_nodes(GRAPH), NodeLabels("third", ("yes",), member))
     few = labelled = 0
     offset = {each.name: each.offset for each in GRAPH.node_types}
     for queries, relation in zip(QUERIES.relations, GRAPH.relations, strict=True):
@@ -45,9 +45,9 @@ def test_numbers_of_links_are_those_of_training() -> None:
         for head, tail in zip(queries.heads, queries.tails, strict=True):
             few += 1 <= (links[0] == head).sum() <= 2
             labelled += (tail + offset[relation.target]) % 3 == 0
-    shown = {(row["by"], row["part"]): row["queries"] for row in found}
-    assert shown["training links of the head", "1 to 2"] == few
-    assert shown["third of the target", "yes"] == labelled
+    output = {(row["by"], row["part"]): row["queries"] for row in result}
+    assert output["training links of the head", "1 to 2"] == few
+    assert output["third of the target", "yes"] == labelled
 
 
 def test_chosen_candidates_are_ranked_among_themselves() -> None:
@@ -62,8 +62,8 @@ def test_chosen_candidates_are_ranked_among_themselves() -> None:
     heads, candidates = np.arange(0, 30, 2), np.arange(1, 50, 2)
     yes = np.array([0 * 50 + 3, 2 * 50 + 5], np.int64)
     without = (relation.heads * 50 + relation.tails)[relation.heads % 2 == 0][:1]
-    asked = narrowed(relation, heads, candidates, yes, without)
-    found = rank_links(Scorer(), LinkQueries("test", (asked,)), ks=(1, 5))
+    request = narrowed(relation, heads, candidates, yes, without)
+    result = rank_links(Scorer(), LinkQueries("test", (request,)), ks=(1, 5))
     known = {(h, t) for h in range(30) for t in relation.known_tails[slice(*relation.known_indptr[h : h + 2])]}
     known |= {(int(pair) // 50, int(pair) % 50) for pair in yes}
     expected = []
@@ -73,8 +73,8 @@ def test_chosen_candidates_are_ranked_among_themselves() -> None:
         rivals = [c for c in candidates.tolist() if c != tail and (head, c) not in known]
         expected.append(1 + sum(float(table[head, c]) > float(table[head, tail]) for c in rivals))
     assert len(expected) > 5
-    np.testing.assert_allclose(1 / found.relations[0].reciprocal, expected)
-    assert set(asked.targets.tolist()) <= set(candidates.tolist())
-    hits, groups = values_of(found, "hits@5")
+    np.testing.assert_allclose(1 / result.relations[0].reciprocal, expected)
+    assert set(request.targets.tolist()) <= set(candidates.tolist())
+    hits, groups = values_of(result, "hits@5")
     assert hits.tolist() == [float(rank <= 5) for rank in expected]
     assert set(groups.tolist()) == {0}

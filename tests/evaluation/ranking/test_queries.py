@@ -35,8 +35,8 @@ def test_fewer_queries_are_drawn_by_seed_and_keep_the_whole_filter() -> None:
     other = link_queries(graph, "test", max_per_relation=5, seed=2)
     for all_of, some, same in zip(whole.relations, few.relations, again.relations, strict=True):
         assert len(some.heads) == min(5, len(all_of.heads))
-        asked = set(zip(some.heads.tolist(), some.tails.tolist(), strict=True))
-        assert asked <= set(zip(all_of.heads.tolist(), all_of.tails.tolist(), strict=True))
+        request = set(zip(some.heads.tolist(), some.tails.tolist(), strict=True))
+        assert request <= set(zip(all_of.heads.tolist(), all_of.tails.tolist(), strict=True))
         np.testing.assert_array_equal(some.known_tails, all_of.known_tails)
         np.testing.assert_array_equal(some.tails, same.tails)
     assert few.relations[0].tails.tolist() != other.relations[0].tails.tolist()
@@ -68,12 +68,12 @@ def test_queries_of_a_graph_on_disk(tmp_path: Path) -> None:
     graph = build_graph(*tables, GraphSettings(split=SplitSettings(valid=0.1, test=0.2)), tmp_path / "graph")
     forward, backward = link_queries(graph, "test").relations
     assert (forward.name, backward.candidates) == ("drug · binds · gene", 20)
-    asked = set(zip(forward.heads.tolist(), forward.tails.tolist(), strict=True))
-    assert len(asked) == 30
-    assert asked == set(zip(backward.tails.tolist(), backward.heads.tolist(), strict=True))
+    request = set(zip(forward.heads.tolist(), forward.tails.tolist(), strict=True))
+    assert len(request) == 30
+    assert request == set(zip(backward.tails.tolist(), backward.heads.tolist(), strict=True))
     edges = graph.edges(0)
     held_out = np.asarray(edges.split) == 2
-    assert asked == set(zip(edges.src[held_out].tolist(), edges.dst[held_out].tolist(), strict=True))
+    assert request == set(zip(edges.src[held_out].tolist(), edges.dst[held_out].tolist(), strict=True))
     assert len(forward.known_tails) == 150
     assert forward.train_degree.sum() == (np.asarray(edges.split) == 0).sum()
 

@@ -75,8 +75,8 @@ def test_ranks_equal_a_loop_over_candidates(seed: int, batch_rows: int, levels: 
         assert ranks.above.tolist() == above
         assert ranks.tied.tolist() == tied
         assert ranks.options.tolist() == options
-        asked = np.concatenate(table.asked)
-        assert len(np.unique(asked)) == len(asked)  # no head is scored twice
+        request = np.concatenate(table.asked)
+        assert len(np.unique(request)) == len(request)  # no head is scored twice
         assert max(len(heads) for heads in table.asked) <= batch_rows
 
 

@@ -57,13 +57,13 @@ def test_parts_show_the_windows_and_the_degree_of_late_beside_the_model(build):
     graph = dated(build)
     windows, queries = TimeWindows.of(graph, "test"), link_queries(graph, "test")
     late = rank_links(DegreeScorer(windows.by_recent(queries)), queries)
-    found = parts(
+    result = parts(
         queries, {"model": rank_links(ChanceScorer(queries), queries), RECENT: late}, first_nodes(graph), None, windows
     )
-    shown = [row for row in found if row["by"] == TIME]
-    assert len(shown) == WINDOWS
-    assert sum(row["queries"] for row in shown) == queries.total
-    assert all(set(row["mrr"]) == {"model", RECENT} for row in shown)
+    output = [row for row in result if row["by"] == TIME]
+    assert len(output) == WINDOWS
+    assert sum(row["queries"] for row in output) == queries.total
+    assert all(set(row["mrr"]) == {"model", RECENT} for row in output)
 
 
 def test_links_of_late_are_those_of_a_window_before_the_end_of_the_training(build):
@@ -76,9 +76,9 @@ def test_links_of_late_are_those_of_a_window_before_the_end_of_the_training(buil
     every = np.bincount(edges.dst[train], minlength=12)
     late = np.bincount(edges.dst[train & (edges.timestamp >= windows.since)], minlength=12)
     order = np.lexsort((every, late))
-    found = windows.recent(relation.index, 12)
-    assert np.all(np.diff(found[order]) >= 0)
-    assert np.all(np.diff(found[order])[np.diff(late[order]) > 0] > 0)
+    result = windows.recent(relation.index, 12)
+    assert np.all(np.diff(result[order]) >= 0)
+    assert np.all(np.diff(result[order])[np.diff(late[order]) > 0] > 0)
 
 
 def test_drawn_links_and_links_without_a_time_have_no_windows(build):

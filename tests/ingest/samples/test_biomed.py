@@ -53,7 +53,7 @@ class TestTheFile:
     def test_every_pair_is_written_in_both_directions_with_one_display_name(self, rows: list) -> None:
         forwards = {(r["relation"], r["display_relation"], r["x_index"], r["y_index"]) for r in rows}
         assert len(forwards) == len(rows)
-        assert {(relation, shown, y, x) for relation, shown, x, y in forwards} == forwards
+        assert {(relation, output, y, x) for relation, output, x, y in forwards} == forwards
 
     def test_indices_have_no_gaps_and_a_node_reads_the_same_everywhere(self, rows: list) -> None:
         nodes: dict[int, set] = {}
@@ -126,10 +126,10 @@ class TestThePlantedStructure:
         values, rotation = np.linalg.eigh(basis.T @ smooth @ basis)
         vectors = (basis @ rotation[:, -64:]) * np.sqrt(np.maximum(values[-64:], 0)) / scale[:, None]
         same_types = rng.permutation(y[held_out])
-        found = auc(
+        result = auc(
             (vectors[x[held_out]] * vectors[y[held_out]]).sum(1), (vectors[x[held_out]] * vectors[same_types]).sum(1)
         )
-        assert found > 0.85
+        assert result > 0.85
 
     def test_many_diseases_share_genes(self, pairs: tuple) -> None:
         sample, graph = pairs

@@ -29,7 +29,7 @@ def test_the_gap_before_a_view_decides_what_follows_it():
     inner = sample.user[2:] == sample.user[:-2]
     gap = (sample.timestamp[1:-1] - sample.timestamp[:-2])[inner]
     here, following = sample.item[1:-1][inner], sample.item[2:][inner]
-    told = np.where(gap <= 90, sample.next_short[here], sample.next_long[here])
+    output = np.where(gap <= 90, sample.next_short[here], sample.next_long[here])
     # With the time: 1 - noise and a little by chance. Without it: the better of two equally likely followers.
-    assert np.mean(told == following) > 0.88
+    assert np.mean(output == following) > 0.88
     assert np.mean(sample.next_short[here] == following) < 0.55

@@ -83,17 +83,17 @@ def test_without_a_cap_messages_run_over_every_edge_but_the_pairs(seed: int, nod
         key=zero.astype(np.uint64),
         offset=zero,
     )
-    found = np.zeros(nodes)
+    result = np.zeros(nodes)
     layers = frontiers(graph, queries, 3, nodes)
     states = torch.ones(1, 1, dtype=torch.float64)
     for layer in layers:
         states = message_sums(layer, states, torch.ones(RELATIONS, 1, dtype=torch.float64))
-    found[layers[-1].node] = states[:, 0]
+    result[layers[-1].node] = states[:, 0]
     source = np.repeat(np.arange(nodes), np.diff(graph.pointer))
     own = ((source == head) & (graph.target == tail)) | ((source == tail) & (graph.target == head))
     dense = np.zeros((nodes, nodes))
     np.add.at(dense, (source[~own], graph.target[~own]), graph.weight[~own])
-    np.testing.assert_allclose(found, np.linalg.matrix_power(dense, 3)[head], rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(result, np.linalg.matrix_power(dense, 3)[head], rtol=1e-12, atol=1e-14)
 
 
 def a_layer(seed: int = 0, nodes: int = 50, edges: int = 400) -> tuple[int, Layer]:
@@ -109,13 +109,13 @@ def test_sums_of_messages_and_gradients_are_the_plain_ones(dtype: torch.dtype, m
     x = torch.randn(rows, 20, dtype=dtype, requires_grad=True)
     w = torch.randn(2 * RELATIONS, 20, dtype=dtype, requires_grad=True)
     given_ = torch.randn(len(layer.node), 20, dtype=dtype)
-    found = []
+    result = []
     for compiled in (True, False):
         monkeypatch.setattr(messages, "has_numba", lambda compiled=compiled: compiled)
         out = message_sums(layer, x, w)
-        found.append([out, *torch.autograd.grad(out, (x, w), given_)])
+        result.append([out, *torch.autograd.grad(out, (x, w), given_)])
     tight = 1e-11 if dtype == torch.float64 else 1e-4
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*result, strict=True):
         torch.testing.assert_close(one, other, rtol=tight, atol=tight)
 
 
@@ -129,15 +129,15 @@ def test_gradcheck_of_the_messages() -> None:
 def test_any_number_of_threads_gives_the_same_bits() -> None:
     rows, _ = a_layer(2, 2000, 60_000)
     x, w = torch.randn(rows, 64, requires_grad=True), torch.randn(2 * RELATIONS, 64, requires_grad=True)
-    threads, found = torch.get_num_threads(), []
+    threads, result = torch.get_num_threads(), []
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             out = message_sums(a_layer(2, 2000, 60_000)[1], x, w)
-            found.append([t.detach().numpy().tobytes() for t in (out, *torch.autograd.grad(out.sum(), (x, w)))])
+            result.append([t.detach().numpy().tobytes() for t in (out, *torch.autograd.grad(out.sum(), (x, w)))])
     finally:
         torch.set_num_threads(threads)
-    assert found[0] == found[1] == found[2]
+    assert result[0] == result[1] == result[2]
 
 
 def test_dropped_pairs_go_in_both_directions() -> None:

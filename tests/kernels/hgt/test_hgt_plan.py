@@ -54,15 +54,15 @@ def test_the_number_of_threads_changes_no_more_than_rounding() -> None:
     counts = [400, 300]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 3000), (1, 0, 3000)], 2))
     x = inputs(graph, 4, 32, torch.float64)
-    before, found = torch.get_num_threads(), []
+    before, result = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 3):
             torch.set_num_threads(threads)
             outputs = hgt_attention(*x, graph)
             gradients = torch.autograd.grad(sum(y.square().sum() for y in outputs if y is not None), x.leaves())
-            found.append(gradients)
+            result.append(gradients)
     finally:
         torch.set_num_threads(before)
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
+    for other in result[1:]:
+        for a, b in zip(result[0], other, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

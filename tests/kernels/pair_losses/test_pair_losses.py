@@ -96,10 +96,10 @@ def tables(users: int, items: int, width: int, pairs: int, negatives: int) -> tu
 @pytest.mark.parametrize(("width", "negatives"), [(5, 1), (33, 3), (64, 64)])
 def test_rows_of_tables_are_those_rows_side_by_side(width: int, negatives: int, together: bool) -> None:
     users, items, user_rows, item_rows = tables(9, 11, width, 40, negatives)  # most rows more than once
-    found = pair_losses(users, items, user_rows, item_rows, together=together)
+    result = pair_losses(users, items, user_rows, item_rows, together=together)
     wanted = pair_losses(users[user_rows], items[item_rows], together=together)
-    torch.testing.assert_close(found, wanted)
-    mine = torch.autograd.grad(2.0 * found[0] + 0.5 * found[1], (users, items))
+    torch.testing.assert_close(result, wanted)
+    mine = torch.autograd.grad(2.0 * result[0] + 0.5 * result[1], (users, items))
     theirs = torch.autograd.grad(2.0 * wanted[0] + 0.5 * wanted[1], (users, items))
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-9)
 
@@ -125,10 +125,10 @@ def test_a_leaf_that_is_both_tables_gets_both_gradients_in_place() -> None:
 
 def test_tables_that_do_not_lie_in_one_piece() -> None:
     users, items, user_rows, item_rows = tables(9, 11, 8, 30, 2)
-    found = torch.autograd.grad(sum(pair_losses(users[:, ::2], items[:, ::2], user_rows, item_rows)), (users, items))
+    result = torch.autograd.grad(sum(pair_losses(users[:, ::2], items[:, ::2], user_rows, item_rows)), (users, items))
     apart = users[:, ::2].contiguous(), items[:, ::2].contiguous()
     wanted = torch.autograd.grad(sum(pair_losses(*apart, user_rows, item_rows)), (users, items))
-    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(result, wanted)
 
 
 @pytest.mark.parametrize("wanted", ["users", "items"])
@@ -137,8 +137,8 @@ def test_one_table_alone_is_trained(wanted: str) -> None:
     both = torch.autograd.grad(sum(pair_losses(users, items, user_rows, item_rows)), (users, items))
     (users if wanted == "items" else items).requires_grad_(False)
     alone = {"users": users, "items": items}[wanted]
-    (found,) = torch.autograd.grad(sum(pair_losses(users, items, user_rows, item_rows)), (alone,))
-    torch.testing.assert_close(found, both[wanted == "items"])
+    (result,) = torch.autograd.grad(sum(pair_losses(users, items, user_rows, item_rows)), (alone,))
+    torch.testing.assert_close(result, both[wanted == "items"])
 
 
 @pytest.mark.parametrize("together", [False, True])
@@ -149,17 +149,17 @@ def test_one_table_of_both(together: bool) -> None:
 
 def test_the_same_bits_at_any_number_of_threads() -> None:
     users, items, user_rows, item_rows = tables(300, 400, 70, 5000, 8)
-    found, threads = [], torch.get_num_threads()
+    result, threads = [], torch.get_num_threads()
     try:
         for count in (1, 2, 3):
             torch.set_num_threads(count)
             loss, norm = pair_losses(users.float(), items.float(), user_rows, item_rows, together=True)
-            found.append((loss, norm, *torch.autograd.grad(loss + 0.1 * norm, (users, items))))
+            result.append((loss, norm, *torch.autograd.grad(loss + 0.1 * norm, (users, items))))
     finally:
         torch.set_num_threads(threads)
     if module.has_numba():  # torch's own sums may be divided up
-        for other in found[1:]:
-            assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+        for other in result[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(result[0], other, strict=True))
 
 
 def test_rows_that_do_not_fit_are_refused() -> None:

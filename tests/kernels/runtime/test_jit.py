@@ -56,9 +56,9 @@ def run_caller(sources: Path, cache: Path) -> tuple[float, int, bool, str]:
     """The kernel's result, how often its machine code was found, whether compiling was seen, and standard error."""
     environment = os.environ | {"PYTHONPATH": str(sources.parent), "NUMBA_CACHE_DIR": str(cache)}
     command = [sys.executable, "-m", "graphmill.kernels.caller"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=250)
-    value, hits, seen = done.stdout.split()
-    return float(value), int(hits), seen == "True", done.stderr
+    process = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=250)
+    value, hits, seen = process.stdout.split()
+    return float(value), int(hits), seen == "True", process.stderr
 
 
 def test_an_edited_helper_is_seen_by_its_callers(sources: Path, tmp_path: Path) -> None:
@@ -84,13 +84,13 @@ def _without_home(sources: Path, script: str, *options: str) -> str:
     kept = {name: text for name, text in os.environ.items() if not name.startswith(("NUMBA_", "XDG_"))}
     environment = {**kept, "PYTHONPATH": str(sources.parent)}
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
+        process = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=250)
     except FileNotFoundError:
         pytest.skip("unshare is not installed")
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"no namespaces here: {done.stderr.strip()}")
-    assert done.stdout.split()[:1] == ["2.0"], done.stderr
-    return done.stderr
+    if "unshare" in process.stderr or "mount:" in process.stderr:
+        pytest.skip(f"no namespaces here: {process.stderr.strip()}")
+    assert process.stdout.split()[:1] == ["2.0"], process.stderr
+    return process.stderr
 
 
 @pytest.mark.parametrize(

@@ -27,11 +27,11 @@ def test_it_is_what_sorting_finds(backend: Backend, seed: int, rows: int, column
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows))))
     k = int(rng.integers(1, columns + 1))
     given = scores.clone()
-    values, found = top_k(scores, k, (indptr, item.astype(np.int64)), backend)
+    values, result = top_k(scores, k, (indptr, item.astype(np.int64)), backend)
     assert torch.equal(scores, given)
     scores[torch.from_numpy(row), torch.from_numpy(item)] = -torch.inf
     wanted, order = by_sorting(scores, k)
-    assert np.array_equal(found.numpy(), order)
+    assert np.array_equal(result.numpy(), order)
     assert np.array_equal(values.numpy(), wanted)
 
 
@@ -49,9 +49,9 @@ def test_long_rows_are_what_sorting_finds(
     out[3, np.argsort(-scores[3].numpy())[: columns // 2]] = True  # the best ones
     out[4, k // 2 :] = True  # of the k some are left out
     items = np.nonzero(out)[1]
-    values, found = top_k(scores, k, (np.concatenate(([0], np.cumsum(out.sum(1)))), items), backend)
+    values, result = top_k(scores, k, (np.concatenate(([0], np.cumsum(out.sum(1)))), items), backend)
     wanted, order = by_sorting(scores.masked_fill(torch.from_numpy(out), -torch.inf), k)
-    assert np.array_equal(found.numpy(), order)
+    assert np.array_equal(result.numpy(), order)
     assert np.array_equal(values.numpy(), wanted)
 
 
@@ -73,9 +73,9 @@ def test_a_score_that_is_not_finite_is_found_wherever_it_is(bad: float, dtype: t
 def test_sorted_rows_are_no_special_case(backend: Backend, order: str) -> None:
     scores = torch.arange(1000, dtype=torch.float64).repeat(3, 1)
     scores = scores if order == "rising" else scores.flip(1)
-    values, found = top_k(scores, 7, backend=backend)
+    values, result = top_k(scores, 7, backend=backend)
     assert values[2].tolist() == [999, 998, 997, 996, 995, 994, 993]
-    assert found[0, 0] == (999 if order == "rising" else 0)
+    assert result[0, 0] == (999 if order == "rising" else 0)
 
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
@@ -91,8 +91,8 @@ def test_a_score_that_is_not_finite_is_refused(backend: Backend, bad: float, dty
 @pytest.mark.parametrize("backend", ["torch", "numba"])
 def test_what_is_left_out_twice_is_left_out_once(backend: Backend) -> None:
     left_out = np.array([0, 3, 3]), np.array([199, 4, 199])
-    values, found = top_k(torch.arange(200.0).repeat(2, 1), 2, left_out, backend)
-    assert found.tolist() == [[198, 197], [199, 198]]
+    values, result = top_k(torch.arange(200.0).repeat(2, 1), 2, left_out, backend)
+    assert result.tolist() == [[198, 197], [199, 198]]
     assert values[0].tolist() == [198.0, 197.0]
 
 
@@ -101,20 +101,20 @@ def test_columns_that_are_not_there_and_lists_of_nothing(backend: Backend) -> No
     for column in (-1, 200):
         with pytest.raises(IndexError):
             top_k(torch.randn(1, 200), 2, (np.array([0, 1]), np.array([column])), backend)
-    values, found = top_k(torch.randn(3, 9), 0, backend=backend)
-    assert values.shape == found.shape == (3, 0)
+    values, result = top_k(torch.randn(3, 9), 0, backend=backend)
+    assert values.shape == result.shape == (3, 0)
 
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
 def test_no_rows(backend: Backend) -> None:
-    values, found = top_k(torch.empty(0, 9), 3, backend=backend)
-    assert values.shape == found.shape == (0, 3)
+    values, result = top_k(torch.empty(0, 9), 3, backend=backend)
+    assert values.shape == result.shape == (0, 3)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("columns", [64, 70, 1000, 1100])
 def test_numbers_near_the_largest_are_finite(dtype: torch.dtype, columns: int) -> None:
     for number in (torch.finfo(dtype).max, torch.finfo(dtype).min, torch.finfo(dtype).max / 10):
-        values, found = top_k(torch.full((2, columns), number, dtype=dtype), 3)
+        values, result = top_k(torch.full((2, columns), number, dtype=dtype), 3)
         assert bool((values == number).all())
-        assert found.tolist() == [[0, 1, 2]] * 2
+        assert result.tolist() == [[0, 1, 2]] * 2

@@ -86,10 +86,10 @@ def test_export_version_and_explanation_score_as_the_run(blend: Restored) -> Non
     client = TestClient(application(promoted), base_url="http://127.0.0.1")
     ids = blend.graph.node_table()["id"].to_pylist()
     head, first = (blend.graph.node_type(kind).offset for kind in (relation.source, relation.target))
-    asked = f"id={ids[head]}&relation={relation.name}&type={relation.source}&k=3"
-    found = client.get(f"/v1/toy/m/current/links?{asked}").json()["links"]
-    assert len(found) == 3
-    for link in found:
+    request = f"id={ids[head]}&relation={relation.name}&type={relation.source}&k=3"
+    result = client.get(f"/v1/toy/m/current/links?{request}").json()["links"]
+    assert len(result) == 3
+    for link in result:
         tail = ids.index(link["id"], first) - first
         assert link["score"] == pytest.approx(float(scores[0, tail]), rel=1e-4)
 

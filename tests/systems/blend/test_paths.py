@@ -61,8 +61,8 @@ def test_all_paths_in_one_product_are_those_of_each_channel(tmp_path: pytest.Tem
         expected = np.zeros((3, links.outgoing[relation].shape[1]))
         for (first, second), weight in zip(paths.channels[relation], paths.weights[relation], strict=True):
             if weight:
-                found = paths.typed.step(int(first))[heads]
-                expected += weight * (found if second < 0 else found @ paths.typed.step(int(second))).toarray()
+                result = paths.typed.step(int(first))[heads]
+                expected += weight * (result if second < 0 else result @ paths.typed.step(int(second))).toarray()
         expected = np.sign(expected) * np.log1p(np.abs(expected))
         np.testing.assert_allclose(paths.scores(relation, heads), expected, atol=1e-5)
     assert (paths.weights != 0).any()

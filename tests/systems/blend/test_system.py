@@ -87,10 +87,10 @@ def test_on_validation_links_it_is_never_below_a_part(blend: Restored) -> None:
 def test_with_features_too(tmp_path: Path) -> None:
     graph = featured_graph(tmp_path / "graph")
     values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "knn", "paths", "features"]})
-    found = restore(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
-    alone = ranked_alone(found)
+    result = restore(train(values, "test", root=str(tmp_path / "runs"))["run_dir"])
+    alone = ranked_alone(result)
     assert "features" in alone
-    assert mrr(found, found.system.scorer(found.model)) >= max(alone.values())
+    assert mrr(result, result.system.scorer(result.model)) >= max(alone.values())
 
 
 def test_features_that_say_nothing_do_not_take_it_below_a_part(
@@ -129,8 +129,8 @@ def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pyt
 
     monkeypatch.setattr("graphmill.usage.baselines.train", never)
     monkeypatch.setattr("graphmill.systems.neighbours.system.choose", never)
-    found = rank_any(blend)
-    assert set(found["mrr"]) == {"model", "degree", *BASELINES}
+    result = rank_any(blend)
+    assert set(result["mrr"]) == {"model", "degree", *BASELINES}
 
 
 def test_score_export_and_explanation_are_one(blend: Restored) -> None:
@@ -206,8 +206,8 @@ def test_a_finished_run_of_complex_with_the_parts_settings_is_copied(graph: Type
     other = parse_settings(defaults | {"preset": "none"}, "x").objective.relation_weight
     assert other != own["objective"]["relation_weight"]
     values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "complex"]})
-    found = Path(train(values, "test", root=str(tmp_path / "blend"))["run_dir"])
-    (copied,) = (found / parts.PARTS / "complex").glob("*")
+    result = Path(train(values, "test", root=str(tmp_path / "blend"))["run_dir"])
+    (copied,) = (result / parts.PARTS / "complex").glob("*")
     assert copied.name == alone.name
     assert (copied / "report.json").read_bytes() == (alone / "report.json").read_bytes()
 
@@ -290,7 +290,7 @@ def test_mixtures_are_the_sums_of_their_amounts() -> None:
     """What neighbouring choices share is summed once; the sum itself is the same, bit for bit."""
     scores = [torch.randn(3, 5, generator=torch.Generator().manual_seed(n)) for n in range(3)]
     choices = [choice for choice in product((1.0, 0.0), (0.0, 0.3), (0.0, 5.0, 20.0)) if any(choice)]
-    found = list(_mixtures(scores, choices))
-    assert len(found) == len(choices)
-    for choice, mixture in zip(choices, found, strict=True):
+    result = list(_mixtures(scores, choices))
+    assert len(result) == len(choices)
+    for choice, mixture in zip(choices, result, strict=True):
         assert torch.equal(mixture, sum(a * s for a, s in zip(choice, scores, strict=True)))

@@ -13,13 +13,13 @@ class TestQueries:
     def test_every_training_triple_is_a_label_in_both_directions_and_nothing_else_is(self, small: TypedGraph) -> None:
         data = ConveData(small)
         m = data.num_relations
-        found = set()
+        result = set()
         for q in range(data.num_queries):
             rows, tails = data.positives(np.array([q]))
             assert set(rows.tolist()) == {0}
-            found |= {(int(data.query_head[q]), int(data.query_relation[q]), int(t)) for t in tails}
+            result |= {(int(data.query_head[q]), int(data.query_relation[q]), int(t)) for t in tails}
         triples = [tuple(t) for t in triples_of(small, "train").tolist()]
-        assert found == set(triples) | {(t, r + m, h) for h, r, t in triples}
+        assert result == set(triples) | {(t, r + m, h) for h, r, t in triples}
         assert len(data.tails) == 2 * len(triples)
 
     def test_positives_of_several_queries_count_rows_within_them(self, small: TypedGraph) -> None:

@@ -51,7 +51,7 @@ def plainly(model: ConvE, picture: torch.Tensor) -> torch.Tensor:
 def test_value_gradients_and_running_statistics_in_float64(training: bool, rows: int) -> None:
     picture = torch.randn(rows, 1, 8, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     weights = torch.randn(rows, 20, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    found = []
+    result = []
     for plain in (False, True):
         model = model_of(torch.float64).train(training)
         x = picture.clone().requires_grad_()
@@ -59,8 +59,8 @@ def test_value_gradients_and_running_statistics_in_float64(training: bool, rows:
         hidden = plainly(model, x) if plain else model.hidden(x)
         (hidden * weights).sum().backward()
         gradients = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-        found.append((hidden.detach(), x.grad, gradients, dict(model.named_buffers())))
-    mine, theirs = found
+        result.append((hidden.detach(), x.grad, gradients, dict(model.named_buffers())))
+    mine, theirs = result
     torch.testing.assert_close(mine[0], theirs[0], rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(mine[1], theirs[1], rtol=1e-8, atol=1e-9)
     for name, gradient in theirs[2].items():

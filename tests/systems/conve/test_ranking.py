@@ -48,15 +48,15 @@ class TestAgainstLoops:
     @pytest.mark.parametrize("split", ["valid", "test"])
     def test_every_figure(self, system, model, split) -> None:
         hand = ranks_by_hand(system, model, split)
-        found = rank_both_sides(ConveScorer(model, system.graph), both_sides(system.graph, split), (1, 3, 10))
+        result = rank_both_sides(ConveScorer(model, system.graph), both_sides(system.graph, split), (1, 3, 10))
         optimistic, pessimistic = np.array([h[2] for h in hand]), np.array([h[3] for h in hand])
         realistic = (optimistic + pessimistic) / 2
         assert (optimistic != pessimistic).any()
-        assert found.micro["mrr"] == pytest.approx((1 / realistic).mean(), rel=1e-12)
-        assert found.micro["mr"] == pytest.approx(realistic.mean(), rel=1e-12)
-        assert found.micro["hits@3"] == pytest.approx((realistic <= 3).mean(), rel=1e-12)
+        assert result.micro["mrr"] == pytest.approx((1 / realistic).mean(), rel=1e-12)
+        assert result.micro["mr"] == pytest.approx(realistic.mean(), rel=1e-12)
+        assert result.micro["hits@3"] == pytest.approx((realistic <= 3).mean(), rel=1e-12)
         expected = np.mean([(h[1] - 1) / 2 for h in hand])
-        assert found.micro["amri"] == pytest.approx(1 - (realistic - 1).mean() / expected, rel=1e-12)
+        assert result.micro["amri"] == pytest.approx(1 - (realistic - 1).mean() / expected, rel=1e-12)
 
 
 class TestPyKeen:
@@ -81,7 +81,7 @@ class TestPyKeen:
         parts = [ranks_of(scorer, r) for r in queries.relations if len(r.heads)]
         for kind in ("realistic", "optimistic", "pessimistic"):
             mine = np.concatenate([getattr(part, kind) for part in parts])
-            theirs = [ranks for (_, k), found in evaluator.ranks.items() if str(k) == kind for ranks in found]
+            theirs = [ranks for (_, k), result in evaluator.ranks.items() if str(k) == kind for ranks in result]
             assert np.array_equal(np.sort(mine), np.sort(np.concatenate(theirs))), kind
         figures = rank_both_sides(scorer, queries, (1, 3, 5, 10)).micro
         theirs = evaluator.finalize()

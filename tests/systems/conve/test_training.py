@@ -58,8 +58,8 @@ def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monke
     values = merge(
         LEARNS, {"data": str(sample.path), "training": {"epochs": 1}, "acceleration": {"compile": "default"}}
     )
-    found = train(values, "test", root=str(tmp_path))["compile"]
-    assert (found["functions"], found["graphs"]) == (1, 1)
+    result = train(values, "test", root=str(tmp_path))["compile"]
+    assert (result["functions"], result["graphs"]) == (1, 1)
 
 
 class TestSampledLoss:

@@ -28,8 +28,8 @@ def modality(name: str, seed: int, width: int = 6, missing: tuple[int, ...] = ()
 def dense(matrix: SparseMatrix) -> np.ndarray:
     rows = matrix.forward
     out = torch.zeros(matrix.shape, dtype=torch.float64)
-    found: np.ndarray = out.index_put_((rows.row, rows.column), rows.value.double(), accumulate=True).numpy()
-    return found
+    result: np.ndarray = out.index_put_((rows.row, rows.column), rows.value.double(), accumulate=True).numpy()
+    return result
 
 
 def nearest_by_sorting(features: np.ndarray, k: int) -> np.ndarray:
@@ -42,10 +42,10 @@ def nearest_by_sorting(features: np.ndarray, k: int) -> np.ndarray:
 
 def test_rows_are_the_nearest_items_with_the_item_itself() -> None:
     image, text = modality("image", 1), modality("text", 2, 3)
-    found = dense(item_graph([image, text], [0.1, 0.9], 10))
+    result = dense(item_graph([image, text], [0.1, 0.9], 10))
     wanted = 0.1 * nearest_by_sorting(image.features, 10) + 0.9 * nearest_by_sorting(text.features, 10)
-    np.testing.assert_allclose(found, wanted, rtol=1e-6)
-    assert (np.diag(found) > 0).all()
+    np.testing.assert_allclose(result, wanted, rtol=1e-6)
+    assert (np.diag(result) > 0).all()
 
 
 def test_golden_weights() -> None:
@@ -64,17 +64,17 @@ def test_weights_are_shares_and_equal_where_none_are_given() -> None:
 
 
 def test_an_item_without_features_has_itself_alone_and_is_nobodys_neighbour() -> None:
-    found = dense(item_graph([modality("image", 1, missing=(3, 7))], [], 6))
+    result = dense(item_graph([modality("image", 1, missing=(3, 7))], [], 6))
     for item in (3, 7):
-        assert found[item, item] == 1.0
-        assert found[item].sum() == found[:, item].sum() == 1.0
-    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
+        assert result[item, item] == 1.0
+        assert result[item].sum() == result[:, item].sum() == 1.0
+    np.testing.assert_allclose(result.sum(1), 1.0, rtol=1e-6)
 
 
 @pytest.mark.parametrize("k", [2, ITEMS, 10 * ITEMS])
 def test_more_neighbours_than_items_are_all_of_them(k: int) -> None:
-    found = dense(item_graph([modality("image", 1)], [], k))
-    assert ((found > 0).sum(1) == min(k, ITEMS)).all()
+    result = dense(item_graph([modality("image", 1)], [], k))
+    assert ((result > 0).sum(1) == min(k, ITEMS)).all()
 
 
 def test_weights_that_do_not_fit_are_refused() -> None:
@@ -98,7 +98,7 @@ def view_of(pairs: list[tuple[int, int]], users: int, items: int) -> Interaction
 
 
 def test_users_weigh_by_how_many_items_they_share() -> None:
-    found = dense(user_graph(view_of(PAIRS, 6, 6), 2))
+    result = dense(user_graph(view_of(PAIRS, 6, 6), 2))
     three, two = np.exp([3.0, 2.0])
     wanted = np.zeros((6, 6))
     wanted[0, [3, 1]] = np.array([three, two]) / (three + two)
@@ -106,14 +106,14 @@ def test_users_weigh_by_how_many_items_they_share() -> None:
     wanted[2, [0, 3]] = 0.5
     wanted[3, [0, 1]] = np.array([three, two]) / (three + two)
     # Users 4 and 5 share nothing with anybody: their rows are empty.
-    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=0)
+    np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=0)
 
 
 def test_many_shared_items_do_not_overflow() -> None:
     pairs = [(user, item) for user in range(3) for item in range(2000 if user else 1500)]
-    found = dense(user_graph(view_of(pairs, 3, 2000), 2))
-    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
-    assert found[1, 2] > 0.999999
+    result = dense(user_graph(view_of(pairs, 3, 2000), 2))
+    np.testing.assert_allclose(result.sum(1), 1.0, rtol=1e-6)
+    assert result[1, 2] > 0.999999
 
 
 def mean_of_filled_rows(shared: np.ndarray, k: int) -> np.ndarray:
@@ -133,14 +133,14 @@ def own_weights(shared: list[int], k: int) -> np.ndarray:
     """User 0's weights in our graph, most shared first, where its neighbours share so many items with it."""
     own = [(0, item) for item in range(max(shared))]
     others = [(user, item) for user, count in enumerate(shared, 1) for item in range(count)]
-    found: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k))[0, 1:]
-    return found
+    result: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k))[0, 1:]
+    return result
 
 
 @pytest.mark.parametrize("shared", [[3], [2, 2], [1, 1, 1]])
 def test_filling_rows_as_the_authors_do_is_the_same_on_average_where_all_share_equally_many(shared: list[int]) -> None:
-    found = own_weights(shared, 8)
-    np.testing.assert_allclose(found, mean_of_filled_rows(np.array(shared), 8), rtol=1e-6)
+    result = own_weights(shared, 8)
+    np.testing.assert_allclose(result, mean_of_filled_rows(np.array(shared), 8), rtol=1e-6)
 
 
 def test_rows_that_need_no_filling_are_the_authors() -> None:

@@ -74,9 +74,9 @@ def test_values_and_gradients_are_those_of_the_textbook_form(item_layers: int, m
     graphs = square(USERS, 1), square(ITEMS, 2)
     for a, b in zip(ours(model, *graphs), textbook(model, *graphs), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
-    found, wanted = gradients(model, ours(model, *graphs)), gradients(model, textbook(model, *graphs))
+    result, wanted = gradients(model, ours(model, *graphs)), gradients(model, textbook(model, *graphs))
     for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(result[name], wanted[name], rtol=1e-9, atol=1e-11)
 
 
 @pytest.mark.parametrize("dim", [4, 32])
@@ -91,9 +91,9 @@ def test_embedding_dim_is_the_width_everywhere(dim: int) -> None:
 
 @pytest.mark.parametrize("modalities", [1, 2, 3])
 def test_modality_weights_start_as_shares(modalities: int) -> None:
-    found = model_of(modalities).modality_weights
-    assert found.shape == (USERS, modalities)
-    torch.testing.assert_close(found.sum(1), torch.ones(USERS, dtype=torch.float64))
+    result = model_of(modalities).modality_weights
+    assert result.shape == (USERS, modalities)
+    torch.testing.assert_close(result.sum(1), torch.ones(USERS, dtype=torch.float64))
 
 
 def test_every_parameter_is_used() -> None:

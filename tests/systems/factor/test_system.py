@@ -65,14 +65,14 @@ def test_scores_are_those_of_the_papers_and_popularity(typed: TypedGraph, score:
     for relation in typed.relations:
         source, target = typed.node_type(relation.source), typed.node_type(relation.target)
         edges = typed.edges(relation)
-        found = system.scorer(model).score_targets(relation.index, np.array([0, 3]))
-        assert found.shape == (2, target.count)
+        result = system.scorer(model).score_targets(relation.index, np.array([0, 3]))
+        assert result.shape == (2, target.count)
         for row, head in enumerate((0, 3)):
             for tail in (1, 5):
                 expected = score_by_hand(model, score, source.offset + head, relation.index, target.offset + tail)
                 degree = len(set(edges.src[(edges.split == 0) & (edges.dst == tail)].tolist()))
                 expected += model.popularity[relation.index].item() * math.log1p(degree)
-                assert float(found[row, tail]) == pytest.approx(expected, abs=1e-5)
+                assert float(result[row, tail]) == pytest.approx(expected, abs=1e-5)
 
 
 @pytest.mark.parametrize("score", SCORES)

@@ -30,8 +30,8 @@ def textbook(nodes, relation, heads, relations, tails):
     """SimplE: each half of a head with the other half of a tail."""
     half = nodes.shape[1] // 2
     left, right = nodes[heads] * relation[relations], nodes[tails]
-    found = torch.einsum("bc,btc->bt", left[:, :half], right[..., half:])
-    return found + torch.einsum("bc,btc->bt", left[:, half:], right[..., :half])
+    result = torch.einsum("bc,btc->bt", left[:, :half], right[..., half:])
+    return result + torch.einsum("bc,btc->bt", left[:, half:], right[..., :half])
 
 
 def scored(function, given, chosen):
@@ -44,9 +44,9 @@ def scored(function, given, chosen):
 @pytest.mark.parametrize("width", [2, 6, 64])
 @pytest.mark.parametrize("kind", [torch.float32, torch.float64])
 def test_values_and_gradients_are_the_textbooks(width, kind):
-    found = scored(link_scores, tables(width, kind), links())
+    result = scored(link_scores, tables(width, kind), links())
     wanted = scored(textbook, tables(width, torch.float64), links())
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(result, wanted, strict=True):
         assert a.dtype == kind
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
 
@@ -56,10 +56,10 @@ def test_rows_of_half_precision_are_multiplied_in_fp32(kind):
     """As under autocast: the relations' vectors are weights in fp32."""
     nodes, relation = tables(64, kind)
     given = [nodes, relation.detach().float().requires_grad_()]
-    found = scored(link_scores, given, links())
+    result = scored(link_scores, given, links())
     wanted = scored(textbook, [t.detach().float().requires_grad_() for t in given], links())
-    assert [t.dtype for t in found] == [torch.float32, kind, torch.float32]
-    for a, b in zip(found, wanted, strict=True):
+    assert [t.dtype for t in result] == [torch.float32, kind, torch.float32]
+    for a, b in zip(result, wanted, strict=True):
         close = {"rtol": 1e-4, "atol": 1e-4} if a.dtype == torch.float32 else {"rtol": 0.02, "atol": 0.3}
         torch.testing.assert_close(a.float(), b, **close)
 
@@ -117,5 +117,5 @@ def test_a_table_that_is_used_twice_gets_both_gradients():
 
 def test_compiled_by_torch_it_is_the_plain_form():
     given = tables(64, torch.float32)
-    found = torch.compile(link_scores, fullgraph=True, backend="eager")(*given, *links())
-    torch.testing.assert_close(found, textbook(*given, *links()), rtol=1e-4, atol=1e-4)
+    result = torch.compile(link_scores, fullgraph=True, backend="eager")(*given, *links())
+    torch.testing.assert_close(result, textbook(*given, *links()), rtol=1e-4, atol=1e-4)

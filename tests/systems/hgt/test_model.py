@@ -224,8 +224,8 @@ def test_it_starts_as_the_mean_of_the_neighbours_spectral_vectors(width: int) ->
             table.zero_()
         for own in model.features.values():
             own.weight[:, :2] = 0.0
-        found = model.eval()(MessageGraph.build(counts, edges), given).split(counts)
-    for target, rows in enumerate(found):
+        result = model.eval()(MessageGraph.build(counts, edges), given).split(counts)
+    for target, rows in enumerate(result):
         total = torch.zeros(counts[target], 8)
         degree = torch.zeros(counts[target], 1)
         for e in edges:

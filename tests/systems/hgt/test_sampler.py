@@ -94,10 +94,10 @@ def test_held_out_links_are_neither_messages_nor_supervision_nor_filter(graph: T
 def test_the_degree_of_a_supervised_target_leaves_its_own_link_out(graph: TypedGraph) -> None:
     own = system(graph)
     batch = own.step(own.phases[0], 0, 0)
-    for number, tail, shown in zip(batch.relation, batch.tail, batch.tail_degree, strict=True):
+    for number, tail, output in zip(batch.relation, batch.tail, batch.tail_degree, strict=True):
         relation = own.data.relations[number]
         degree = relation.degree[tail - relation.target_offset]
-        assert shown == pytest.approx(np.log(1 + degree - 1), abs=1e-6)
+        assert output == pytest.approx(np.log(1 + degree - 1), abs=1e-6)
 
 
 def test_at_least_seventy_percent_of_the_edges_carry_messages(graph: TypedGraph) -> None:

@@ -63,7 +63,7 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
     z, lookup = encoded.tensors["z"], encoded.tensors.get("lookup", torch.arange(graph.num_nodes))
     means = []
     for number in np.unique(batch.relation):
-        r, found = system.data.relations[number], []
+        r, result = system.data.relations[number], []
         known = set(zip(r.src.tolist(), r.dst.tolist(), strict=True))
         inside = (batch.candidate >= r.target_offset) & (batch.candidate < r.target_offset + r.num_targets)
         for link in np.flatnonzero(batch.relation == number):
@@ -74,8 +74,8 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
             with torch.no_grad():
                 ends = z[lookup[head]][None], z[lookup[torch.tensor([tail, *others])]]
                 scores = model.decoder.against_all(ends[0], int(number), ends[1], torch.from_numpy(np.log(degree)))[0]
-            found.append(float(torch.logsumexp(scores, 0) - scores[0]))
-        means.append(np.mean(found))
+            result.append(float(torch.logsumexp(scores, 0) - scores[0]))
+        means.append(np.mean(result))
     assert float(term.sum) / batch.weights["link"] == pytest.approx(np.mean(means), rel=1e-6)
 
 
@@ -99,9 +99,9 @@ def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGra
     system, model = built(graph)
     masked = np.zeros(graph.num_pairs, bool)
     masked[system.data.relations[0].mask[:some]] = True
-    found = system.spectral(model, torch.from_numpy(masked))
+    result = system.spectral(model, torch.from_numpy(masked))
     expected = shortened(system.vectors(model).source.all(masked))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
 def test_other_weights_have_other_spectral_vectors(graph: TypedGraph) -> None:
@@ -148,8 +148,8 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
     first, second = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
     name = "|".join(relation.key)
     for head in range(8):
-        found = run.score([ids[first + head]] * 20, name, ids[second : second + 20])
-        np.testing.assert_allclose(found, expected[head, :20], atol=1e-5)
+        answer = run.score([ids[first + head]] * 20, name, ids[second : second + 20])
+        np.testing.assert_allclose(answer, expected[head, :20], atol=1e-5)
     best = run.links(ids[first], name, 5, known=True)
     assert best["score"].tolist() == pytest.approx(sorted(expected[0], reverse=True)[:5], abs=1e-5)
     known = {ids[second + t] for t in restored.system.data.relations[0].dst[restored.system.data.relations[0].src == 0]}

@@ -38,7 +38,7 @@ def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, 
 
 
 def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph) -> None:
-    system, model, z, found = losses(graph)
+    system, model, z, result = losses(graph)
     batch = system.step(system.phases[0], 0, 1)
     weights = model.decoder.weights()
     means = []
@@ -58,11 +58,11 @@ def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(gr
             negative = score(batch.negative[mine][:, column], batch.negative_degree[mine][:, column])
             loss = loss - torch.log(1 - torch.sigmoid(negative)).mean() / batch.negative.shape[1]
         means.append(float(loss))
-    assert found["link"] == pytest.approx(np.mean(means), rel=1e-5)
+    assert result["link"] == pytest.approx(np.mean(means), rel=1e-5)
 
 
 def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> None:
-    system, _, z, found = losses(graph)
+    system, _, z, result = losses(graph)
     batch, similar = system.step(system.phases[0], 0, 1), system.data.similar
     unit = torch.nn.functional.normalize(z[similar.first : similar.first + similar.count], dim=1)
     cosine = (unit @ unit.T / TEMPERATURE).numpy()
@@ -71,7 +71,7 @@ def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> N
         positives = batch.positive[batch.positive_indptr[row] : batch.positive_indptr[row + 1]] - similar.first
         others = np.delete(np.exp(cosine[anchor]), anchor).sum()
         total -= np.mean([np.log(np.exp(cosine[anchor, p]) / others) for p in positives])
-    assert found["contrastive"] == pytest.approx(total / len(batch.anchor), rel=1e-6)
+    assert result["contrastive"] == pytest.approx(total / len(batch.anchor), rel=1e-6)
 
 
 def test_the_weights_of_the_two_terms_add_up_to_one_and_a_graph_without_diseases_has_links_only(
@@ -170,19 +170,19 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
     )
     engine = trained(job, system)
     queries = link_queries(graph, "valid")
-    found = rank_links(system.scorer(engine.model.eval()), queries)
+    result = rank_links(system.scorer(engine.model.eval()), queries)
     popular = rank_links(DegreeScorer(queries), queries)
-    assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
+    assert result.micro["mrr"] > 1.3 * popular.micro["mrr"]
 
 
 @pytest.mark.parametrize(
     ("nodes", "count", "size"), [([], 0, 0), ([], 40, 0), ([7], 40, 3), ([0, 1, 39], 40, 3), ([1, 2, 4, 9], 10, 4)]
 )
 def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int, size: int) -> None:
-    found = round_up(np.array(nodes, dtype=np.int64), count)
-    assert len(found) == size
-    assert set(nodes) <= set(found.tolist()) <= set(range(count))
-    assert (np.diff(found) > 0).all()
+    result = round_up(np.array(nodes, dtype=np.int64), count)
+    assert len(result) == size
+    assert set(nodes) <= set(result.tolist()) <= set(range(count))
+    assert (np.diff(result) > 0).all()
 
 
 def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
@@ -225,11 +225,11 @@ def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: 
     ids = torch.cat([kept + t.offset for kept, t in zip(rows, graph.node_types, strict=True)])
     assert 0 < len(encoded.tensors["z"]) < len(ids)
     wanted = z[torch.searchsorted(ids, seeds)]
-    found = encoded.tensors["z"][encoded.tensors["lookup"][seeds]]
-    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    result = encoded.tensors["z"][encoded.tensors["lookup"][seeds]]
+    torch.testing.assert_close(result, wanted, rtol=1e-10, atol=1e-12)
     weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     parameters = [p for name, p in model.encoder.named_parameters() if "table" in name or "layers" in name]
-    gradients = [torch.autograd.grad((x * weights).sum(), parameters, allow_unused=True) for x in (found, wanted)]
+    gradients = [torch.autograd.grad((x * weights).sum(), parameters, allow_unused=True) for x in (result, wanted)]
     for ours, theirs in zip(*gradients, strict=True):
         assert (ours is None) == (theirs is None)
         if ours is not None:

@@ -83,7 +83,7 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
 ) -> None:
     system = system_of(graph)
     model, g = model_of(system), system.facts
-    found = g.attention(model)
+    result = g.attention(model)
     nodes = model.nodes().detach()
     logits = torch.stack(
         [
@@ -93,13 +93,13 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
     ).detach()
     for node in range(graph.num_nodes):
         mine = torch.from_numpy(g.head == node)
-        torch.testing.assert_close(found[mine], torch.softmax(logits[mine], 0), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(result[mine], torch.softmax(logits[mine], 0), rtol=1e-10, atol=1e-12)
     assert len(g.scored) == 1
     for most, parts in ((60, 6), (1, g.num_relations)):  # several relations together, and each alone
         monkeypatch.setattr(kgat_graph, "TOGETHER", most)
         g.to(g.device)
         assert len(g.scored) == parts
-        torch.testing.assert_close(g.attention(model), found, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(g.attention(model), result, rtol=1e-12, atol=1e-12)
 
 
 def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: TypedGraph) -> None:
@@ -122,8 +122,8 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
     assert torch.equal(left.transpose.value, weights[g.matrix.order])
     assert torch.equal(matrix.forward.value, model.attention), "the epoch's weights stay as they are"
     model.train()
-    found = system.encode(model, batch).tensors["layer0"]
-    torch.testing.assert_close(found, model(model.nodes(), left)[1][batch.nodes])
+    result = system.encode(model, batch).tensors["layer0"]
+    torch.testing.assert_close(result, model(model.nodes(), left)[1][batch.nodes])
     # A step's parts all leave out what the whole step is to predict.
     parts = [*batch.split(3), batch.shard(1, 2)]
     assert all(np.array_equal(part.masked, batch.masked) for part in parts)
@@ -156,7 +156,7 @@ def test_a_step_looks_up_what_all_nodes_would_have(
     model.train()
     model.checkpointing = checkpointing
     batch = system.step(system.phases[0], 0, 0)
-    rows, found = torch.from_numpy(batch.nodes), []
+    rows, result = torch.from_numpy(batch.nodes), []
     wanted = np.concatenate((batch.users, *(x + system.view.item_offset for x in (batch.positives, batch.negatives))))
     assert batch.nodes.tolist() == sorted(set(wanted.tolist()))
     for at in (rows, None):
@@ -164,8 +164,8 @@ def test_a_step_looks_up_what_all_nodes_would_have(
         vectors = model.final(states if at is not None else [state[rows] for state in states])
         weight = torch.linspace(-1, 1, vectors.numel(), dtype=torch.float64).view_as(vectors)
         parameters = [*model.tables, *model.layers.parameters()]
-        found.append((vectors.detach(), *torch.autograd.grad((vectors * weight).sum(), parameters)))
-    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
+        result.append((vectors.detach(), *torch.autograd.grad((vectors * weight).sum(), parameters)))
+    torch.testing.assert_close(result[0], result[1], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize(("kind", "length"), [("bi_interaction", 1.0), ("gcn", 0.5), ("graphsage", 1.0)])

@@ -22,7 +22,7 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
     model = system.build(StepSizes()).double()
     batch = system.step(system.phases[0], 0, 0)
     assert batch.negatives.shape == ((len(batch),) if negatives == 1 else (len(batch), negatives))
-    found = gradient(system, model)
+    result = gradient(system, model)
     grads = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     user, item = model.user[batch.users], model.item[batch.positives]
@@ -30,8 +30,8 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
     gap = (user * item).sum(1, keepdim=True) - (user[:, None] * others).sum(2)
     pairs = F.softplus(-gap).mean() if loss == "bpr" else torch.log1p(torch.exp(-gap).sum(1)).mean()
     norm = ((user.square() + item.square()).sum() + others.square().sum() / negatives) / (2 * len(batch))
-    assert found.losses[loss] == pytest.approx(float(pairs.detach()))
-    assert found.losses["norm"] == pytest.approx(float(norm.detach()))
+    assert result.losses[loss] == pytest.approx(float(pairs.detach()))
+    assert result.losses["norm"] == pytest.approx(float(norm.detach()))
     (pairs + 0.5 * norm).backward()
     for name, p in model.named_parameters():
         torch.testing.assert_close(grads[name], p.grad, rtol=1e-10, atol=1e-13)

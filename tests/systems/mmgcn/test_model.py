@@ -71,10 +71,10 @@ def test_values_and_gradients_are_those_of_the_textbook_form(
     ours, theirs = model(graph_of()), textbook(model)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
-    found, wanted = gradients(model, model(graph_of())), gradients(model, textbook(model))
-    assert set(found) == set(wanted) == {name for name, _ in model.named_parameters()}
+    result, wanted = gradients(model, model(graph_of())), gradients(model, textbook(model))
+    assert set(result) == set(wanted) == {name for name, _ in model.named_parameters()}
     for name in wanted:
-        torch.testing.assert_close(found[name], wanted[name], rtol=1e-9, atol=1e-11)
+        torch.testing.assert_close(result[name], wanted[name], rtol=1e-9, atol=1e-11)
 
 
 def test_more_items_than_users_multiplies_on_the_other_side_and_changes_nothing() -> None:

@@ -34,8 +34,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 @pytest.fixture(scope="module")
 def trained(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Restored:
-    found = run(settings_of(CASES["nbfnet"], graph, LONGER), tmp_path_factory.mktemp("runs"))
-    return restore(Path(found["run_dir"]))
+    result = run(settings_of(CASES["nbfnet"], graph, LONGER), tmp_path_factory.mktemp("runs"))
+    return restore(Path(result["run_dir"]))
 
 
 def a_link(graph: TypedGraph, split: int = 1) -> tuple[int, int, int]:
@@ -55,9 +55,9 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
     try:
         relation, head, tail = a_link(graph)
         why = explain_propagation(system, model, relation, head, tail, 5)
-        asked = np.array([relation])
+        request = np.array([relation])
         local = np.array([head - system.messages.source_offset[relation]])
-        layers = system.layers(asked, local)
+        layers = system.layers(request, local)
         before, small, moved = np.array([head]), 1e-6, []
         for layer in layers:
             u, v = before[layer.source], layer.node[layer.target]
@@ -68,7 +68,7 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
         at = tail - int(system.messages.target_offset[relation])
         with torch.no_grad():
             scores = [
-                float(query_scores(system.messages, model, asked, local, layers, weights=own)[0, at])
+                float(query_scores(system.messages, model, request, local, layers, weights=own)[0, at])
                 for own in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
             ]
         assert scores[0] == pytest.approx(why.score, rel=1e-9)
@@ -103,11 +103,11 @@ def test_without_the_listed_edges_the_score_falls_more_than_without_others(
     falls = []
     for place in np.flatnonzero(np.asarray(edges.split) > 0)[:8].tolist():
         head, tail = ids[edges.src[place] + ends[0]], ids[edges.dst[place] + ends[1]]
-        found = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5), verify=True)
-        assert sum(found.parts.values()) == pytest.approx(found.score, abs=1e-4)
-        assert all(path["path"].startswith(path["nodes"][0]) for path in found.paths)
-        listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
-        falls.append((found.score - listed, found.score - others))
+        result = explain_link(trained, head, "|".join(relation.key), tail, ExplainSettings(edges=5), verify=True)
+        assert sum(result.parts.values()) == pytest.approx(result.score, abs=1e-4)
+        assert all(path["path"].startswith(path["nodes"][0]) for path in result.paths)
+        listed, others = result.deletion["without_the_listed_edges"], result.deletion["without_as_many_others"]
+        falls.append((result.score - listed, result.score - others))
     mine, theirs = np.array(falls).mean(0)
     assert mine > max(theirs, 0)
 
@@ -119,13 +119,13 @@ def test_an_explanation_has_the_shares_and_paths_of_the_propagation(graph: Typed
     why, nodes = explain_propagation(system, model, relation, head, tail, 5), graph.node_table()
     ids, names = nodes["id"].to_pylist(), nodes["name"].to_pylist()
     settings = ExplainSettings(edges=4, paths=5)
-    found = explain_link(trained, ids[head], "|".join(graph.relations[relation].key), ids[tail], settings)
+    result = explain_link(trained, ids[head], "|".join(graph.relations[relation].key), ids[tail], settings)
     shares = {frozenset((names[u], names[v])): s for u, v, s in zip(why.source, why.target, why.share, strict=True)}
-    assert [e["share"] for e in found.edges[:4]] == pytest.approx(np.sort(why.share)[::-1][:4].tolist(), rel=1e-4)
-    assert all(e["share"] == pytest.approx(shares[frozenset((e["head"], e["tail"]))], rel=1e-4) for e in found.edges)
-    assert [path["nodes"] for path in found.paths] == [[names[node] for node in path.nodes] for path in why.paths]
+    assert [e["share"] for e in result.edges[:4]] == pytest.approx(np.sort(why.share)[::-1][:4].tolist(), rel=1e-4)
+    assert all(e["share"] == pytest.approx(shares[frozenset((e["head"], e["tail"]))], rel=1e-4) for e in result.edges)
+    assert [path["nodes"] for path in result.paths] == [[names[node] for node in path.nodes] for path in why.paths]
     kinds = system.messages.named([each.name for each in graph.relations])
-    assert [path["relations"] for path in found.paths] == [[kinds[k] for k in path.relations] for path in why.paths]
+    assert [path["relations"] for path in result.paths] == [[kinds[k] for k in path.relations] for path in why.paths]
 
 
 def test_the_best_links_of_a_table_have_the_edges_behind_them(trained: Restored) -> None:

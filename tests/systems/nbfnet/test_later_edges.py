@@ -30,8 +30,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 @pytest.fixture(scope="module")
 def trained(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = run(settings_of(CASES["nbfnet"], graph), tmp_path_factory.mktemp("runs"))
-    return Path(found["run_dir"])
+    result = run(settings_of(CASES["nbfnet"], graph), tmp_path_factory.mktemp("runs"))
+    return Path(result["run_dir"])
 
 
 def written(folder: Path, *lines: str) -> str:
@@ -91,9 +91,9 @@ def test_what_the_model_does_not_know_is_refused(trained: Path, tmp_path: Path, 
 
 
 def test_a_system_of_tables_refuses_later_edges(graph: TypedGraph, tmp_path: Path) -> None:
-    found = run(settings_of(CASES["complex"], graph, {"training": {"epochs": 1}}), tmp_path / "runs")
+    result = run(settings_of(CASES["complex"], graph, {"training": {"epochs": 1}}), tmp_path / "runs")
     with pytest.raises(SettingsError, match="blend, hgt, knn, nbfnet and spectral"):
-        grown_link_model(found["run_dir"], written(tmp_path, "n1,disease,disease_protein,n31,gene/protein"))
+        grown_link_model(result["run_dir"], written(tmp_path, "n1,disease,disease_protein,n31,gene/protein"))
 
 
 def test_the_export_is_the_weights(graph: TypedGraph, trained: Path) -> None:
@@ -110,23 +110,23 @@ def test_the_export_is_the_weights(graph: TypedGraph, trained: Path) -> None:
 
 def test_time_and_memory_of_a_table_are_told_before_it_is_made(trained: Path) -> None:
     model = link_model(trained)
-    found = estimate_links(model, LinkSettings(), scoring_bytes(trained))
-    assert [each["relation"] for each in found["relations"]] == [" | ".join(r.key) for r in model.graph.relations]
-    assert [each["heads"] for each in found["relations"]] == [
+    result = estimate_links(model, LinkSettings(), scoring_bytes(trained))
+    assert [each["relation"] for each in result["relations"]] == [" | ".join(r.key) for r in model.graph.relations]
+    assert [each["heads"] for each in result["relations"]] == [
         model.graph.node_type(r.source).count for r in model.graph.relations
     ]
-    assert 0 < found["seconds"] < 600
-    assert found["peak_bytes"] > 400 << 20
+    assert 0 < result["seconds"] < 600
+    assert result["peak_bytes"] > 400 << 20
     assert not (trained / "links").exists()
 
 
 def test_a_loaded_run_predicts_and_says_that_it_has_no_vectors(graph: TypedGraph, trained: Path) -> None:
     export_run(restore(trained))
-    found = graphmill.load(trained)
-    assert "no vectors" in repr(found)
+    result = graphmill.load(trained)
+    assert "no vectors" in repr(result)
     ids = graph.node_table()["id"].to_pylist()
     drug = ids[graph.node_type("drug").offset]
-    assert len(found.links(drug, "drug_protein", k=3)) == 3
-    assert found.type_of(found.row(drug)) == "drug"
+    assert len(result.links(drug, "drug_protein", k=3)) == 3
+    assert result.type_of(result.row(drug)) == "drug"
     with pytest.raises(InputError, match="no vectors"):
-        _ = found[drug]
+        _ = result[drug]

@@ -101,10 +101,10 @@ def test_scores_are_those_of_the_dense_form(any_graph: TypedGraph) -> None:
     torch.nn.init.normal_(model.degree)
     for relation in range(len(model.query)):
         heads = np.array([0, 3, 3, 7])
-        asked = np.full(4, relation)
-        found = query_scores(system.messages, model, asked, heads, system.layers(asked, heads))
+        request = np.full(4, relation)
+        result = query_scores(system.messages, model, request, heads, system.layers(request, heads))
         exact = torch.stack([dense_scores(graph, model, relation, int(head)) for head in heads])
-        torch.testing.assert_close(found, exact, rtol=1e-10, atol=1e-10)
+        torch.testing.assert_close(result, exact, rtol=1e-10, atol=1e-10)
 
 
 def test_the_loss_and_its_gradient_are_those_of_the_dense_form(any_graph: TypedGraph) -> None:
@@ -119,7 +119,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_dense_form(any_graph: TypedG
     batch = system.step(system.phases[0], 0, 0)
     assert len(model.query) == count or (batch.relation >= count).any()
     (term,) = system.terms(model, batch, None)
-    found = torch.autograd.grad(term.sum, list(model.parameters()))
+    result = torch.autograd.grad(term.sum, list(model.parameters()))
     exact = term.sum.new_zeros(())
     for relation, head, tail in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True):
         scores = dense_scores(graph, model, relation, head, tail)
@@ -130,7 +130,7 @@ def test_the_loss_and_its_gradient_are_those_of_the_dense_form(any_graph: TypedG
         scores = scores.index_fill(0, torch.from_numpy(known).long(), -torch.inf)
         exact = exact - torch.log_softmax(scores, 0)[tail]
     torch.testing.assert_close(term.sum, exact, rtol=1e-6, atol=1e-6)  # weights are rounded twice
-    for one, other in zip(found, torch.autograd.grad(exact, list(model.parameters())), strict=True):
+    for one, other in zip(result, torch.autograd.grad(exact, list(model.parameters())), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 

@@ -29,12 +29,12 @@ def typed(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 @pytest.fixture(scope="module")
 def runs(typed: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Restored]:
-    found = {}
+    result = {}
     for name, case in CLOSED_LINKS.items():
         values = case.job(typed).settings.model_dump()
-        found[name] = restore(train(values, "test", root=str(tmp_path_factory.mktemp(name)))["run_dir"])
-        export_run(found[name])
-    return found
+        result[name] = restore(train(values, "test", root=str(tmp_path_factory.mktemp(name)))["run_dir"])
+        export_run(result[name])
+    return result
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -43,10 +43,10 @@ def test_it_ranks_as_the_baseline_of_its_name(
 ) -> None:
     baseline, _ = LinkBaselines(typed, "test", tmp_path, width=16).ranking(name)
     run = runs[name]
-    found = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
-    assert found["mrr"] == pytest.approx(baseline.macro["mrr"], rel=1e-5)
-    assert found["mrr"] > 0.2
-    assert rank_any(run)["mrr"]["model"] == pytest.approx(found["mrr"], rel=1e-5)
+    result = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
+    assert result["mrr"] == pytest.approx(baseline.macro["mrr"], rel=1e-5)
+    assert result["mrr"] > 0.2
+    assert rank_any(run)["mrr"]["model"] == pytest.approx(result["mrr"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -120,9 +120,9 @@ def test_an_explanation_says_what_is_known_of_its_edges(tmp_path: Path) -> None:
     assert any("confidence is taken for the edge's confidence" in note for note in tables.notes)
     graph = graphmill.build_graph(tables, tmp_path / "graph", split={"valid": 0.1, "test": 0.1})
     run = graphmill.train(graph, "knn", progress=False, evaluation={"baselines": []})
-    found = run.explain("d1", "drug|treats|disease", "e2")
-    assert found.edges
-    for edge in found.edges:
+    result = run.explain("d1", "drug|treats|disease", "e2")
+    assert result.edges
+    for edge in result.edges:
         drug, disease = sorted((edge["head"], edge["tail"]))
         assert edge["weight"] == int(drug[1:]) + 1
         assert edge["confidence"] == (int(disease[1:]) - int(drug[1:])) % 6 / 4

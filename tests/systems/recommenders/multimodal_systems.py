@@ -73,9 +73,9 @@ def train(
     steps = []
     for _ in range(epochs):
         for index in range(system.phases[0].steps_per_epoch):
-            found = gradient(system, model, index, arithmetic)
-            arithmetic.scaler.update(not found.finite)
-            steps.append(found)
-            if found.finite:
+            result = gradient(system, model, index, arithmetic)
+            arithmetic.scaler.update(not result.finite)
+            steps.append(result)
+            if result.finite:
                 optimizer.step()
     return model, steps

@@ -40,14 +40,14 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 @pytest.fixture
 def calls(name: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often a training encodes, goes over the graph, and takes the loss of a part."""
-    found: Counter[str] = Counter()
+    result: Counter[str] = Counter()
 
     def count(owner: Any, attribute: str, key: str) -> None:
         own = getattr(owner, attribute)
 
         def counted(model: Any, *arguments: Any, **options: Any) -> Any:
             subject = model if isinstance(model, torch.nn.Module) else arguments[0]
-            found[key] += subject.training
+            result[key] += subject.training
             return own(model, *arguments, **options)
 
         monkeypatch.setattr(owner, attribute, counted)
@@ -62,7 +62,7 @@ def calls(name: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     monkeypatch.setattr(registry, "create", creating)
     count(*FORWARDS[name], "forward")
-    return found
+    return result
 
 
 @pytest.mark.parametrize("name", FORWARDS)

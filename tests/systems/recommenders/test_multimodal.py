@@ -45,7 +45,7 @@ def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
     system = system_of(name, graph, objective={"loss": loss, "negatives_per_positive": negatives})
     model = system.build(StepSizes()).double()
     batch = system.step(system.phases[0], 0, 0)
-    found = gradient(system, model).losses[loss]
+    result = gradient(system, model).losses[loss]
     users, items = system.vectors(model)
     against = batch.negatives.reshape(len(batch), -1)
     positive = (users[batch.users] * items[batch.positives]).sum(1)
@@ -53,7 +53,7 @@ def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
     wanted = -torch.log(torch.sigmoid(positive[:, None] - negative)).mean()
     if loss == "sampled_softmax":
         wanted = -torch.log_softmax(torch.column_stack((positive, negative)), 1)[:, 0].mean()
-    assert found == pytest.approx(float(wanted.detach()), rel=1e-6)
+    assert result == pytest.approx(float(wanted.detach()), rel=1e-6)
 
 
 def test_the_regulariser_of_mmgcn_is_the_mean_over_rows_of_the_step(graph: TypedGraph) -> None:
@@ -77,8 +77,8 @@ def test_the_regulariser_of_dragon_is_the_mean_over_users_of_the_step(graph: Typ
 
 def test_dragons_bpr_counts_in_bits(graph: TypedGraph) -> None:
     system = system_of("dragon", graph, objective={"regularisation": 0.0})
-    found = gradient(system, system.build(StepSizes()))
-    assert found.losses["total"] == pytest.approx(found.losses["bpr"] / np.log(2.0))
+    result = gradient(system, system.build(StepSizes()))
+    assert result.losses["total"] == pytest.approx(result.losses["bpr"] / np.log(2.0))
 
 
 IDENTITY = {"model": {"identity_dim": 3}, "objective": {"negatives_per_positive": 2, "identity_regularisation": 0.2}}
@@ -184,7 +184,7 @@ def test_training_learns_and_features_help(graph: TypedGraph, name: str, monkeyp
     """Thirty items of five kinds that users keep to; what a user has not met is of the same kind by its features."""
     recalls = {}
     for shuffled in (False, True):
-        found = []
+        result = []
         for seed in range(3):
             monkeypatch.setattr(multimodal, "modalities", partial(_shuffled, seed=seed) if shuffled else modalities)
             system = system_of(
@@ -197,8 +197,8 @@ def test_training_learns_and_features_help(graph: TypedGraph, name: str, monkeyp
             model, steps = train(system, 12)
             assert np.mean([s.losses["bpr"] for s in steps[-5:]]) < 0.8 * steps[0].losses["bpr"]
             held_out = [system.evaluate(model, split, final=False, poll=lambda: None) for split in ("valid", "test")]
-            found.append(np.mean([figures["ndcg@5"] for figures in held_out]))
-        recalls[shuffled] = np.mean(found)
+            result.append(np.mean([figures["ndcg@5"] for figures in held_out]))
+        recalls[shuffled] = np.mean(result)
     assert recalls[False] > recalls[True]
 
 
@@ -356,6 +356,6 @@ def test_attributes_of_items_are_a_modality(name: str, tmp_path: Path) -> None:
     tables = graphmill.read_attributes(tables, about, "item", words="text", year="number")
     graph = graphmill.build_graph(tables, tmp_path / "graph")
     settings = registry.settings_model(name).model_validate({"system": name, "data": str(graph.path)})
-    (found,) = registry.create(name, graph, settings, "full").modalities  # type: ignore[attr-defined]
-    assert found.name == "attributes"
-    assert found.present.all()
+    (result,) = registry.create(name, graph, settings, "full").modalities  # type: ignore[attr-defined]
+    assert result.name == "attributes"
+    assert result.present.all()

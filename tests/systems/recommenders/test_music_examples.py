@@ -58,8 +58,8 @@ def test_it_trains_and_is_measured_on_the_sample(name: str, graph: TypedGraph, t
     before = dict(after.system.build(StepSizes()).named_parameters())
     assert not [part for part, value in after.model.named_parameters() if torch.equal(value, before[part])]
     # What the file asks for is measured: on validation items at the last epoch, on test items afterwards, beside baselines.
-    asked = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))["evaluation"]
-    figures = [f"{m}@{k}" for m in asked.get("metrics", ["recall", "ndcg"]) for k in asked.get("top_k", [20])]
+    request = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))["evaluation"]
+    figures = [f"{m}@{k}" for m in request.get("metrics", ["recall", "ndcg"]) for k in request.get("top_k", [20])]
     assert set(last["valid"]) == set(figures)
     for figure in figures:
         assert 0.0 < report["metrics"][f"test_{figure}"] < 1.0

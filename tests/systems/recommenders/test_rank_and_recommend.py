@@ -190,10 +190,10 @@ def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
 
 def test_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: Path) -> None:
     run = trained(graph, tmp_path, "mf", training={"epochs": 40}, evaluation={"eval_every": 10})
-    found = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
-    assert found["recall@20"] > 1.2 * found["popularity_recall@20"]
-    assert found["popularity_bias@20"] > 0
-    assert 0 < found["coverage@20"] <= 1
+    result = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
+    assert result["recall@20"] > 1.2 * result["popularity_recall@20"]
+    assert result["popularity_bias@20"] > 0
+    assert 0 < result["coverage@20"] <= 1
 
 
 def tail_recall(run: Restored) -> float:
@@ -201,12 +201,12 @@ def tail_recall(run: Restored) -> float:
     assert isinstance(run.system, RecommenderSystem)
     view, lists = run.system.view, run.system.evaluator.lists(run.system.scorer(run.model).of_users, "test")
     rare = view.train_by_item.counts <= np.median(view.train_by_item.counts)
-    found = wanted = 0
+    result = wanted = 0
     for user, items in zip(lists.users, lists.items, strict=True):
         own = view.test.columns[view.test.indptr[user] : view.test.indptr[user + 1]]
         wanted += int(rare[own].sum())
-        found += int(np.isin(own[rare[own]], items).sum())
-    return found / wanted
+        result += int(np.isin(own[rare[own]], items).sum())
+    return result / wanted
 
 
 @pytest.mark.slow

@@ -55,8 +55,8 @@ def test_rows_and_their_neighbours(seed: int, size: int, edges: int, wanted: int
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(row_selection, "_NEARLY_ALL", 2.0)
         patch.setattr(row_selection, "_MANY", 1000)
-        found = with_neighbours(matrix, torch.from_numpy(rows))
-    assert (found is None) == (len(rows) == 0)
-    assert found is None or found.tolist() == expected.tolist()
-    if found is not None and len(found) >= 0.9 * size:
+        result = with_neighbours(matrix, torch.from_numpy(rows))
+    assert (result is None) == (len(rows) == 0)
+    assert result is None or result.tolist() == expected.tolist()
+    if result is not None and len(result) >= 0.9 * size:
         assert with_neighbours(matrix, torch.from_numpy(rows)) is None

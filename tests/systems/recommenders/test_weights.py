@@ -80,13 +80,13 @@ def test_a_new_users_ratings_count_like_those_of_the_training(rated: Run, tmp_pa
         (user, f"i{niche * NICHE + n}", high[niche]) for user, high in likes.items() for niche in (0, 1) for n in (0, 1)
     ]
     pd.DataFrame(rows, columns=["user", "item", "rating"]).to_csv(tmp_path / "history.csv", index=False)
-    found = rated.recommend(history=tmp_path / "history.csv", k=6)
-    niche = found.item_id.str[1:].astype(int) // NICHE
-    assert niche[found.user_id == "first"].tolist() == [0] * 6
-    assert niche[found.user_id == "second"].tolist() == [1] * 6
-    assert set(niche[found.user_id == "neither"]) == {0, 1}
+    result = rated.recommend(history=tmp_path / "history.csv", k=6)
+    niche = result.item_id.str[1:].astype(int) // NICHE
+    assert niche[result.user_id == "first"].tolist() == [0] * 6
+    assert niche[result.user_id == "second"].tolist() == [1] * 6
+    assert set(niche[result.user_id == "neither"]) == {0, 1}
     alone = rated.recommend(history=["i0", "i1", "i8", "i9"], k=6)  # without ratings all count alike
-    assert alone.item_id.tolist() == found[found.user_id == "neither"].item_id.tolist()
+    assert alone.item_id.tolist() == result[result.user_id == "neither"].item_id.tolist()
 
 
 def test_a_known_users_history_begins_with_its_ratings(rated: Run, tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ def test_a_known_users_history_begins_with_its_ratings(rated: Run, tmp_path: Pat
     third = next(items for items in niches if not met & set(items))
     rows = [("u7", item, 4.0) for item in third[:7]]
     pd.DataFrame(rows, columns=["user", "item", "rating"]).to_csv(tmp_path / "history.csv", index=False)
-    found = rated.recommend(history=tmp_path / "history.csv", k=2)
-    assert found.item_id[0] == (set(liked) - met).pop()
-    assert found.item_id[1] == third[7]
+    result = rated.recommend(history=tmp_path / "history.csv", k=2)
+    assert result.item_id[0] == (set(liked) - met).pop()
+    assert result.item_id[1] == third[7]
 
 
 def test_weights_are_relative_to_the_mean_of_the_training(tmp_path: Path) -> None:

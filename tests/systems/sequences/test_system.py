@@ -119,8 +119,8 @@ def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
     figures = system.evaluate(system.build(StepSizes()).eval(), "test", final=True, poll=lambda: None)
     assert figures["repeat_share"] > 0.8
     for who in ("popularity", "markov", "session_knn", "repeats"):
-        found = figures[f"{who}_ndcg@5"]
-        assert found < 0.6, who  # eight favourites at random: about .37 for whoever knows them
+        result = figures[f"{who}_ndcg@5"]
+        assert result < 0.6, who  # eight favourites at random: about .37 for whoever knows them
         assert f"repeated_{who}_ndcg@5" in figures
     assert figures["repeats_ndcg@5"] > figures["popularity_ndcg@5"]
     assert {"repeated_ndcg@5", "new_ndcg@5"} <= set(figures)
