@@ -228,6 +228,6 @@ def test_the_csv_is_published_to_a_file_whole_or_not_at_all(project: Project, mo
 
 
 def test_a_url_to_publish_to_is_refused_without_its_token(project: Project) -> None:
-    with pytest.raises(SettingsError, match=r"publish: https://host/toy\.csv is a URL; name a file") as output:
+    with pytest.raises(SettingsError, match=r"publish: https://host/toy\.csv is a URL; name a file") as raised:
         project.model(publish="https://host/toy.csv?token=abc")
-    assert "abc" not in str(output.value)
+    assert "abc" not in str(raised.value)

@@ -120,6 +120,15 @@ def test_the_delimiter_is_told_by_header_and_rows(tmp_path: Path, text: str, mar
         assert (file.delimiter, file.names) == (mark, names)
 
 
+def test_a_wrong_delimiter_is_said(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a;b\n1;2\n", encoding="utf-8")
+    with (
+        RowFile(tmp_path / "x.csv", ",") as file,
+        pytest.raises(InputError, match=r"b is missing; the header has a;b\. Its fields have another separator"),
+    ):
+        file.require(["b"])
+
+
 def test_a_column_named_twice_is_refused_where_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a,b,a\n1,2,3\n", encoding="utf-8")
     with RowFile(tmp_path / "x.csv") as file:

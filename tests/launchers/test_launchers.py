@@ -382,8 +382,8 @@ def test_a_pod_and_a_job_that_wait_for_a_node_say_so_once(tmp_path: Path, monkey
 
         def pod(self, name: str) -> dict[str, Any]:
             why = 'persistentvolumeclaim "graphmill-data" not found.'
-            output = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
-            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [output]}}
+            unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": why}
+            return {**super().pod(name), "status": {"phase": "Pending", "conditions": [unscheduled]}}
 
     cluster, command = Full(tmp_path), WorkerCommand(["python"], {}, "/", "/messages")
     monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))

@@ -103,6 +103,6 @@ def test_tables_that_another_process_makes_at_the_moment_are_waited_for(
 
     monkeypatch.setattr(dg.DagsterInstance, "get", get)
     monkeypatch.setattr("graphmill.orchestration.instance.time.sleep", lambda _: None)
-    with open_instance() as result:
-        assert result is instance
+    with open_instance() as opened:
+        assert opened is instance
     assert len(made) == 3

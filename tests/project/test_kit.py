@@ -1,4 +1,4 @@
-"""The production kit: what its files say fits together, and the commands of its compose file run on a real PostgreSQL."""
+"""The folder deploy/: what its files say fits together, and the commands of its compose file run on a real PostgreSQL."""
 
 import contextlib
 import inspect
@@ -92,6 +92,7 @@ def kit(repository: Path) -> Path:
 def test_secrets_stay_out_of_git_and_image(kit: Path) -> None:
     assert ".env" in (kit / "deploy/.gitignore").read_text().split()
     assert "deploy/.env" in (kit / "deploy/Dockerfile.dockerignore").read_text().split()
+    assert not re.search(r"^[^#\n]*=.*#", (kit / "deploy/env.example").read_text(), re.M)  # Kubernetes would read it
     with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
         compose(kit, {})
 
@@ -137,9 +138,9 @@ def test_the_pod_that_runs_the_steps_may_do_what_the_launcher_k8s_asks_for(kit: 
     allowed = {(verb, resource) for rule in rules for resource in rule["resources"] for verb in rule["verbs"]}
     calls = re.findall(r"\.(create|list|read|delete)_namespaced_(\w+)\(", inspect.getsource(k8s))
     resources = {"job": "jobs", "pod": "pods", "pod_log": "pods/log"}
-    request = {({"read": "get"}.get(verb, verb), resources[resource]) for verb, resource in calls}
-    assert request <= allowed
-    assert {("create", "jobs"), ("delete", "jobs"), ("get", "pods/log")} <= request
+    required = {({"read": "get"}.get(verb, verb), resources[resource]) for verb, resource in calls}
+    assert required <= allowed
+    assert {("create", "jobs"), ("delete", "jobs"), ("get", "pods/log")} <= required
 
 
 def test_the_image_installs_the_extras_that_it_is_built_with(kit: Path, repository: Path) -> None:

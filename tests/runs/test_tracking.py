@@ -198,9 +198,9 @@ def test_an_mlflow_server_that_is_not_there(
 def test_mistakes_are_found_before_the_training(
     graph: str, tmp_path: Path, tracker: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(SettingsError) as output:
+    with pytest.raises(SettingsError) as raised:
         train(values(graph, **tracker), "test", root=str(tmp_path))
-    assert sentence in str(output.value)
+    assert sentence in str(raised.value)
     assert not list(tmp_path.iterdir())
 
 

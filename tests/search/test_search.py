@@ -44,9 +44,9 @@ def settings_of(graph: str, space: Mapping[str, Any], **search: Any) -> dict[str
 
 
 def refused(graph: str, space: Mapping[str, Any], **search: Any) -> str:
-    with pytest.raises(SettingsError) as output:
+    with pytest.raises(SettingsError) as raised:
         open_search(settings_of(graph, space, **search), "settings.yaml")
-    return str(output.value)
+    return str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -132,10 +132,10 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
 ) -> None:
     search = {"space": {"training.learning_rate": [0.1, 0.01]}, "metric": metric}
     own = CASE.settings if system == "mf" else {}
-    with pytest.raises(SettingsError) as output:
+    with pytest.raises(SettingsError) as raised:
         open_search({"system": system, "data": graph, **own, "search": search}, "settings.yaml")
-    assert str(output.value).startswith("settings.yaml: search.metric: ")
-    assert said in str(output.value)
+    assert str(raised.value).startswith("settings.yaml: search.metric: ")
+    assert said in str(raised.value)
 
 
 def test_other_mistakes_of_the_section(graph: str) -> None:

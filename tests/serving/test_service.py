@@ -328,10 +328,10 @@ def test_the_page_of_the_docs_describes_every_address(repository: Path) -> None:
 def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVersion, promoted: Path) -> None:
     names = [make(seed).name for seed in (1, 2, 3)]
     expected = {name: vectors(seed)[5].tolist() for name, seed in zip(names, (1, 2, 3), strict=True)}
-    process, wrong, seen = threading.Event(), [], set()
+    stopped, wrong, seen = threading.Event(), [], set()
 
     def ask() -> None:
-        while not process.is_set():
+        while not stopped.is_set():
             result = client.get(f"{LIVE}/vector", params={"id": "DR5"})
             body = result.json()
             if result.status_code != 200 or np.float32(body["vector"]).tolist() != expected[body["version"]]:
@@ -347,7 +347,7 @@ def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVers
         if target != store.current_name():
             roll_back(store, target, by="a test")
         wait_for(client, target)
-    process.set()
+    stopped.set()
     for thread in threads:
         thread.join()
     assert wrong == []

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
@@ -60,6 +61,18 @@ class TestTestMode:
         for left, right in zip(whole["results"], parts["results"], strict=True):
             for a, b in zip(left["top_influences"][:3], right["top_influences"][:3], strict=True):
                 assert a["influence"] == pytest.approx(b["influence"], rel=1e-4)
+
+
+def test_an_explanation_leaves_the_model_as_it_was(run_dir: str) -> None:
+    restored = module.restore(run_dir)
+    before = {name: tensor.clone() for name, tensor in restored.model.state_dict().items()}
+    head, relation, tail = map(int, restored.system.traced_triples("valid")[0])
+    nodes, kind = restored.graph.node_table(), restored.graph.relations[relation]
+    ids = nodes["id"].to_pylist()
+    expected = module._score(restored, kind, head, tail)
+    link = module.explain_link(restored, ids[head], "|".join(kind.key), ids[tail])
+    assert link.score == pytest.approx(expected)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in restored.model.state_dict().items())
 
 
 class TestLosses:

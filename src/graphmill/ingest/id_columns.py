@@ -205,8 +205,8 @@ def numbered_texts(
 ) -> tuple[list[str], np.ndarray, np.ndarray]:
     """Texts, their numbers (int64) and their lines, from two columns of an open file.
 
-    Raises :class:`InputError` for a row without one of them (``blanks``: without a number), and for a number that occurs
-    twice.
+    Raises :class:`InputError` for a row without one of them (``blanks``: without a number), for a number that occurs
+    twice, and for a file without rows.
     """
     columns = [Column(text, required=not blanks), Column(number, "whole", required=True)]
     table, lines = _all_rows(file, columns, remedy)

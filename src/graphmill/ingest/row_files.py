@@ -32,6 +32,7 @@ from graphmill.ingest.cells import (
     with_whole_ids,
 )
 from graphmill.ingest.csv_blocks import (
+    DELIMITERS,
     LAST_RESORTS,
     Header,
     guess_delimiter,
@@ -202,9 +203,11 @@ class RowFile(AbstractContextManager["RowFile"]):
     def require(self, names: Sequence[str]) -> None:
         """Raise :class:`InputError` if one of the columns ``names`` is missing, or is there more than once."""
         if missing := [name for name in names if name not in self.names]:
+            remedy = "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
+            if len(self.names) == 1 and any(set(names) <= set(self.names[0].split(mark)) for mark in DELIMITERS):
+                remedy = "Its fields have another separator: leave delimiter out, which finds it"
             raise InputError(
-                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}. Name your "
-                "columns in the source's column map (`graphmill ingest-report` suggests one)"
+                f"{self.name}: column {', '.join(missing)} is missing; the header has {listed(self.names)}. {remedy}"
             )
         if twice := [name for name in names if self.names.count(name) > 1]:
             raise InputError(

@@ -78,14 +78,14 @@ def _of_database(error: BaseException | None) -> str:
 
 def _of_settings(error: BaseException, home: str) -> str:
     """The problem of ``DAGSTER_HOME``, its ``dagster.yaml`` or the variables that it reads; empty for any other error."""
-    folder = "the absolute path of the folder with dagster.yaml (in the kit: deploy)"
+    folder = "the absolute path of the folder with dagster.yaml (on a server: deploy)"
     if not home:
         return f"DAGSTER_HOME is not set: set it to {folder}"
     if not Path(home).expanduser().is_absolute():
         return f"DAGSTER_HOME is {home}, which is a relative path: set it to {folder}"
     if not Path(home).expanduser().is_dir():
         return f"DAGSTER_HOME is {home}, and there is no such folder: set it to {folder}"
-    file, where = f"{home}/dagster.yaml", "(in the kit: deploy/.env, or the Secret and the ConfigMap of Kubernetes)"
+    file, where = f"{home}/dagster.yaml", "(on a server: deploy/.env, or the Secret and the ConfigMap of Kubernetes)"
     said = str(error)
     if unset := sorted(set(_UNSET.findall(said))):
         return f"not set in the environment: {', '.join(unset)}, which {file} reads; set what is missing {where}"

@@ -34,7 +34,8 @@ def compare(
     poll: Callable[[], None] = lambda: None,
 ) -> dict[str, Any]:
     """Evaluate both on the validation queries of the candidate's graph, or on those of a ``question``, with a paired
-    bootstrap interval. Queries and metric are those that all systems for these data share.
+    bootstrap interval. Links: the mean reciprocal rank of the tails of all validation links, or the question's metric.
+    Others: the queries and the metric that all systems for these data share.
 
     Returns ``metric``, its value for ``candidate`` and ``champion``, their ``difference`` with ``low``, ``high`` and
     ``level``, the number of ``queries``, the number of those ``left_out`` since the champion was trained on them or does
@@ -111,7 +112,7 @@ def _link_values(
     queries = link_queries(graph, "valid")
     if question:
         queries = QuestionRanking(graph, RankSettings(), question).queries(queries)
-    return link_values(scorer, queries, first_nodes(graph), metric, leave_out, macro=True)
+    return link_values(scorer, queries, first_nodes(graph), metric, leave_out)
 
 
 def check_question(system: Any, question: Question) -> None:

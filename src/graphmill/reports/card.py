@@ -317,7 +317,9 @@ def _made(files: CardFiles) -> Section:
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
     table = Table(["what", "value"], rows)
-    again = "`graphmill train settings.json`, with that file of this folder, trains it again in the project's folder."
+    again = (
+        "To train it again: `graphmill train PATH/settings.json` in the project's folder, with the file of this folder."
+    )
     known = (files.folder / "settings.json").is_file()
     return Section("made", "How it was made", [again if known else "It is not known how to reproduce it."], [table])
 

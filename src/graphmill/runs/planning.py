@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: chooses batching, chunks and gradient checkpointing.
 
-Each system's ``memory_parts`` lists what a training holds, and
-``training/planning.py`` adds it up. docs/explanation/memory_planning.md explains the decisions.
+Each system's ``memory_parts`` lists what a training holds, and ``training/planning.py`` adds it up.
+docs/explanation/memory_planning.md explains the decisions.
 """
 
 from __future__ import annotations

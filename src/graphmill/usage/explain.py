@@ -180,7 +180,8 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     graph = restored.graph
     names, words = graph.node_table().column("name").to_pylist(), _words(graph)
     triple, wanted = np.array([[h, relation.index, t]]), InfluenceSettings(top_k=settings.edges)
-    _, [(proponents, opponents)] = _strongest(restored, triple, wanted)
+    # A model of its own, since the weights of the traced checkpoints are put into it.
+    _, [(proponents, opponents)] = _strongest(restore(restored.run.path), triple, wanted)
     listed = [(*map(int, each), share) for each, share in (*proponents, *reversed(opponents))]
     about = known_of_edges(graph, [(a, b) for a, _, b, _ in listed])
     edges = [
@@ -257,7 +258,7 @@ def _strongest(
     note: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[CheckpointInfo], list[list[list[tuple[np.ndarray, float]]]]]:
     """The checkpoints, and for each of the ``explained`` int64 [m, 3] its proponents and its opponents: triples int64 [3]
-    of the training with their influences, the strongest first."""
+    of the training with their influences, the strongest first. The model of ``restored`` then has other weights."""
     system = cast(Traceable, restored.system)
     train, infos = system.traced_triples("train"), chosen_checkpoints(restored, settings.checkpoints)
     store = CheckpointStore(restored.run.checkpoints)

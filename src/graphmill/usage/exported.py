@@ -72,7 +72,8 @@ class Run:
     # -- vectors -----------------------------------------------------------------------------------------------------
 
     @cached_property
-    def _known(self) -> NodeNames:
+    def known(self) -> NodeNames:
+        """Finds nodes by id or name."""
         return NodeNames(list(self.nodes.ids), list(self.nodes.names))
 
     def row(self, node: str, node_type: str = "") -> int:
@@ -81,15 +82,15 @@ class Run:
         Raises:
             InputError: no such node, or several.
         """
-        rows = self._known.find(node, lambda row: not node_type or self.type_of(row) == node_type)
+        rows = self.known.find(node, lambda row: not node_type or self.type_of(row) == node_type)
         if not rows:
             kind = f" of type '{node_type}'" if node_type else ""
-            hint = self._known.did_you_mean(node) or "; ids are those of the input file, as text"
+            hint = self.known.did_you_mean(node) or "; ids are those of the input file, as text"
             raise InputError(f"{self.path} has no node '{node}'{kind}{hint}")
         if len(rows) > 1:
             kinds = sorted({self.type_of(row) for row in rows})
             if len(kinds) == 1:
-                ids = ", ".join(self._known.ids[row] for row in rows[:6])
+                ids = ", ".join(self.known.ids[row] for row in rows[:6])
                 raise InputError(f"{len(rows)} nodes are called '{node}': {ids}; choose one by its id")
             raise InputError(
                 f"node id '{node}' exists in several types ({', '.join(kinds)}); choose one with node_type"
@@ -378,7 +379,7 @@ class Run:
         from graphmill.usage.recommendations import recommend_history, recommend_run
 
         if history == "":
-            user = user and self._known.ids[self.row(user, "user")]
+            user = user and self.known.ids[self.row(user, "user")]
             written = recommend_run(self._restored, k)
         elif isinstance(history, str | Path):
             met = read_interactions(history, format, **settings)

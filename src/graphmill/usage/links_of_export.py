@@ -108,7 +108,7 @@ def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
     """The node types in which all of these ids exist; all types if there are no ids."""
     types = set(run.nodes.type_names)
     for node in nodes:
-        types &= {run.type_of(row) for row in run._known.find(node) or [run.row(node)]}
+        types &= {run.type_of(row) for row in run.known.find(node) or [run.row(node)]}
     return types
 
 

@@ -60,8 +60,8 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     require_items(graph.path, view.num_items)
     if not len(view.valid):
         raise InputError(
-            f"{graph.path} has no validation split to choose on: hold interactions out (graph.split.valid); from users with "
-            "fewer than 3 interactions nothing is held out"
+            f"{graph.path} has no validation split to choose or compare on: hold interactions out (graph.split.valid); "
+            "from users with fewer than 3 interactions nothing is held out"
         )
     sequences = None
     with suppress(InputError):  # interactions without an order
@@ -76,7 +76,7 @@ def _links(graph: TypedGraph, split: str) -> SharedQueries:
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         scorer = system.scorer(model)
         scorer.poll = poll
-        return link_values(scorer, queries, first_nodes(graph), "mrr", leave_out, macro=True)
+        return link_values(scorer, queries, first_nodes(graph), "mrr", leave_out)
 
     return SharedQueries("mrr", False, values, queries.total)
 

@@ -80,13 +80,11 @@ def link_values(
     offsets: Sequence[tuple[int, int]],
     metric: str,
     leave_out: LeaveOut,
-    *,
-    macro: bool,
 ) -> QueryValues:
     """Reciprocal rank (``mrr``) or ``hits@k`` of each link, from the realistic rank among all candidates that are not
-    known links.
+    known links; one group per relation.
 
-    ``offsets``: by relation number, the global numbers of the first head and tail. ``macro``: one group per relation.
+    ``offsets``: by relation number, the global numbers of the first head and tail.
     """
     parse_metric(metric, LINK_METRICS)
     kept, units, left = [], [np.zeros(0, np.int64)], 0
@@ -99,7 +97,7 @@ def link_values(
         low, high = np.minimum(heads, tails)[ranked], np.maximum(heads, tails)[ranked]
         units.append((low << 32) | high)
     values, groups = values_of(rank_links(scorer, LinkQueries(queries.split, tuple(kept))), metric)
-    return QueryValues(metric, values, groups if macro else np.zeros_like(groups), np.concatenate(units), left)
+    return QueryValues(metric, values, groups, np.concatenate(units), left)
 
 
 def list_values(
