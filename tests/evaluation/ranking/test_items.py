@@ -256,13 +256,8 @@ def test_item_knn_takes_the_most_frequent_items_where_users_have_too_many_pairs(
 
 def test_baselines_are_fitted_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     train, _ = trained()
-    request = {
-        "knn": lambda m: m.knn_scores(2, 10.0),
-        "all": lambda m: m.knn_scores(0, 1.0),
-        "ease": lambda m: m.ease_scores(7.0),
-    }
+    request = {"knn": lambda m: m.knn_scores(2, 10.0), "all": lambda m: m.knn_scores(0, 1.0)}
     whole = {name: make(ItemModels(train, 24))(np.arange(60)) for name, make in request.items()}
-    monkeypatch.setattr(recommendation_baselines, "_BLOCK_ITEMS", 5)
     monkeypatch.setattr(recommendation_baselines, "_BLOCK_NUMBERS", 17)
     for name, make in request.items():
         assert torch.equal(make(ItemModels(train, 24))(np.arange(60)), whole[name])
