@@ -30,6 +30,7 @@ def most_launches(name: str) -> int:
 
 WAYS = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax"]
 """Cases whose step is not that of another one."""
+OTHERS = ["mf-softmax", "lightgcn", "mmgcn", "dragon", "conve-softmax", "complex", "rotate", "nbfnet", AS_IT_IS]
 
 
 @pytest.mark.timeout(900)
@@ -37,8 +38,9 @@ WAYS = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax"]
     ("device", "precision", "cases"),
     [
         ("mps", "fp32", WAYS),
-        ("cuda", "fp32", []),
+        ("cuda", "fp32", [*WAYS, *OTHERS]),
         pytest.param("mps", "fp32", [], marks=pytest.mark.long),
+        pytest.param("cuda", "fp32", [], marks=pytest.mark.long),
         pytest.param("cuda", "bf16", [], marks=pytest.mark.long),
         pytest.param("cuda", "fp16", [], marks=pytest.mark.long),
     ],
@@ -46,7 +48,7 @@ WAYS = ["kgat", "conve-kvsall", "sasrec", "hgt-softmax"]
 def test_every_case_lives_through_without_a_problem(
     device: str, precision: str, cases: list[str], tmp_path: Path
 ) -> None:
-    """All cases, or some. On MPS a problem of the others is in the long tests."""
+    """All cases, or some: others of these systems are in the long tests."""
     out = tmp_path / "found.json"
     command = [sys.executable, "-m", "tests.device.rehearsal", device, *cases, "--precision", precision]
     command += ["--out", str(out)]
@@ -100,7 +102,7 @@ def _apart(device: str, cases: list[str]) -> dict[str, float]:
     return {name: apart for name, apart in result.items() if not apart <= 1e-5}
 
 
-@pytest.mark.parametrize("device", ["cuda", "mps"])
+@pytest.mark.parametrize("device", ["cuda", pytest.param("mps", marks=pytest.mark.long)])
 def test_ways_of_their_own_lead_to_the_cpus_losses(device: str) -> None:
     assert _apart(device, WAYS) == {}
 

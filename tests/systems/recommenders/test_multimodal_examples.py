@@ -61,7 +61,7 @@ def test_gradient_checkpointing_without_layers_is_said_to_change_nothing(tmp_pat
     assert "gradient_checkpointing changes nothing" in " ".join(outlet.notes)
 
 
-@pytest.mark.slow
+@pytest.mark.long  # a compiled run is in tests/training/test_golden.py
 @pytest.mark.skipif(shutil.which("g++") is None, reason="no C++ compiler")
 def test_the_compiled_one_trains_as_written(tmp_path: Path) -> None:
     report = train_report(COMPILED, tmp_path, {})
