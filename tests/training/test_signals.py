@@ -55,6 +55,12 @@ def test_handlers_come_back_after_an_error() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_a_process_that_ends_afterwards_is_not_ended_before() -> None:
+    with pytest.raises(ZeroDivisionError), StopRequest(last=True):
+        raise ZeroDivisionError
+    os.kill(os.getpid(), signal.SIGTERM)  # would end this process
+
+
 def test_an_ignored_signal_stays_ignored() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with StopRequest() as stop:

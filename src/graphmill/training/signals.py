@@ -18,10 +18,13 @@ class StopRequest:
     The second Ctrl-C raises ``KeyboardInterrupt`` at once, for a user who does not want to wait for the checkpoint.
     Handlers can be installed only in the main thread; elsewhere call :meth:`request`. A signal that the parent process
     ignores (``nohup``, a shell's background job) stays ignored.
+
+    ``last``: the process ends after the block, and keeps the handlers until then. So torchrun, which ends the others when
+    one process has died, does not end this one before it has left its exit code.
     """
 
-    def __init__(self) -> None:
-        self.requested = False
+    def __init__(self, *, last: bool = False) -> None:
+        self.requested, self.last = False, last
         self.reason = ""
         self.at = 0.0  # time.monotonic() of the first request
         self._interrupts = 0
@@ -43,6 +46,8 @@ class StopRequest:
         return self
 
     def __exit__(self, *raised: object) -> None:
+        if self.last:
+            return
         for number, before in self._before.items():
             # None: installed by C code; Python cannot restore it.
             with contextlib.suppress(ValueError):

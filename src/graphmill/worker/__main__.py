@@ -116,7 +116,7 @@ def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
     from graphmill.worker.modes import run_mode
 
     try:
-        with StopRequest() as stop, memory_in_a_sentence():
+        with StopRequest(last="RANK" in os.environ) as stop, memory_in_a_sentence():
             result = run_mode(job, outlets, stop)
     except GraphmillError as error:
         for outlet in outlets:
