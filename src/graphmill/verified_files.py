@@ -66,7 +66,11 @@ def read_json_file(path: Path, missing: str, remedy: str = REMEDIES["graphmill-r
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for
             raise InputError(f"{path} cannot be read: it is not a file")
-        return json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if r"\ud" in text.lower():  # half of a character, which no answer and no file could hold
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except FileNotFoundError:
         raise InputError(missing) from None
     except OSError as error:

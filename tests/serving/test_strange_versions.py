@@ -12,12 +12,13 @@ from starlette.testclient import TestClient
 from typer.testing import CliRunner
 
 from graphmill.cli import app
-from graphmill.errors import GraphmillError
+from graphmill.errors import GraphmillError, InputError
 from graphmill.graph.summary import GraphSummary
 from graphmill.promotion.versions import Versions
 from graphmill.runs.warm_start import read_champion
 from graphmill.serving.application import application
 from graphmill.usage.exported import Run
+from graphmill.verified_files import read_json_file
 from tests.serving.strangers import SYSTEMS, seal, stranger, whole_version
 from tests.serving.test_server import served
 
@@ -114,13 +115,23 @@ def test_the_service_survives_them_all_and_names_them(count: int, whole: list[Pa
         good, wrong = ask_all(client, [model for model, *_ in made])
         health = client.get("/healthz").json()
         assert ask_all(client, [fine]) == (len(QUESTIONS), [])
-        assert len(client.get("/v1").json()["models"]) == count + 1
+        listed = client.get("/v1")
+        assert listed.status_code == 200, listed.text[:500]
+        assert len(listed.json()["models"]) == count + 1
         for model, *_ in made[:20]:
             assert client.get(f"/v1/{model}").status_code in (200, 503)
     assert wrong == []
     assert good > count
     named = {name.rpartition("/")[0] for name in health["problems"]}
     assert {model for model, _, _, forged in made if not forged} <= named
+
+
+def test_half_a_character_is_a_damage(tmp_path: Path) -> None:
+    (tmp_path / "version.json").write_text(r'{"metric": "\ud800"}')
+    with pytest.raises(InputError, match="is damaged: it is not JSON"):
+        read_json_file(tmp_path / "version.json", "")
+    (tmp_path / "version.json").write_text(r'{"metric": "\ud83d\ude00"}')
+    assert read_json_file(tmp_path / "version.json", "") == {"metric": "😀"}
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
