@@ -213,7 +213,7 @@ def rows_of(data: str, measured: Runs, budget: str, every: bool) -> list[Row]:
     seconds = [each["seconds"] for each in measured if each["seconds"] is not None]
     if seconds:
         limit = seconds_of(budget)
-        rows.append(row(data + what, "time", "s", mean(seconds), rival="budget", theirs=limit, target="ratio <= 1.1"))
+        rows.append(row(data + what, "time", "s", mean(seconds), rival="budget", theirs=limit, target="ratio <= 1"))
     if every:
         return rows
     tuned = [max((name for name in run if name.startswith("mf")), key=lambda name: run[name]["valid"]) for run in runs]
