@@ -47,6 +47,10 @@ from graphmill.version import __version__
 
 HOPELESS = 0.5
 """A training ends early if its best figure, after a third of its epochs, is below this share of the best other one."""
+ENDING = 0.02
+"""Share of the budget that is kept for the end of a training: its last step and its checkpoint."""
+RESERVE = 1.25
+"""How much of the time that the test of the chosen one is expected to take is kept for it."""
 
 Tell = Callable[[str], None]
 
@@ -81,13 +85,15 @@ def choose(
         TrainingError: no system has finished; the message has the reasons.
         StoppedError: ``stop`` was requested; the same call goes on.
     """
-    limit = _Limit(stop or StopRequest(), time.monotonic() + seconds_of(budget))
+    limit = _Limit(stop or StopRequest(), time.monotonic() + (1 - ENDING) * seconds_of(budget))
     systems = [registry.called(name) for name in systems]
     opened = TypedGraph.open(graph)
     shared, folder = shared_queries(opened), Path(root) if root else opened.path.parent / AUTO
     test: SharedQueries | None = None
     with suppress(InputError):  # nothing is held out for it
         test = shared_queries(opened, "test")
+        # What recommends is measured on the shared queries and by its own evaluation.
+        limit.test_share = (RESERVE + test.recommends) * test.total / shared.total
     given = merge(overrides or {}, {"data": str(graph)})
     made_of = plain(
         {"data": opened.content_hash, "budget": budget, "systems": list(systems), "version": __version__}
@@ -104,14 +110,13 @@ def choose(
         limit.poll()
         limit.patient = not measured and registry.entry(str(planned.settings.system)).closed_form
         best = max((each.figure or 0.0 for each in candidates), default=0.0)
-        candidate, values, seconds = _tried(planned, shared, best, folder, limit)
+        candidate, values = _tried(planned, shared, best, folder, limit)
         trim()
-        limit.test = max(limit.test, seconds * (test.total if test else 0) / shared.total)
         in_time = f"{shared.metric} {candidate.figure:.4f} in {duration(candidate.seconds)}" if values else ""
         tell(f"{candidate.name}: {candidate.reason or in_time}")
         candidates.append(candidate)
         if values is not None:
-            measured[candidate.run] = values
+            limit.enforced, measured[candidate.run] = True, values
     if not measured:
         tried = [each for each in candidates if each.state != "does not suit"] or candidates
         more = f"; and {len(tried) - 2} more, each with its reason above" if len(tried) > 2 else ""
@@ -129,11 +134,13 @@ class _Limit:
     """Stands for a :class:`StopRequest`: the user's, or the end of the budget, or of a training far below the others.
 
     ``patient``: the budget does not count, for the first closed form, so that there always is a choice. ``test``: seconds
-    that are kept for the test of the chosen one.
+    that are kept for the test of the chosen one; ``test_share``: those over the seconds of a measurement on validation.
+    ``enforced``: such a measurement ends with the budget too, since another one is finished.
     """
 
     def __init__(self, user: StopRequest, until: float) -> None:
-        self.user, self.until, self.hopeless, self.patient, self.test = user, until, "", False, 0.0
+        self.user, self.until, self.hopeless, self.patient = user, until, "", False
+        self.test, self.test_share, self.enforced = 0.0, 0.0, False
 
     @property
     def left(self) -> float:
@@ -154,6 +161,28 @@ class _Limit:
         """Raise :class:`StoppedError` if the user requests a stop."""
         if self.user.requested:
             raise StoppedError(f"stopped ({self.user.reason}); the same command goes on")
+
+    def measured_by(self, measure: Callable[[Callable[[], None]], QueryValues]) -> QueryValues:
+        """What ``measure``, which gets a function to poll, returns; then the time of its test is kept too.
+
+        Raises:
+            StoppedError: the user requests a stop, or the measurement and its test take longer than is left.
+        """
+        began, before = time.monotonic(), self.test
+
+        def poll() -> None:
+            self.poll()
+            self.test = max(before, self.test_share * (time.monotonic() - began))
+            if self.enforced and not self.left:
+                raise StoppedError(self.reason)
+
+        try:
+            values = measure(poll)
+            poll()
+        except StoppedError:
+            self.test = before
+            raise
+        return values
 
 
 class _Watch:
@@ -266,16 +295,15 @@ def _planned(
 
 def _tried(
     planned: Planned, shared: SharedQueries, best: float, folder: Path, limit: _Limit
-) -> tuple[Candidate, QueryValues | None, float]:
-    """Train one system, or reuse its run, and measure it; with the seconds of the measurement. ``best``: the best figure so
-    far."""
+) -> tuple[Candidate, QueryValues | None]:
+    """Train one system, or reuse its run, and measure it. ``best``: the best figure so far."""
     settings, seconds = planned.settings, planned.seconds
     candidate = partial(Candidate, str(settings.system), settings=planned.differs)
     least = seconds * min(1.0, (settings.training.patience_epochs or math.inf) / max(settings.training.epochs, 1))
     run = prepare(planned.values, AUTO, root=str(folder)).run if least >= limit.left else None
     if run and not (run.path / "report.json").is_file():  # a finished one is reused
         reason = f"takes {duration(least)} or more, and {duration(limit.left)} of the budget are left"
-        return candidate("no time", reason if limit.left else "the budget was used up before it began"), None, 0.0
+        return candidate("no time", reason if limit.left else "the budget was used up before it began"), None
     # Another metric that chooses its epochs cannot be compared while it trains.
     best = best if settings.evaluation.selection_metric == shared.metric else 0.0
     watch, limit.hopeless = _Watch(limit, shared.metric, settings.training.epochs, best), ""
@@ -283,22 +311,21 @@ def _tried(
         result = train(
             planned.values, AUTO, root=str(folder), outlets=[watch], stop=cast(StopRequest, limit), splits=[]
         )
-        restored, began = restore(result["run_dir"]), time.monotonic()
-        values = shared.values(restored.system, restored.model, all_of_them, limit.poll)
-        measuring = time.monotonic() - began
+        restored = restore(result["run_dir"])
+        values = limit.measured_by(lambda poll: shared.values(restored.system, restored.model, all_of_them, poll))
     except StoppedError:
         limit.poll()
         reason = f"takes about {duration(seconds)}, and the budget is used up; a larger one goes on"
-        return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None, 0.0
+        return candidate("ended early" if limit.hopeless else "no time", limit.hopeless or reason), None
     except GraphmillError as error:
-        return candidate("failed", str(error)), None, 0.0
+        return candidate("failed", str(error)), None
     alone = paired_bootstrap(values.values, np.zeros_like(values.values), groups=values.groups, units=values.units)
     report = restored.run.read_json("report.json")
     report["metrics"] |= {f"valid_{shared.metric}": values.mean}
     restored.run.write_json("report.json", report)
     figures = values.mean, alone.low, alone.high, None, float(report["seconds"]), planned.memory
     abilities, path = _abilities(restored), str(restored.run.path)
-    return candidate("finished", "", *figures, _size(restored), abilities, path), values, measuring
+    return candidate("finished", "", *figures, _size(restored), abilities, path), values
 
 
 def _test(choice: Choice, test: SharedQueries | None, limit: _Limit) -> dict[str, float]:
