@@ -312,6 +312,7 @@ class Spread:
         ends = [(number % 5, (number + number // 5) % 5) for number in range(relations)]
         each = edges // relations
         self.relations = [Relation(n, str(s), f"r{n}", str(t), each, 0) for n, (s, t) in enumerate(ends)]
+        self.manifest = {"relations": [{"split": {"train": each, "valid": 0, "test": 0}} for _ in self.relations]}
 
     def feature_sets(self, node_type: str) -> list[str]:
         return []
@@ -322,7 +323,7 @@ class Spread:
             *(self.node_types[int(end)].count for end in (self.relations[index].source, self.relations[index].target)),
         )
         indptr = np.arange(target + 1) * each // target
-        return SimpleNamespace(src=np.arange(each) % source, indptr=indptr, split=np.zeros(each, np.int8))
+        return SimpleNamespace(src=np.arange(each) % source, indptr=indptr)
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])
