@@ -6,6 +6,7 @@ reverses: there an inverse relation is added for each missing one, with ConvE's 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Self
@@ -34,7 +35,11 @@ class TrainEdges:
     def __init__(self, graph: TypedGraph) -> None:
         ends = [(graph.node_type(each.source), graph.node_type(each.target)) for each in graph.relations]
         self._take(graph.node_types, ends, TrainingLinks.of_graph(graph))
-        self.held_as = np.array([self._held_as(number) for number in range(len(ends))], np.int64)
+        held: dict[tuple[tuple[NodeType, NodeType], bytes], int] = {}
+        for number in range(self._count):
+            held.setdefault((self._ends[number], self._digest(number)), number)
+        inverses = range(self._count, 2 * self._count)
+        self.held_as = np.array([held.get((self._ends[n], self._digest(n)), n) for n in inverses], np.int64)
 
     @classmethod
     def of_links(cls, links: TrainingLinks, held_as: np.ndarray) -> Self:
@@ -91,15 +96,7 @@ class TrainEdges:
         """The graph's relation with the edges of an inverse; the inverse itself if there is none."""
         return relation if relation < self._count else int(self.held_as[relation - self._count])
 
-    def _held_as(self, number: int) -> int:
-        source, target = self._ends[number]
-        turned = self._keys(self._count + number)
-        for other in range(self._count):
-            if self._ends[other] == (target, source) and np.array_equal(self._keys(other), turned):
-                return other
-        return self._count + number
-
-    def _keys(self, relation: int) -> Int64:
-        """int64 [edges], ascending: source · targets + target."""
+    def _digest(self, relation: int) -> bytes:
+        """Of the pairs of a relation: equal for equal sets of pairs."""
         src, dst = self.edges(relation)
-        return np.sort(src * self._ends[relation][1].count + dst)
+        return hashlib.blake2b(np.sort(src * self._ends[relation][1].count + dst).tobytes()).digest()
