@@ -23,9 +23,7 @@ class LayersExplainer(LinkExplainer):
 
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         super().__init__(system, model, settings)
-        self.in_edges = system.data.in_edges()
         self.relations = [(r.source_type, r.target_type) for r in system.data.relations]
-        self.type_counts = [t.count for t in self.graph.node_types]
         self.encoder: Any = self.model.encoder
         self.spectral: Tensor | None = system.spectral(self.model)
 
@@ -57,17 +55,11 @@ class LayersExplainer(LinkExplainer):
 
     def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
         source, target = self.relations[relation]
-        seeds = [np.zeros(0, np.int64) for _ in self.type_counts]
+        seeds = [np.zeros(0, np.int64) for _ in self.graph.node_types]
         for kind, node in ((source, h), (target, t)):
             seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
-        hood = neighbourhood(
-            self.in_edges,
-            self.type_counts,
-            seeds,
-            len(self.encoder.layers),
-            neighbors=self.settings.neighbors,
-            max_edges=self.settings.max_edges,
-        )
+        bounds = {"neighbors": self.settings.neighbors, "max_edges": self.settings.max_edges}
+        hood = neighbourhood(self.graph, seeds, len(self.encoder.layers), **bounds)
         inputs = sampled_inputs(
             self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
         )
