@@ -11,7 +11,7 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.sampling.keyed import generator
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 
 @dataclass(frozen=True)

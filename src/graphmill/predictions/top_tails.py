@@ -22,7 +22,7 @@ from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.judgements import Judged
 from graphmill.sampling.keyed import generator
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]

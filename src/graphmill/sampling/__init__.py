@@ -1,4 +1,1 @@
-"""Samplers of neighbours, negatives and sequences: vectorised, with keyed random numbers.
-
-There are no loops over rows.
-"""
+"""What samplers share: keyed random numbers, negatives, and ranges. Vectorised, without loops over rows."""
