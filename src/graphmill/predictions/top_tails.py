@@ -21,7 +21,7 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.judgements import Judged
-from graphmill.sampling.keyed import generator
+from graphmill.sampling.keyed import sampled
 from graphmill.sampling.ranges import ranges
 
 Int64 = NDArray[np.int64]
@@ -124,11 +124,7 @@ class Candidates:
 
     def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
         """A random sample of at most ``most`` heads with a link in ``split``, ascending."""
-        heads = sorted_unique(self.links_of(split)[0])
-        if len(heads) > most:
-            drawn = generator(purpose, seed, self.relation.index).choice(len(heads), most, replace=False)
-            heads = heads[np.sort(drawn)]
-        return heads
+        return sampled(sorted_unique(self.links_of(split)[0]), most, purpose, seed, self.relation.index)
 
     def blocks(self, heads: Int64) -> Iterator[tuple[Int64, torch.Tensor]]:
         """Yield blocks of heads with their scores [B, count] on the CPU; −inf for links that are left out, for self-loops
