@@ -6,14 +6,16 @@ are inputs here, as if they were given with the nodes; the deletion test makes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
-from graphmill.explain.messages import integrated_shares, sampled_inputs
+from graphmill.explain.messages import integrated_shares
 from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
 from graphmill.systems.hgt.decoder import turned
 
@@ -60,9 +62,7 @@ class LayersExplainer(LinkExplainer):
             seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
         bounds = {"neighbors": self.settings.neighbors, "max_edges": self.settings.max_edges}
         hood = neighbourhood(self.graph, seeds, len(self.encoder.layers), **bounds)
-        inputs = sampled_inputs(
-            self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
-        )
+        inputs = self._inputs(hood.nodes)
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
         weights = self.model.decoder.weights()[relation].detach()
         offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
@@ -77,11 +77,18 @@ class LayersExplainer(LinkExplainer):
 
         return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
 
-    def _features(self, number: int, rows: np.ndarray) -> np.ndarray | None:
-        given, parts = self.system.features.get(number), []
-        place = torch.from_numpy(rows).to(self.system.device)
-        if given is not None:
-            parts.append(given[place])
-        if self.spectral is not None:
-            parts.append(self.spectral[place + self.graph.node_types[number].offset])
-        return torch.cat(parts, 1).float().cpu().numpy() if parts else None
+    @torch.no_grad()
+    def _inputs(self, nodes: Sequence[np.ndarray]) -> list[Tensor]:
+        """Per type [n, hidden_dim]: the first layer's input for some nodes, int64 local numbers."""
+        inputs = []
+        for number, rows in enumerate(nodes):
+            place = torch.from_numpy(rows).to(self.system.device)
+            parts = [F.embedding(place, table) for table in self.encoder.tables[number : number + 1]]
+            features = self.system.features.get(number)
+            given = [] if features is None else [features[place]]
+            if self.spectral is not None:
+                given.append(self.spectral[place + self.graph.node_types[number].offset])
+            if given and str(number) in self.encoder.features:
+                parts.append(self.encoder.features[str(number)](torch.cat(given, 1).float()))
+            inputs.append(sum(parts[1:], parts[0]))
+        return inputs
