@@ -149,18 +149,19 @@ class LinkExplainer(ABC):
             by_pair = {int(pairs[i]): float(total[i]) for i in order[:_PATH_EDGES]}
             ends = {pair: (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in by_pair}
             paths = [(path, ()) for path in strongest_paths(ends, by_pair, head, tail, self.settings.paths)]
-        evidence = {
-            i: EdgeShare(int(pairs[i]), int(self._ends[0][pairs[i]]), int(self._ends[1][pairs[i]]), (), float(total[i]))
-            for i in (*chosen, *against)
-        }
+
+        def edge(i: int) -> EdgeShare:
+            source, target = (int(end[pairs[i]]) for end in self._ends)
+            return EdgeShare(int(pairs[i]), source, target, (), float(total[i]))
+
         return Explanation(
             relation,
             head,
             tail,
             sum(parts.values()),
             parts,
-            tuple(evidence[i] for i in chosen),
-            tuple(evidence[i] for i in against),
+            tuple(map(edge, chosen)),
+            tuple(map(edge, against)),
             tuple(paths),
             float(total.sum() - total[[*chosen, *against]].sum()),
             whole,

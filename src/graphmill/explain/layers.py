@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
 from graphmill.explain.messages import integrated_shares
-from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
+from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.systems.hgt.decoder import turned
 
 
@@ -31,13 +31,30 @@ class LayersExplainer(LinkExplainer):
 
     def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
-        hood, (values, none, every) = self._learned(relation, head, tail)
-        parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
-        decoder = self.model.decoder
-        weight = float(decoder.popularities()[relation].detach())
-        parts[NOT_SHARED[1]] = weight * float(self._log_degree(relation, tail))
-        parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
-        return LinkShares(parts, [(hood.pairs, values)], hood.whole)
+        ends = list(zip(self.relations[relation], (head, tail), strict=True))
+        seeds = [np.zeros(0, np.int64) for _ in self.graph.node_types]
+        for kind, node in ends:
+            seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
+        bounds = {"neighbors": self.settings.neighbors, "max_edges": self.settings.max_edges}
+        hood = neighbourhood(self.graph, seeds, len(self.encoder.layers), **bounds)
+        inputs, decoder = self._inputs(hood.nodes), self.model.decoder
+        weights = decoder.weights()[relation].detach()
+
+        def score(z: list[Tensor]) -> Tensor:
+            rows = []
+            for kind, node in ends:
+                known = [] if self.spectral is None else [self.spectral[self.graph.node_types[kind].offset + node]]
+                rows.append(torch.cat([*known, z[kind][int(np.searchsorted(seeds[kind], node))]]))
+            return (turned(rows[0] * weights) * rows[1]).sum()
+
+        shares, none, every = integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
+        parts = {
+            "messages of the layers": every - none,
+            NOT_SHARED[0]: none,
+            NOT_SHARED[1]: float(decoder.popularities()[relation].detach()) * float(self._log_degree(relation, tail)),
+            NOT_SHARED[2]: float(decoder.offset[relation].detach()),
+        }
+        return LinkShares(parts, [(hood.pairs, shares)], hood.whole)
 
     @torch.no_grad()
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
@@ -54,28 +71,6 @@ class LayersExplainer(LinkExplainer):
         """Log(1 + training links into a target), fp32 []."""
         degree = np.log1p(self.system.data.relations[relation].degree[tail])
         return torch.tensor(degree, dtype=torch.float32, device=self.system.device)
-
-    def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
-        source, target = self.relations[relation]
-        seeds = [np.zeros(0, np.int64) for _ in self.graph.node_types]
-        for kind, node in ((source, h), (target, t)):
-            seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
-        bounds = {"neighbors": self.settings.neighbors, "max_edges": self.settings.max_edges}
-        hood = neighbourhood(self.graph, seeds, len(self.encoder.layers), **bounds)
-        inputs = self._inputs(hood.nodes)
-        left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
-        weights = self.model.decoder.weights()[relation].detach()
-        offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
-        known = [
-            None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)
-        ]
-
-        def score(z: list[Tensor]) -> Tensor:
-            rows = z[source][left], z[target][right]
-            first, second = (r if k is None else torch.cat([k, r]) for k, r in zip(known, rows, strict=True))
-            return (turned(first * weights) * second).sum()
-
-        return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
 
     @torch.no_grad()
     def _inputs(self, nodes: Sequence[np.ndarray]) -> list[Tensor]:

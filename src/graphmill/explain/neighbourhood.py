@@ -32,11 +32,6 @@ class Neighbourhood:
     pairs: np.ndarray
     whole: bool
 
-    @property
-    def num_edges(self) -> int:
-        """Number of edges of all relations."""
-        return sum(len(t) for t in self.target)
-
     def layer_edges(self, layer: int, relation: int, target_type: int) -> slice:
         """The edges of a relation into nodes that ``layer`` computes."""
         return slice(0, int(np.searchsorted(self.target[relation], self.counts[layer + 1, target_type])))

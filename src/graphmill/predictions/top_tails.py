@@ -7,7 +7,7 @@ Ties are ordered by tail number, so that the result does not depend on the block
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -82,10 +82,6 @@ class Candidates:
     def options(self) -> int:
         """Number of nodes that are candidates of some head."""
         return self.count if self.chosen is None else len(self.chosen)
-
-    def but(self, *splits: int) -> Candidates:
-        """A copy that leaves out the links of these splits, and no others."""
-        return replace(self, leave_out=splits)
 
     @cached_property
     def keys(self) -> Int64:
