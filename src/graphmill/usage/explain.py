@@ -67,7 +67,7 @@ class ExplainedLink:
 
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
+    """The edges that explain a table's best links, as :class:`graphmill.explain.explanation.EdgeShare`.
 
     It needs a run of a system that explains its links.
     """
