@@ -1,1 +1,4 @@
-"""What samplers share: keyed random numbers, negatives, and ranges. Vectorised, without loops over rows."""
+"""What samplers share: keyed random numbers, negatives and ranges, vectorised.
+
+A sampler of one system is in its folder.
+"""
