@@ -6,9 +6,6 @@ It does not import torch.
 from __future__ import annotations
 
 import io
-import tokenize
-import zipfile
-import zlib
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
@@ -19,12 +16,6 @@ from numpy.typing import NDArray
 
 from graphmill.atomic_files import replacing
 from graphmill.errors import InputError, one_line
-
-BROKEN = (
-    OSError, EOFError, ValueError, MemoryError, SyntaxError, tokenize.TokenError, NotImplementedError,
-    zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-"""What :func:`numpy.load` raises at damaged files. NotImplementedError: a compression that zipfile does not know."""
 
 
 def load_npy(source: Path | io.BytesIO, name: str, remedy: str) -> NDArray[np.generic]:

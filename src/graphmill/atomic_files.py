@@ -136,14 +136,16 @@ def remove_parts(directory: Path) -> None:
 
 @contextlib.contextmanager
 def only_writer(directory: Path) -> Iterator[None]:
-    """Hold the export lock of ``directory``, waiting for another writer."""
-    lock = os.open(directory, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    """Make ``directory``, and hold its export lock, waiting for another writer. Its errors are those of :func:`writing`."""
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = os.open(directory, os.O_RDONLY)
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
 
 
 # -- errors ----------------------------------------------------------------------------------------------------------

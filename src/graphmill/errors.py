@@ -46,10 +46,6 @@ class ResourceError(GraphmillError):
     to change."""
 
 
-class MissingExtraError(ResourceError):
-    """An optional package is not installed: names the extra to install."""
-
-
 class OutOfMemoryError(ResourceError):
     """Memory ran out, even with the smallest configuration. There may be more memory later, so Dagster repeats the step."""
 
@@ -88,7 +84,7 @@ def listed(names: Iterable[str], none: str = "none") -> str:
     return ", ".join(displayed) + more if displayed else none
 
 
-def require(module: str, package: str, extra: str) -> None:
-    """Raises :class:`SettingsError` with one sentence if an extra is not installed."""
-    if find_spec(module) is None:
-        raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')
+def require(what: str, package: str, extra: str) -> None:
+    """Raises :class:`SettingsError` if the package of an extra is not installed here. ``what``: what needs it."""
+    if find_spec(package) is None:
+        raise SettingsError(f'{what} needs the package {package} here: pip install "graphmill[{extra}]"')

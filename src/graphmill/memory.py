@@ -6,15 +6,11 @@ It does not import torch.
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
-
-try:
-    import resource
-except ImportError:  # pragma: no cover - not a POSIX system
-    resource = None  # type: ignore[assignment]
 
 
 def format_size(count: float) -> str:
@@ -33,10 +29,9 @@ def available_memory(root: Path = Path("/")) -> int:
     """
     process = psutil.Process()
     amounts = [int(psutil.virtual_memory().available), *(limit - used for limit, used in _cgroups(root))]
-    if resource is not None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft != resource.RLIM_INFINITY:
-            amounts.append(soft - int(process.memory_info().vms))
+    soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        amounts.append(soft - int(process.memory_info().vms))
     return max(0, min(amounts))
 
 

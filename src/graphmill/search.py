@@ -75,7 +75,7 @@ def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search
     Raises:
         SettingsError: Optuna is not installed, or the space or the settings are wrong. InputError: there is no graph.
     """
-    require("optuna", "Optuna", "search")
+    require("graphmill search", "optuna", "search")
     rest = {name: value for name, value in values.items() if name != "search"}
     if not isinstance(written := values.get("search"), Mapping) or not written.get("space"):
         raise SettingsError(f"{where}: search.space is empty; write such as training.learning_rate: [0.1, 0.01]")

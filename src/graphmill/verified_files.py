@@ -139,44 +139,41 @@ def verified_file(folder: Path, name: str) -> Path:
     files, remedy = listed_files(folder)
     if name not in files:
         raise InputError(f"{folder / name} is not listed in the manifest of its folder{remedy and f'; {remedy}'}")
-    if result := damaged_file(folder, {name: files[name]}):
-        raise damaged(*result, remedy)
+    verify_files(folder, {name: files[name]}, remedy)
     return folder / name
 
 
 # -- files -----------------------------------------------------------------------------------------------------------
 
 
-def damaged_file(directory: Path, files: Files, verify: Verify = "changed") -> tuple[Path, str] | None:
-    """The first file of ``directory`` that differs from ``files`` (name → bytes, sha256), and the difference; None if
-    none does.
+def verify_files(directory: Path, files: Files, remedy: str, verify: Verify = "changed") -> None:
+    """Compare the files of ``directory`` with ``files``: name → bytes, sha256.
 
     ``verify`` "changed": a file that was verified in the last week, and has the same size, times and inode since, is
-    not read. "always": all files are read.
+    not read. "always": all files are read. Raises :class:`InputError` for the first file that differs.
     """
     book = _Book(directory)
     for name, entry in files.items():
         path = directory / name
         if not _PLAIN.fullmatch(name) or name in (".", ".."):
-            return path, "its name is not that of a file in this folder"
+            raise damaged(path, "its name is not that of a file in this folder", remedy)
         try:
             status = path.stat()
             if not stat.S_ISREG(status.st_mode):
-                return path, "it is not a file"
-            if status.st_size != _of(entry, "bytes"):
-                return path, f"it has {status.st_size} bytes; the manifest says {_of(entry, 'bytes')}"
+                raise damaged(path, "it is not a file", remedy)
+            if status.st_size != (size := _of(entry, "bytes")):
+                raise damaged(path, f"it has {status.st_size} bytes; the manifest says {size}", remedy)
             digest, mark = str(_of(entry, "sha256")), _mark(status)
             if verify == "changed" and book.has(name, digest, mark):
                 continue
             if describe_file(path)["sha256"] != digest:
-                return path, "its SHA-256 is not the one in the manifest"
+                raise damaged(path, "its SHA-256 is not the one in the manifest", remedy)
+        except FileNotFoundError:
+            raise damaged(path, "it is missing", remedy) from None
         except OSError as error:
-            return path, "it is missing" if isinstance(
-                error, FileNotFoundError
-            ) else f"it cannot be read: {error.strerror}"
+            raise damaged(path, f"it cannot be read: {error.strerror}", remedy) from None
         book.add(name, digest, mark)
     book.write()
-    return None
 
 
 def remember(directory: Path, files: Files) -> None:

@@ -153,15 +153,18 @@ def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
 def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str], Restored]) -> None:
     restored = planted("hgt")
     system: Any = restored.system
-    edges, counts = system.data.in_edges(), [t.count for t in restored.graph.node_types]
-    seeds = [np.array([0]) if n == 0 else np.zeros(0, np.int64) for n in range(len(counts))]
-    all_of_it = neighbourhood(edges, counts, seeds, 2, neighbors=64, max_edges=10_000)
+    graph = restored.graph
+    seeds = [np.array([0]) if n == 0 else np.zeros(0, np.int64) for n in range(len(graph.node_types))]
+    all_of_it = neighbourhood(graph, seeds, 2, neighbors=64, max_edges=10_000)
     assert all_of_it.whole
     for most in (1, 7, 30):
-        cut = neighbourhood(edges, counts, seeds, 2, neighbors=64, max_edges=most)
-        assert cut.num_edges <= most
+        cut = neighbourhood(graph, seeds, 2, neighbors=64, max_edges=most)
+        assert sum(map(len, cut.target)) <= most
         assert not cut.whole
         assert set(cut.pairs) <= set(all_of_it.pairs)
+    every, two = (neighbourhood(graph, seeds, 1, neighbors=most, max_edges=10_000).target for most in (64, 2))
+    for all_of_node, some in zip(every, two, strict=True):
+        assert len(some) == min(len(all_of_node), 2)
     head, tail = unknown_links(restored)[0]
     few = ExplainSettings(max_edges=10)
     why = explainer_of(system, restored.model, few).explain(indication(restored), head, tail)

@@ -55,7 +55,7 @@ class Remembered:
 @pytest.fixture
 def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror, "MlflowTracker", Remembered)
-    monkeypatch.setattr(mirror, "find_spec", lambda name: name)
+    monkeypatch.setattr("graphmill.errors.find_spec", lambda name: name)
     for name, empty in (("lost", False), ("runs", {}), ("points", []), ("finished", [])):
         monkeypatch.setattr(Remembered, name, empty)
 
@@ -205,6 +205,6 @@ def test_mistakes_are_found_before_the_training(
 
 
 def test_a_missing_extra_is_one_sentence(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mirror, "find_spec", lambda name: None)
+    monkeypatch.setattr("graphmill.errors.find_spec", lambda name: None)
     with pytest.raises(GraphmillError, match=r'pip install "graphmill\[tracking\]"'):
         train(values(graph, writer="mlflow", address="http://127.0.0.1:9"), "test", root=str(tmp_path))

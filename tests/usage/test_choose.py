@@ -161,7 +161,7 @@ def test_a_bad_training_ends_early_by_validation_and_each_goes_to_the_tracker(
     )
     monkeypatch.setattr(Remembered, "runs", {})
     monkeypatch.setattr("graphmill.runs.tracker.MlflowTracker", Remembered)
-    monkeypatch.setattr("graphmill.runs.tracker.find_spec", lambda name: name)
+    monkeypatch.setattr("graphmill.errors.find_spec", lambda name: name)
     tracker = {"tracker": {"writer": "mlflow"}}
     choice = choose(graph.path, systems=["mf", "popularity"], overrides={**CPU, **tracker})
     states = {each.name: each.state for each in choice.candidates}

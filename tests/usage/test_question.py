@@ -152,7 +152,7 @@ def test_judged_links_are_true_or_no_queries_or_left_out(run: Path, graph: Typed
         ("metric: auc", "metric 'auc' is not measured for each query"),
         ("split: train", "split"),
         ("", "says nothing"),
-        ("a: [", "it is not YAML"),
+        ("a: [", "is not valid YAML"),
         ("candidates: [n0]\nrelations: [drug_protein]", "the relation needs tails of type"),
         ("heads: [n90]\nheads_file: heads.txt", "are both given"),
     ],

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from graphmill.arrays import load_npy
 from graphmill.errors import InputError, listed
 from graphmill.parquet import ParquetTable
-from graphmill.verified_files import damaged, damaged_file, listed_files
+from graphmill.verified_files import listed_files, verify_files
 
 #: File names to look for in a directory, the fastest to read first.
 PREFERRED = ("embeddings.parquet", "embeddings.npy")
@@ -104,8 +104,7 @@ def _require_whole(path: Path) -> None:
     except InputError:
         return  # the caller named a file, not the folder: a manifest that cannot be read says nothing about it
     files = {name: known[name] for name in (path.name, path.with_suffix(".ids.txt").name) if name in known}
-    if result := damaged_file(path.parent, files):
-        raise damaged(*result, remedy)
+    verify_files(path.parent, files, remedy)
 
 
 def _read_parquet(path: Path) -> Embeddings:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -33,11 +34,9 @@ _PATH_EDGES = 2000
 
 @dataclass(frozen=True)
 class Path:
-    """``nodes``: global numbers from head to tail. ``pairs``: the path's undirected pairs. ``strength``: the smallest
-    share."""
+    """``nodes``: global numbers from head to tail. ``strength``: the smallest share of its edges."""
 
     nodes: tuple[int, ...]
-    pairs: tuple[int, ...]
     strength: float
 
 
@@ -150,18 +149,19 @@ class LinkExplainer(ABC):
             by_pair = {int(pairs[i]): float(total[i]) for i in order[:_PATH_EDGES]}
             ends = {pair: (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in by_pair}
             paths = [(path, ()) for path in strongest_paths(ends, by_pair, head, tail, self.settings.paths)]
-        evidence = {
-            i: EdgeShare(int(pairs[i]), int(self._ends[0][pairs[i]]), int(self._ends[1][pairs[i]]), (), float(total[i]))
-            for i in (*chosen, *against)
-        }
+
+        def edge(i: int) -> EdgeShare:
+            source, target = (int(end[pairs[i]]) for end in self._ends)
+            return EdgeShare(int(pairs[i]), source, target, (), float(total[i]))
+
         return Explanation(
             relation,
             head,
             tail,
             sum(parts.values()),
             parts,
-            tuple(evidence[i] for i in chosen),
-            tuple(evidence[i] for i in against),
+            tuple(map(edge, chosen)),
+            tuple(map(edge, against)),
             tuple(paths),
             float(total.sum() - total[[*chosen, *against]].sum()),
             whole,
@@ -195,23 +195,23 @@ class LinkExplainer(ABC):
     def named(self, explanations: Sequence[Explanation]) -> list[Explanation]:
         """Add the names of the relations that join the nodes of each edge, also to paths without relations, in one pass over
         the graph for all explanations."""
-        wanted = {e.pair for each in explanations for e in (*each.evidence, *each.against)}
-        wanted |= {pair for each in explanations for path, _ in each.paths for pair in path.pairs}
-        names = _relations_of_pairs(self.graph, wanted)
-        every = ((e.source, e.target) for each in explanations for e in (*each.evidence, *each.against))
-        known = known_of_edges(self.graph, every)
+        edges = {(e.source, e.target) for each in explanations for e in (*each.evidence, *each.against)}
+        edges |= {ends for each in explanations for path, _ in each.paths for ends in pairwise(path.nodes)}
+        about = training_edges_between(self.graph, edges)
 
         def with_names(e: EdgeShare) -> EdgeShare:
-            return replace(e, relations=names[e.pair], known=known[e.source, e.target])
+            relations, known = about[e.source, e.target]
+            return replace(e, relations=relations, known=known)
+
+        def relations_of(path: Path) -> tuple[str, ...]:
+            return tuple("/".join(about[ends][0]) for ends in pairwise(path.nodes))
 
         return [
             replace(
                 each,
                 evidence=tuple(map(with_names, each.evidence)),
                 against=tuple(map(with_names, each.against)),
-                paths=tuple(
-                    (path, relations or tuple("/".join(names[p]) for p in path.pairs)) for path, relations in each.paths
-                ),
+                paths=tuple((path, relations or relations_of(path)) for path, relations in each.paths),
             )
             for each in explanations
         ]
@@ -226,41 +226,30 @@ def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
     return first, second
 
 
-def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[str, ...]]:
-    """The names of the relations with a training edge between the nodes of each pair."""
-    numbers = np.array(sorted(wanted), np.int64)
-    names: dict[int, dict[str, None]] = {int(pair): {} for pair in numbers}
-    for relation in graph.relations:
-        edges = graph.edges(relation)
-        here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
-        for pair in np.unique(here).tolist():
-            names[pair][relation.name] = None
-    return {pair: tuple(result) for pair, result in names.items()}
-
-
-def known_of_edges(graph: TypedGraph, ends: Iterable[tuple[int, int]]) -> dict[tuple[int, int], dict[str, Any]]:
-    """By the ends of an edge (rows of the node table, in any order): the largest weight and confidence, the last time, and
-    the evidence of the training edges between them; only what is known."""
-    known: dict[tuple[int, int], dict[str, Any]] = {tuple(pair): {} for pair in ends}  # type: ignore[misc]
-    of_key: dict[int, list[dict[str, Any]]] = {}
-    for (a, b), of_pair in known.items():
-        of_key.setdefault(min(a, b) * graph.num_nodes + max(a, b), []).append(of_pair)
-    wanted = np.array(sorted(of_key), np.int64)
+def training_edges_between(
+    graph: TypedGraph, ends: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[tuple[str, ...], dict[str, Any]]]:
+    """By two nodes (rows of the node table, in any order): the names of the relations with a training edge between them,
+    and of these edges the largest weight and confidence, the last time, and the evidence; only what is known."""
+    keys = {(a, b): min(a, b) * graph.num_nodes + max(a, b) for a, b in ends}
+    wanted = np.array(sorted(set(keys.values())), np.int64)
+    names: dict[int, dict[str, None]] = {key: {} for key in wanted.tolist()}
+    known: dict[int, dict[str, Any]] = {key: {} for key in names}
     for relation in graph.relations:
         edges = graph.edges(relation)
         columns = {"weight": edges.weight, "confidence": edges.confidence, "time": edges.timestamp}
         src, dst = graph.ends(relation)
-        keys = np.minimum(src, dst) * graph.num_nodes + np.maximum(src, dst)
-        training = np.flatnonzero(in_sorted(keys, wanted) & (np.asarray(edges.split) == 0))
-        for name, values in columns.items():
-            for edge in training.tolist() if values is not None else ():
-                value = values[edge].item()  # type: ignore[index]
-                for of_pair in of_key[int(keys[edge])] if value == value and value != NO_TIME else ():
-                    of_pair[name] = max(of_pair.get(name, value), value)
+        key_of = np.minimum(src, dst) * graph.num_nodes + np.maximum(src, dst)
+        training = np.flatnonzero(in_sorted(key_of, wanted) & (np.asarray(edges.split) == 0))
+        for edge, key in zip(training.tolist(), key_of[training].tolist(), strict=True):
+            names[key][relation.name] = None
+            for name, values in columns.items():
+                value = NO_TIME if values is None else values[edge].item()
+                if value == value and value != NO_TIME:
+                    known[key][name] = max(known[key].get(name, value), value)
     for key, text in graph.evidence(wanted).items():
-        for of_pair in of_key[key]:
-            of_pair["evidence"] = text
-    return known
+        known[key]["evidence"] = text
+    return {pair: (tuple(names[key]), known[key]) for pair, key in keys.items()}
 
 
 def strongest_paths(
@@ -285,7 +274,7 @@ def strongest_paths(
         for other, second in around.get(middle, ()):
             if other not in (head, tail):
                 result += [((head, middle, other, tail), (first, second, end)) for end in last.get(other, ())]
-    paths = [Path(nodes, pairs, min(shares[pair] for pair in pairs)) for nodes, pairs in result]
+    paths = [Path(nodes, min(shares[pair] for pair in pairs)) for nodes, pairs in result]
     return sorted(paths, key=lambda path: (-path.strength, len(path.nodes), path.nodes))[:count]
 
 

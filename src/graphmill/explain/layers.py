@@ -6,15 +6,17 @@ are inputs here, as if they were given with the nodes; the deletion test makes t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphmill.explain.explanation import NOT_SHARED, ExplainSettings, LinkExplainer, LinkShares
-from graphmill.explain.messages import integrated_shares, sampled_inputs
-from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
+from graphmill.explain.messages import integrated_shares
+from graphmill.explain.neighbourhood import neighbourhood
 from graphmill.systems.hgt.decoder import turned
 
 
@@ -23,21 +25,36 @@ class LayersExplainer(LinkExplainer):
 
     def __init__(self, system: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
         super().__init__(system, model, settings)
-        self.in_edges = system.data.in_edges()
         self.relations = [(r.source_type, r.target_type) for r in system.data.relations]
-        self.type_counts = [t.count for t in self.graph.node_types]
         self.encoder: Any = self.model.encoder
         self.spectral: Tensor | None = system.spectral(self.model)
 
     def of_link(self, relation: int, head: int, tail: int) -> LinkShares:
         """:meth:`LinkExplainer.of_link`."""
-        hood, (values, none, every) = self._learned(relation, head, tail)
-        parts = {"messages of the layers": every - none, NOT_SHARED[0]: none}
-        decoder = self.model.decoder
-        weight = float(decoder.popularities()[relation].detach())
-        parts[NOT_SHARED[1]] = weight * float(self._log_degree(relation, tail))
-        parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
-        return LinkShares(parts, [(hood.pairs, values)], hood.whole)
+        ends = list(zip(self.relations[relation], (head, tail), strict=True))
+        seeds = [np.zeros(0, np.int64) for _ in self.graph.node_types]
+        for kind, node in ends:
+            seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
+        bounds = {"neighbors": self.settings.neighbors, "max_edges": self.settings.max_edges}
+        hood = neighbourhood(self.graph, seeds, len(self.encoder.layers), **bounds)
+        inputs, decoder = self._inputs(hood.nodes), self.model.decoder
+        weights = decoder.weights()[relation].detach()
+
+        def score(z: list[Tensor]) -> Tensor:
+            rows = []
+            for kind, node in ends:
+                known = [] if self.spectral is None else [self.spectral[self.graph.node_types[kind].offset + node]]
+                rows.append(torch.cat([*known, z[kind][int(np.searchsorted(seeds[kind], node))]]))
+            return (turned(rows[0] * weights) * rows[1]).sum()
+
+        shares, none, every = integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
+        parts = {
+            "messages of the layers": every - none,
+            NOT_SHARED[0]: none,
+            NOT_SHARED[1]: float(decoder.popularities()[relation].detach()) * float(self._log_degree(relation, tail)),
+            NOT_SHARED[2]: float(decoder.offset[relation].detach()),
+        }
+        return LinkShares(parts, [(hood.pairs, shares)], hood.whole)
 
     @torch.no_grad()
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
@@ -55,41 +72,18 @@ class LayersExplainer(LinkExplainer):
         degree = np.log1p(self.system.data.relations[relation].degree[tail])
         return torch.tensor(degree, dtype=torch.float32, device=self.system.device)
 
-    def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
-        source, target = self.relations[relation]
-        seeds = [np.zeros(0, np.int64) for _ in self.type_counts]
-        for kind, node in ((source, h), (target, t)):
-            seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
-        hood = neighbourhood(
-            self.in_edges,
-            self.type_counts,
-            seeds,
-            len(self.encoder.layers),
-            neighbors=self.settings.neighbors,
-            max_edges=self.settings.max_edges,
-        )
-        inputs = sampled_inputs(
-            self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
-        )
-        left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
-        weights = self.model.decoder.weights()[relation].detach()
-        offsets = [self.graph.node_types[kind].offset for kind in (source, target)]
-        known = [
-            None if self.spectral is None else self.spectral[at + n] for at, n in zip(offsets, (h, t), strict=True)
-        ]
-
-        def score(z: list[Tensor]) -> Tensor:
-            rows = z[source][left], z[target][right]
-            first, second = (r if k is None else torch.cat([k, r]) for k, r in zip(known, rows, strict=True))
-            return (turned(first * weights) * second).sum()
-
-        return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
-
-    def _features(self, number: int, rows: np.ndarray) -> np.ndarray | None:
-        given, parts = self.system.features.get(number), []
-        place = torch.from_numpy(rows).to(self.system.device)
-        if given is not None:
-            parts.append(given[place])
-        if self.spectral is not None:
-            parts.append(self.spectral[place + self.graph.node_types[number].offset])
-        return torch.cat(parts, 1).float().cpu().numpy() if parts else None
+    @torch.no_grad()
+    def _inputs(self, nodes: Sequence[np.ndarray]) -> list[Tensor]:
+        """Per type [n, hidden_dim]: the first layer's input for some nodes, int64 local numbers."""
+        inputs = []
+        for number, rows in enumerate(nodes):
+            place = torch.from_numpy(rows).to(self.system.device)
+            parts = [F.embedding(place, table) for table in self.encoder.tables[number : number + 1]]
+            features = self.system.features.get(number)
+            given = [] if features is None else [features[place]]
+            if self.spectral is not None:
+                given.append(self.spectral[place + self.graph.node_types[number].offset])
+            if given and str(number) in self.encoder.features:
+                parts.append(self.encoder.features[str(number)](torch.cat(given, 1).float()))
+            inputs.append(sum(parts[1:], parts[0]))
+        return inputs

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from graphmill.explain.neighbourhood import Neighbourhood
 from graphmill.systems.hgt.model import HGT
@@ -128,16 +127,3 @@ class _Masked:
             total = logits.new_zeros(len(rows), heads).index_add(0, dst, weights)
             out.append(((weights / total[dst])[:, :, None] * values, dst, pair))
         return out
-
-
-def sampled_inputs(encoder: HGT, rows: Sequence[np.ndarray], given: Sequence[np.ndarray | None]) -> list[Tensor]:
-    """Per type [n, hidden_dim]: the first layer's input for some nodes. ``given``: their features, if there are any."""
-    out, device = [], next(encoder.parameters()).device
-    with torch.no_grad():
-        for t, numbers in enumerate(rows):
-            parts = [F.embedding(torch.from_numpy(numbers).to(device), table) for table in encoder.tables[t : t + 1]]
-            features = given[t]
-            if str(t) in encoder.features and features is not None:
-                parts.append(encoder.features[str(t)](torch.from_numpy(features).to(device, torch.float32)))
-            out.append(sum(parts[1:], parts[0]))
-    return out

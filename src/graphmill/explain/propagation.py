@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -115,9 +115,8 @@ class PropagationExplainer(LinkExplainer):
         return LinkShares(parts, shares, paths=[self._path(path) for path in why.paths])
 
     def _path(self, path: PropagatedPath) -> NamedPath:
-        nodes, kinds = np.array(path.nodes), self.system.messages.named([each.name for each in self.graph.relations])
-        pairs = self.pairs_of(nodes[:-1], nodes[1:])
-        return Path(path.nodes, tuple(pairs.tolist()), path.strength), tuple(kinds[kind] for kind in path.relations)
+        kinds = self.system.messages.named([each.name for each in self.graph.relations])
+        return Path(path.nodes, path.strength), tuple(kinds[kind] for kind in path.relations)
 
     def score_without(self, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
         """:meth:`LinkExplainer.score_without`."""
@@ -151,14 +150,9 @@ def _strongest(
                 step = (int(nodes[source]), *path), (int(layer.relation[edge]), *kinds)
                 longer.append((strength + float(share[edge]), source, *step))
         result = sorted(longer, key=lambda each: -each[0])[:BEAM]
-    whole = [PropagatedPath(path, kinds, strength) for strength, _, path, kinds in result if path[0] == head and kinds]
-    return _distinct(whole)[:most]
-
-
-def _distinct(paths: Sequence[PropagatedPath]) -> list[PropagatedPath]:
-    """Each path once, with the strengths of all layers in which its messages ran added up; the strongest first."""
-    sums: dict[tuple[tuple[int, ...], tuple[int, ...]], PropagatedPath] = {}
-    for path in paths:
-        key = path.nodes, path.relations
-        sums[key] = path if key not in sums else replace(path, strength=sums[key].strength + path.strength)
-    return sorted(sums.values(), key=lambda path: -path.strength)
+    sums: dict[tuple[tuple[int, ...], tuple[int, ...]], float] = {}
+    for strength, _, path, kinds in result:  # the messages of a path may have run in several layers
+        if path[0] == head and kinds:
+            sums[path, kinds] = sums.get((path, kinds), 0.0) + strength
+    whole = [PropagatedPath(*path, strength) for path, strength in sums.items()]
+    return sorted(whole, key=lambda path: -path.strength)[:most]

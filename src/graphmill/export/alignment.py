@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.evaluation.drift.procrustes import Rotation, fit_rotation
-from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.manifests import read_manifest
+from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.export.writers import parquet_embeddings
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.verified_files import listed_files
@@ -35,17 +34,6 @@ class Reference:
 def aligned_file(folder: Path) -> Path:
     """The file of an export (or version) with vectors in the common space: the rotated copy, or the vectors themselves."""
     return folder / ALIGNED if ALIGNED in listed_files(folder)[0] else folder
-
-
-def read_reference(folder: Path, space: str) -> Reference:
-    """Read the vectors of a version in the common space, which has the name ``space``."""
-    return Reference(space, read_embeddings(aligned_file(folder)))
-
-
-def manifest_alignment(folder: Path) -> dict[str, Any]:
-    """The alignment in an export's manifest; {} if it was not aligned."""
-    result = read_manifest(folder).get("alignment") or {}
-    return dict(result) if "problem" not in result else {}
 
 
 def fit_alignment(

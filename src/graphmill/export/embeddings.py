@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
-from graphmill.atomic_files import only_writer, writing
+from graphmill.atomic_files import only_writer
 from graphmill.errors import TrainingError
 from graphmill.export.manifests import EXPORT_FORMAT, write_manifest
 from graphmill.export.writers import Write, csv_embeddings, parquet_embeddings
@@ -47,27 +47,23 @@ def export_embeddings(
         ResourceError: the disk is full or read-only.
     """
     extra = further or {}
-    with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        with only_writer(directory):
-            (directory / MANIFEST).unlink(missing_ok=True)
-            names = ["embeddings.parquet", *(["embeddings.csv"] if formats.csv else []), *extra]
-            with ExitStack() as files:
-                parquet = parquet_embeddings(directory / names[0], dim, nodes.num_rows)
-                writers = [files.enter_context(parquet)]
-                if formats.csv:
-                    writers.append(files.enter_context(csv_embeddings(directory / names[1])))
-                rows = _stream(blocks, nodes, writers)
-                if rows != nodes.num_rows:
-                    raise TrainingError(
-                        f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match"
-                    )
-                # Files of an earlier export would belong to another model.
-                (directory / SCORING).unlink(missing_ok=True)
-                for name, arrays in extra.items():
-                    contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
-                    save_safetensors(directory / name, contiguous, "numpy")
-            return write_manifest(directory, EXPORT_FORMAT, (rows, dim), names, about)
+    with only_writer(directory):
+        (directory / MANIFEST).unlink(missing_ok=True)
+        names = ["embeddings.parquet", *(["embeddings.csv"] if formats.csv else []), *extra]
+        with ExitStack() as files:
+            parquet = parquet_embeddings(directory / names[0], dim, nodes.num_rows)
+            writers = [files.enter_context(parquet)]
+            if formats.csv:
+                writers.append(files.enter_context(csv_embeddings(directory / names[1])))
+            rows = _stream(blocks, nodes, writers)
+            if rows != nodes.num_rows:
+                raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
+            # Files of an earlier export would belong to another model.
+            (directory / SCORING).unlink(missing_ok=True)
+            for name, arrays in extra.items():
+                contiguous = {key: np.ascontiguousarray(array) for key, array in arrays.items()}
+                save_safetensors(directory / name, contiguous, "numpy")
+        return write_manifest(directory, EXPORT_FORMAT, (rows, dim), names, about)
 
 
 def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: Sequence[Write]) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from graphmill.arrays import save_safetensors
-from graphmill.atomic_files import only_writer, replacing, writing
+from graphmill.atomic_files import only_writer, replacing
 from graphmill.export.manifests import SCORER_FORMAT, write_manifest
 from graphmill.parquet import write_parquet
 from graphmill.verified_files import MANIFEST
@@ -31,19 +31,17 @@ def export_weights(model: nn.Module, graph: TypedGraph, directory: Path, about: 
     Raises:
         ResourceError: the disk is full or read-only.
     """
-    with writing(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-        with only_writer(directory):
-            (directory / MANIFEST).unlink(missing_ok=True)
-            tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
-            save_safetensors(directory / WEIGHTS, tensors, "torch")
-            columns = zip(*((each.index, *each.key, each.edges) for each in graph.relations), strict=True)
-            names = ("index", "source", "relation", "target", "edges")
-            relations = pa.table({n: list(c) for n, c in zip(names, columns, strict=True)})
-            nodes = graph.node_table().select(["index", "id", "name", "type"])
-            nodes = nodes.rename_columns([f"node_{name}" for name in nodes.column_names])
-            for name, table in ((RELATIONS, relations), (NODES, nodes)):
-                with replacing(directory / name) as part:
-                    write_parquet(table, part.file)
-            about = {"relations": [list(relation.key) for relation in graph.relations], **about}
-            return write_manifest(directory, SCORER_FORMAT, (nodes.num_rows, 0), (WEIGHTS, RELATIONS, NODES), about)
+    with only_writer(directory):
+        (directory / MANIFEST).unlink(missing_ok=True)
+        tensors = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
+        save_safetensors(directory / WEIGHTS, tensors, "torch")
+        columns = zip(*((each.index, *each.key, each.edges) for each in graph.relations), strict=True)
+        names = ("index", "source", "relation", "target", "edges")
+        relations = pa.table({n: list(c) for n, c in zip(names, columns, strict=True)})
+        nodes = graph.node_table().select(["index", "id", "name", "type"])
+        nodes = nodes.rename_columns([f"node_{name}" for name in nodes.column_names])
+        for name, table in ((RELATIONS, relations), (NODES, nodes)):
+            with replacing(directory / name) as part:
+                write_parquet(table, part.file)
+        about = {"relations": [list(relation.key) for relation in graph.relations], **about}
+        return write_manifest(directory, SCORER_FORMAT, (nodes.num_rows, 0), (WEIGHTS, RELATIONS, NODES), about)

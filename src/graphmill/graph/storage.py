@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from graphmill.atomic_files import sync
 from graphmill.errors import InputError, RunLockedError
-from graphmill.verified_files import MANIFEST, Verify, damaged, damaged_file, read_json_file, remember
+from graphmill.verified_files import MANIFEST, Verify, damaged, read_json_file, remember, verify_files
 
 FORMAT = "graphmill.graph"
 VERSION = 1
@@ -119,8 +119,7 @@ def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "
 
     ``verify``: "changed" reads only files that have changed since their last verification, "always" reads all.
     """
-    if damage := damaged_file(directory, manifest["files"], verify):
-        raise damaged(*damage, _REMEDY)
+    verify_files(directory, manifest["files"], _REMEDY, verify)
 
 
 @contextmanager

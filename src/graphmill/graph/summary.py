@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphmill.arrays import BROKEN
 from graphmill.errors import InputError, one_line
 from graphmill.graph.attributes import SET
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
@@ -80,7 +79,9 @@ class GraphSummary:
                 raise ValueError("its arrays are of other kinds")
             trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
             return cls(str(counts["content_hash"]), kinds, names, pairs, trained, degrees, known)
-        except (*BROKEN, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except InputError:
+            raise
+        except Exception as error:  # NumPy, zipfile and JSON raise almost any error at damaged files
             raise InputError(f"{folder} has no readable summary of its graph: {one_line(error)}") from None
 
 

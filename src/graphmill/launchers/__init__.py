@@ -14,7 +14,7 @@ def start(settings: LauncherSettings, job: WorkerCommand) -> Worker:
     """Start the worker in the place that ``settings`` name.
 
     Raises:
-        MissingExtraError: a package for this place is not installed here.
+        SettingsError: a package for this place is not installed here.
         ResourceError: the place cannot be reached, or refuses the job; the message says what to do.
     """
     from graphmill.launchers.child_tree import ChildTree

@@ -5,7 +5,7 @@ import re
 import uuid
 from typing import Any
 
-from graphmill.errors import MissingExtraError, ResourceError, one_line
+from graphmill.errors import ResourceError, one_line, require
 from graphmill.launchers.contract import LOST, UNSEEN, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -56,10 +56,9 @@ class KubernetesWorker(RemoteWorker):
     """A Job and its pod."""
 
     def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
-        try:
-            import kubernetes
-        except ImportError:
-            raise MissingExtraError('launcher: k8s needs its client here: pip install "graphmill[k8s]"') from None
+        require("launcher: k8s", "kubernetes", "k8s")
+        import kubernetes
+
         super().__init__()
         self._namespace = settings.namespace
         self._stuck = self._waits = ""

@@ -4,7 +4,7 @@ import shlex
 import time
 from typing import Any
 
-from graphmill.errors import MissingExtraError, ResourceError, one_line
+from graphmill.errors import ResourceError, one_line, require
 from graphmill.launchers.contract import LOST, RemoteWorker, WorkerCommand
 from graphmill.launchers.settings import LauncherSettings
 
@@ -20,13 +20,12 @@ class RayWorker(RemoteWorker):
     """A job of a Ray cluster."""
 
     def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
-        try:
-            from ray.job_submission import JobSubmissionClient
-        except ImportError:
-            raise MissingExtraError('launcher: ray needs Ray here: pip install "graphmill[ray]"') from None
+        require("launcher: ray", "ray", "ray")
         super().__init__()
         where = settings.address or "the address in RAY_API_SERVER_ADDRESS"
         try:
+            from ray.job_submission import JobSubmissionClient
+
             self._client = JobSubmissionClient(settings.address or None)
             memory = int(job.processes * settings.memory_gib * 2**30)
             resources: dict[str, Any] = {"entrypoint_memory": memory} if memory else {}

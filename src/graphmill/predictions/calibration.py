@@ -91,7 +91,7 @@ def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
 
 def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
     """The points of one relation, as the module describes. Positives have weight 1, negatives their sampling weight."""
-    open_ones = candidates.but(TRAIN, TEST)
+    open_ones = replace(candidates, leave_out=(TRAIN, TEST))
     heads = candidates.drawn_heads(most_heads, "calibration-heads", seed, VALID)
     positives = dict(zip(heads.tolist(), candidates.true_tails(heads, VALID), strict=True))
     rng = generator("calibration-negatives", seed, candidates.relation.index)

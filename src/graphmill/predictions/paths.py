@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 Int64 = NDArray[np.int64]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-import yaml
-
 from graphmill.errors import InputError
-from graphmill.settings import Settings, parse, setting
+from graphmill.settings import Settings, parse, read_yaml, setting
 
 
 class LinkSelection(Settings):
@@ -44,11 +42,7 @@ def read_question(path: str | Path) -> Question:
     from graphmill.evaluation.ranking.per_query import LINK_METRICS, parse_metric
 
     path = Path(path)
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        why = getattr(error, "strerror", None) or "it is not YAML in UTF-8"
-        raise InputError(f"the question {path} cannot be read: {why}") from None
+    values = read_yaml(_text(path, f"the question {path}"), f"the question {path}")
     if not isinstance(values, dict) or not values:
         raise InputError(f"the question {path} says nothing: write relations, heads, candidates, split or metric")
     question = parse(Question, values, str(path))
@@ -70,12 +64,16 @@ def words_of(settings: LinkSelection, name: Literal["heads", "candidates"]) -> l
     path = Path(file)
     if given:
         raise InputError(f"{name} and {name}_file ({path}) are both given; give one of them")
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-        raise InputError(f"{name}_file {path} cannot be read: {why}") from None
+    lines = _text(path, f"{name}_file {path}").split("\n")
     words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not words:
         raise InputError(f"{name}_file {path} names no {name[:-1]}; write an id or a name a line")
     return words
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise InputError(f"{what} cannot be read: {why}") from None

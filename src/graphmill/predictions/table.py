@@ -14,6 +14,8 @@ from graphmill.graph.sorted_unique import in_sorted
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.judgements import Judged
+from graphmill.predictions.paths import PathEvidence
+from graphmill.predictions.settings import COLUMNS
 from graphmill.predictions.top_tails import BestTails
 
 CHUNK_ROWS = 65_536
@@ -21,20 +23,15 @@ JUDGED = pa.field("judged", pa.string())
 """What people said of the link; only in a table for which judgements were given."""
 
 
+_NUMBERS = {"score": pa.float32(), "rank": pa.int32()} | dict.fromkeys(
+    ("median_rank", "relative_rank", "probability"), pa.float32()
+)
+
+
 def schema(evidence: pa.Schema) -> pa.Schema:
     """The schema of the file: the columns that every table has, and those of the evidence."""
-    text = pa.string()
-    fields = [
-        *(
-            (name, text)
-            for name in ("head_id", "head_name", "head_type", "relation", "tail_id", "tail_name", "tail_type")
-        ),
-        ("score", pa.float32()),
-        ("rank", pa.int32()),
-        *((name, pa.float32()) for name in ("median_rank", "relative_rank", "probability")),
-        ("known", text),
-    ]
-    return pa.schema([*map(pa.field, *zip(*fields, strict=True)), *evidence])
+    columns = [name for name in COLUMNS if name not in PathEvidence.schema.names]
+    return pa.schema([*(pa.field(name, _NUMBERS.get(name, pa.string())) for name in columns), *evidence])
 
 
 @dataclass

@@ -7,7 +7,7 @@ Ties are ordered by tail number, so that the result does not depend on the block
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +21,8 @@ from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.predictions.judgements import Judged
-from graphmill.sampling.keyed import generator
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.keyed import sampled
+from graphmill.sampling.ranges import ranges
 
 Int64 = NDArray[np.int64]
 Float32 = NDArray[np.float32]
@@ -83,10 +83,6 @@ class Candidates:
         """Number of nodes that are candidates of some head."""
         return self.count if self.chosen is None else len(self.chosen)
 
-    def but(self, *splits: int) -> Candidates:
-        """A copy that leaves out the links of these splits, and no others."""
-        return replace(self, leave_out=splits)
-
     @cached_property
     def keys(self) -> Int64:
         """All links as (head · count + tail) · 4 + split, ascending. For a link in several splits the first is kept."""
@@ -124,11 +120,7 @@ class Candidates:
 
     def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
         """A random sample of at most ``most`` heads with a link in ``split``, ascending."""
-        heads = sorted_unique(self.links_of(split)[0])
-        if len(heads) > most:
-            drawn = generator(purpose, seed, self.relation.index).choice(len(heads), most, replace=False)
-            heads = heads[np.sort(drawn)]
-        return heads
+        return sampled(sorted_unique(self.links_of(split)[0]), most, purpose, seed, self.relation.index)
 
     def blocks(self, heads: Int64) -> Iterator[tuple[Int64, torch.Tensor]]:
         """Yield blocks of heads with their scores [B, count] on the CPU; −inf for links that are left out, for self-loops

@@ -2,11 +2,10 @@
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
@@ -16,9 +15,7 @@ from graphmill.project.existing import DgProject, enclosing_project
 from graphmill.version import __version__
 
 SAMPLES = tuple(PLACES)
-_SUFFIX = ".tmpl"
-# With their real names, tools would use the templates as their own settings.
-_DOTTED = {"gitignore": ".gitignore"}
+_TEMPLATE = Path(__file__).with_name("template")
 _OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
 
 
@@ -119,22 +116,24 @@ def _sample(root: Path, made: Created, sample: str) -> Dataset | None:
 
 
 def _project_files(root: Path, package: str, dataset: Dataset | None) -> dict[str, str]:
-    name = root.resolve().name
-    about = "It begins without data." if dataset is None else f"It begins with the dataset `{dataset.name}`."
-    return rendered(
-        {
-            "name": name,
-            "package": package,
-            "distribution": package.replace("_", "-"),
-            "version": _release(),
-            "about": about,
-            "what": f"the chain of `{dataset.name}`" if dataset else "the chain of a dataset, once there is one,",
-        }
-    )
-
-
-def _release() -> str:
-    return __version__ if __version__[0].isdigit() and "unknown" not in __version__ else "0"
+    """Path below the project's root → text, for every template; ``{{name}}`` is replaced by a value."""
+    values = {
+        "name": root.resolve().name,
+        "package": package,
+        "distribution": package.replace("_", "-"),
+        "version": "0" if "unknown" in __version__ else __version__,
+        "about": f"It begins with the dataset `{dataset.name}`." if dataset else "It begins without data.",
+        "what": f"the chain of `{dataset.name}`" if dataset else "the chain of a dataset, once there is one,",
+    }
+    names = {"package": package, "gitignore": ".gitignore"}  # with its real name, tools would use the template
+    texts = {}
+    for template in sorted(_TEMPLATE.rglob("*.tmpl")):
+        text = template.read_text(encoding="utf-8")
+        for name, value in values.items():
+            text = text.replace("{{" + name + "}}", value)
+        parts = template.relative_to(_TEMPLATE).with_suffix("").parts
+        texts["/".join(names.get(part, part) for part in parts)] = text
+    return texts
 
 
 def _package(root: Path) -> str:
@@ -169,22 +168,3 @@ def _advise(made: Created, project: DgProject) -> None:
         "give the pool 'accelerator' a limit, so that one training runs at a time: "
         "concurrency: {pools: {default_limit: 1}} in your dagster.yaml"
     )
-
-
-def rendered(values: Mapping[str, str]) -> dict[str, str]:
-    """Path below the project's root → text, for every template; ``{{name}}`` is replaced by ``values[name]``."""
-    out = {}
-    for path, template in _templates(files("graphmill.project") / "template", ()):
-        text = template.read_text(encoding="utf-8")
-        for name, value in values.items():
-            text = text.replace("{{" + name + "}}", value)
-        out["/".join(values["package"] if part == "package" else _DOTTED.get(part, part) for part in path)] = text
-    return out
-
-
-def _templates(folder: Traversable, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Traversable]]:
-    for entry in sorted(folder.iterdir(), key=lambda each: each.name):
-        if entry.is_dir():
-            yield from _templates(entry, (*path, entry.name))
-        elif entry.name.endswith(_SUFFIX):
-            yield (*path, entry.name.removesuffix(_SUFFIX)), entry

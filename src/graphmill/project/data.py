@@ -213,8 +213,8 @@ def dataset_of(
         values["dataset"] = attributes["name"]
         values |= {"schedule": SCHEDULE, "freshness": FRESHNESS}
     head = f"# Written by `graphmill init` from {', '.join(Path(path).name for path, _ in reports)}.\n"
-    text = yaml.dump_all(
-        [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
+    text = yaml.safe_dump_all(
+        [dataset, *models], sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
     return Dataset(attributes["name"], head + text, notes, attributes)
 
@@ -326,8 +326,3 @@ def _split(report: IngestReport) -> str:
         drawn = graph.get("given") == "add_valid"
         return "test as the files have it, validation drawn from the rest" if drawn else "as the files have it"
     return "each user's last two interactions are held out (by time, or by the order of the file)"
-
-
-class _Dumper(yaml.SafeDumper):
-    def ignore_aliases(self, data: Any) -> bool:
-        return True  # the schedule is the same object for every model

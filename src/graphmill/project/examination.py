@@ -17,7 +17,7 @@ from graphmill.graph import storage
 from graphmill.locks import LOCK, holder_of
 from graphmill.memory import format_size
 from graphmill.promotion.versions import CURRENT, Versions
-from graphmill.verified_files import MANIFEST, VERSION, damaged, damaged_file, listed_files, read_json_file
+from graphmill.verified_files import MANIFEST, VERSION, listed_files, read_json_file, verify_files
 
 LEAST_FREE = 1 << 30
 _WORKER = "graphmill.worker"
@@ -126,8 +126,7 @@ def _listed(folder: Path) -> Iterator[str]:
             storage.check_files(folder, storage.read_manifest(folder), "always")
         else:
             files, remedy = listed_files(folder)
-            if problem := damaged_file(folder, files, "always"):
-                raise damaged(*problem, remedy)
+            verify_files(folder, files, remedy, "always")
     except GraphmillError as error:
         yield str(error)
 

@@ -27,16 +27,7 @@ from graphmill.atomic_files import os_error_in_a_sentence, sync, write_atomicall
 from graphmill.errors import InputError, ResourceError, one_line
 from graphmill.export.manifests import FORMAT_NUMBER, VERSION_FORMAT, read_version
 from graphmill.locks import locked
-from graphmill.verified_files import (
-    REMEDIES,
-    VERSION,
-    Verify,
-    damaged,
-    damaged_file,
-    describe_file,
-    note_of,
-    sealed,
-)
+from graphmill.verified_files import REMEDIES, VERSION, Verify, describe_file, note_of, sealed, verify_files
 
 CURRENT = "current"
 HISTORY = "history.json"
@@ -69,8 +60,7 @@ class Version:
     def verify(self, verify: Verify = "always") -> None:
         """Compare every file with its hash. Raises :class:`InputError` for the first file that has changed, and names
         it."""
-        if damage := damaged_file(self.path, self.about["files"], verify):
-            raise damaged(*damage, REMEDIES[VERSION_FORMAT])
+        verify_files(self.path, self.about["files"], REMEDIES[VERSION_FORMAT], verify)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from graphmill.export.alignment import Reference, manifest_alignment, read_reference
-from graphmill.export.manifests import read_version
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.alignment import Reference, aligned_file
+from graphmill.export.manifests import read_manifest, read_version
 from graphmill.graph.graph_location import SNAPSHOTS
 
 MODELS, PROMOTED = "06_models", "07_promoted"
@@ -61,7 +62,10 @@ def champion_reference(run: Path, system: str, fingerprint: str, epoch: int) -> 
     about = read_version(folder)
     if about["system"] != system:
         return None
-    before = manifest_alignment(folder)
+    space = folder.name
     if (about["fingerprint"], about["epoch"]) == (fingerprint, epoch):
-        return read_reference(folder, before["to"]) if before else None
-    return read_reference(folder, folder.name)
+        before = read_manifest(folder).get("alignment", {})
+        if not before or "problem" in before:
+            return None
+        space = before["to"]
+    return Reference(space, read_embeddings(aligned_file(folder)))

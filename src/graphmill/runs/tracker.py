@@ -18,12 +18,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from graphmill.atomic_files import write_atomically
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError, SettingsError, require
 from graphmill.evaluation.json_values import flat
 from graphmill.export.manifests import export_folder
 from graphmill.training.metrics_log import MetricsLog
@@ -209,8 +208,8 @@ class Point(NamedTuple):
 
 def require_tracker(settings: TrackerSettings) -> None:
     """Raise :class:`SettingsError` if a package is missing on this machine. Contacts no server."""
-    if settings.writer == "mlflow" and find_spec("mlflow") is None:
-        raise SettingsError('tracker.writer: mlflow is not installed: pip install "graphmill[tracking]"')
+    if settings.writer == "mlflow":
+        require("tracker.writer: mlflow", "mlflow", "tracking")
 
 
 class MlflowTracker:

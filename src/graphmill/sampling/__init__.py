@@ -1,4 +1,4 @@
-"""Samplers of neighbours, negatives and sequences: vectorised, with keyed random numbers.
+"""What samplers share: keyed random numbers, negatives and ranges, vectorised.
 
-There are no loops over rows.
+A sampler of one system is in its folder.
 """

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError, SettingsError
-from graphmill.explain.explanation import ExplainSettings, joined, known_of_edges
+from graphmill.explain.explanation import ExplainSettings, joined, training_edges_between
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
@@ -67,7 +67,7 @@ class ExplainedLink:
 
 
 class EdgeEvidence:
-    """The edges that explain a table's best links, as :class:`graphmill.predictions.paths.EdgeShare`.
+    """The edges that explain a table's best links, as :class:`graphmill.explain.explanation.EdgeShare`.
 
     It needs a run of a system that explains its links.
     """
@@ -183,9 +183,9 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
     # A model of its own, since the weights of the traced checkpoints are put into it.
     _, [(proponents, opponents)] = _strongest(restore(restored.run.path), triple, wanted)
     listed = [(*map(int, each), share) for each, share in (*proponents, *reversed(opponents))]
-    about = known_of_edges(graph, [(a, b) for a, _, b, _ in listed])
+    about = training_edges_between(graph, [(a, b) for a, _, b, _ in listed])
     edges = [
-        {"head": names[a], "relation": words[r], "tail": names[b], "share": share, **about[a, b]}
+        {"head": names[a], "relation": words[r], "tail": names[b], "share": share, **about[a, b][1]}
         for a, r, b, share in listed
     ]
     score = _score(restored, relation, h, t)

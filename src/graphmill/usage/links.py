@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import torch
 
-from graphmill.atomic_files import PartFile, only_writer, replacing, write_atomically, writing
+from graphmill.atomic_files import PartFile, only_writer, replacing, write_atomically
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.json_values import readable
@@ -248,20 +248,18 @@ def write_links(
         raise InputError(f"{model.path} is not a run directory, which a table of links needs; name the heads instead")
     predictor = Predictor(model, settings, evidence=_edges(model, settings), poll=poll)
     folder = model.folder
-    with writing(folder):
-        folder.mkdir(exist_ok=True)
-        with only_writer(folder):
-            files = [TABLE, CSV] if settings.csv else [TABLE]
-            with ExitStack() as stack:
-                parts = [stack.enter_context(replacing(folder / name)) for name in files]
-                about = _write_tables(predictor, parts, outlets)
-                (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
-                (folder / CSV).unlink(missing_ok=True)
-            about |= predictor.notes
-            if model.later_edges and settings.explained_links:
-                about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
-            report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
-            write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
+    with only_writer(folder):
+        files = [TABLE, CSV] if settings.csv else [TABLE]
+        with ExitStack() as stack:
+            parts = [stack.enter_context(replacing(folder / name)) for name in files]
+            about = _write_tables(predictor, parts, outlets)
+            (folder / REPORT).unlink(missing_ok=True)  # it describes an older table
+            (folder / CSV).unlink(missing_ok=True)
+        about |= predictor.notes
+        if model.later_edges and settings.explained_links:
+            about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
+        report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
+        write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report
 
 

@@ -19,7 +19,7 @@ from graphmill.graph.interactions import Interactions, interaction_relation, int
 from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.splits import VALID
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 from graphmill.systems.recommenders.evaluate import known
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 

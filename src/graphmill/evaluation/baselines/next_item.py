@@ -27,7 +27,7 @@ from graphmill.evaluation.baselines.recommendation import (
 )
 from graphmill.evaluation.ranking.next_item import HistoryRanks, chosen_ranks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 if TYPE_CHECKING:
     import torch

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.queries import Int64, RelationQueries
 from graphmill.evaluation.ranking.shared_queries import current_share, fill_shared
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 if TYPE_CHECKING:
     import torch

@@ -17,7 +17,7 @@ from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.graph.interactions import CsrPattern
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 if TYPE_CHECKING:
     import torch

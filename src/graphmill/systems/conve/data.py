@@ -16,7 +16,7 @@ from graphmill.errors import InputError
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 from graphmill.systems.base_system import RowBatch
 
 

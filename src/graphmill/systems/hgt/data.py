@@ -15,7 +15,6 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.spectral import Neighbourhoods, neighbourhoods
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import pair_keys
-from graphmill.sampling.neighbor_picks import InEdges
 from graphmill.systems.base_system import pairs_are_split
 from graphmill.systems.hgt.settings import SIMILARITY
 
@@ -129,12 +128,6 @@ class HgtData:
         numbers: dict[tuple[frozenset[int], bytes], int] = {}
         ends = ((frozenset((r.source_type, r.target_type)), sorted_unique(r.mask).tobytes()) for r in self.relations)
         return np.array([numbers.setdefault(key, len(numbers)) for key in ends], np.int64)
-
-    def in_edges(self) -> list[InEdges]:
-        """The edges of all relations by destination, held-out ones included, memory-mapped from the graph's files."""
-        edges = (self.graph.edges(relation.index) for relation in self.graph.relations)
-        pairs = zip(self.relations, edges, strict=True)
-        return [InEdges(r.source_type, r.target_type, e.indptr, e.src, e.pair, e.split) for r, e in pairs]
 
     def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
         """Ascending global node numbers, converted to local ones per type."""

@@ -10,7 +10,7 @@ import numpy as np
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
 from graphmill.systems.hgt.data import HgtData
 from graphmill.systems.hgt.settings import ANCHORS, SAMPLES, SUPERVISED, HgtSettings

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.kernels.frontier import Edges, Layer, Queries, frontiers
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 
 class MessageGraph:

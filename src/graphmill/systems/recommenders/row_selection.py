@@ -7,7 +7,7 @@ import scipy.sparse as sp
 import torch
 
 from graphmill.kernels.propagation import CsrMatrix, SparseMatrix
-from graphmill.sampling.sequences import ranges
+from graphmill.sampling.ranges import ranges
 
 _MANY = 8
 """Entries for each column of the matrix beyond which the rows' neighbours are all columns, more or less."""

@@ -24,10 +24,10 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
-from graphmill.sampling.interactions import Draw, PairSampler, Pool
 from graphmill.systems.base_system import BaseSystem, DividedBatch, M, blocks_of
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.fold_in import fold_in
+from graphmill.systems.recommenders.sampler import Draw, PairSampler, Pool
 from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.training.contract import EmbeddingBlock, Encoded, ParameterGroup, Phase, Term
 

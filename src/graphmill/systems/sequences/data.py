@@ -13,8 +13,9 @@ from graphmill.graph.sequences import Sequences, sequence_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
-from graphmill.sampling.sequences import BUCKET_OVERHEAD, Layout, lay_out, ranges, scaled_times, smallest_gaps
+from graphmill.sampling.ranges import ranges
 from graphmill.systems.base_system import RowBatch
+from graphmill.systems.sequences.layout import BUCKET_OVERHEAD, Layout, lay_out
 from graphmill.systems.sequences.settings import SequenceObjective
 
 Times = Callable[[np.ndarray, np.ndarray], np.ndarray | None]
@@ -81,6 +82,23 @@ class SequenceData:
 def units(time_unit: str, times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """int64 [U]: the unit of each user's times, in seconds; ``indptr[u] .. ends[u] − 1``: interactions that set its own."""
     return smallest_gaps(times, indptr, ends) if time_unit == "per_user" else np.full(len(ends), SECONDS[time_unit])
+
+
+def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """int64 [U]: each user's smallest positive gap between consecutive times in ``indptr[u] .. ends[u] − 1``; 1 if none."""
+    users = len(ends)
+    rows = ranges(indptr[:-1], ends)
+    owner = np.repeat(np.arange(users), ends - indptr[:-1])
+    gap = np.diff(times[rows])
+    inside = (owner[1:] == owner[:-1]) & (gap > 0)
+    out = np.full(users, np.iinfo(np.int64).max)
+    np.minimum.at(out, owner[1:][inside], gap[inside])
+    return np.where(out == np.iinfo(np.int64).max, 1, out)
+
+
+def scaled_times(times: np.ndarray, first: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, with the user's ``first`` and ``unit`` [N]."""
+    return np.rint((times - first) / unit).astype(np.int64) + 1
 
 
 class SequenceSampler:

@@ -12,8 +12,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, excluded, of_all, top_k
 from graphmill.graph.histories import Histories
 from graphmill.kernels.products import product
-from graphmill.sampling.sequences import scaled_times
-from graphmill.systems.sequences.data import Times, units
+from graphmill.systems.sequences.data import Times, scaled_times, units
 
 if TYPE_CHECKING:
     from graphmill.systems.sequences.system import SequenceModule, SequenceSystem

@@ -18,13 +18,14 @@ from graphmill.kernels.full_softmax import full_softmax_sum
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
-from graphmill.sampling.sequences import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out, ranges
+from graphmill.sampling.ranges import ranges
 from graphmill.systems.base_system import BaseSystem, blocks_of
 from graphmill.systems.sequences.data import NEXT_ITEM, SequenceBatch, SequenceData, SequenceSampler, Times
 from graphmill.systems.sequences.evaluate import HistoryScorer, SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import INITIAL_GATE, SINKHORN_ITERATIONS, STREAMS, HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
+from graphmill.systems.sequences.layout import BUCKET_OVERHEAD, LAUNCHED_BUCKET_OVERHEAD, Layout, lay_out
 from graphmill.systems.sequences.next_item_losses import expected_log_counts, item_logistic_sum, sampled_softmax_sum
 from graphmill.systems.sequences.sasrec import SASRec, TiSASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel

@@ -4,7 +4,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.sampling.sequences import lay_out, ranges, scaled_times, smallest_gaps
+from graphmill.sampling.ranges import ranges
+from graphmill.systems.sequences.data import scaled_times, smallest_gaps
+from graphmill.systems.sequences.layout import LAUNCHED_BUCKET_OVERHEAD, lay_out
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,3 +57,14 @@ def test_times_are_counted_in_the_users_smallest_gap():
 
 def test_the_smallest_gap_is_taken_from_training_alone():
     assert smallest_gaps(np.array([0, 50, 100, 101]), np.array([0, 4]), np.array([3])).tolist() == [50]
+
+
+def test_launches_that_cost_more_than_padding_put_all_sequences_into_one_bucket() -> None:
+    lengths = np.random.default_rng(0).integers(1, 51, 128)
+    many, one = lay_out(lengths), lay_out(lengths, LAUNCHED_BUCKET_OVERHEAD)
+    assert len(many.buckets) > 1
+    assert one.buckets.tolist() == [[0, 128, lengths.max()]]
+    for layout in (many, one):
+        assert len(set(layout.place.tolist())) == lengths.sum(), "every interaction has a row of its own"
+        ends = np.cumsum(lengths) - 1
+        np.testing.assert_array_equal(layout.place[ends], layout.last)

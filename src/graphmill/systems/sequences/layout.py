@@ -1,7 +1,4 @@
-"""Turns sequences into rows: windows, length buckets, scaled times, negatives. Vectorised, without loops over users.
-
-The system chooses the windows of a step.
-"""
+"""Lays sequences of different lengths out as rows of one matrix, in buckets of similar lengths."""
 
 from __future__ import annotations
 
@@ -9,6 +6,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+
+from graphmill.sampling.ranges import ranges
 
 BUCKET_OVERHEAD = 150
 """Cost of an additional bucket, in rows, because each bucket has its own few attention operations."""
@@ -33,13 +32,6 @@ class Layout:
     place: np.ndarray
     last: np.ndarray
     rows: int
-
-
-def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
-    """int64: start_0 .. stop_0 − 1, start_1 .. stop_1 − 1, and so on."""
-    lengths = stops - starts
-    before = np.cumsum(lengths) - lengths
-    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
 
 
 def lay_out(lengths: np.ndarray, overhead: int = BUCKET_OVERHEAD) -> Layout:
@@ -80,20 +72,3 @@ def _bucket_bounds(descending: np.ndarray, overhead: int) -> list[int]:
         j = int(previous[j])
         bounds.append(int(cuts[j]))
     return bounds[::-1]
-
-
-def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """int64 [U]: each user's smallest positive gap between consecutive times in ``indptr[u] .. ends[u] − 1``; 1 if none."""
-    users = len(ends)
-    rows = ranges(indptr[:-1], ends)
-    owner = np.repeat(np.arange(users), ends - indptr[:-1])
-    gap = np.diff(times[rows])
-    inside = (owner[1:] == owner[:-1]) & (gap > 0)
-    out = np.full(users, np.iinfo(np.int64).max)
-    np.minimum.at(out, owner[1:][inside], gap[inside])
-    return np.where(out == np.iinfo(np.int64).max, 1, out)
-
-
-def scaled_times(times: np.ndarray, first: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, with the user's ``first`` and ``unit`` [N]."""
-    return np.rint((times - first) / unit).astype(np.int64) + 1

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphmill.errors import InputError
 from graphmill.graph.interactions import CsrPattern, to_rows
-from graphmill.sampling.interactions import Draw, PairSampler, Pool
+from graphmill.systems.recommenders.sampler import Draw, PairSampler, Pool
 
 Step = tuple[np.ndarray, np.ndarray, np.ndarray]
 USERS, ITEMS = 30, 24
