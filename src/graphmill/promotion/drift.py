@@ -28,7 +28,6 @@ from graphmill.predictions.top_tails import Candidates, best_tails
 from graphmill.promotion.versions import Versions, folder_of
 from graphmill.runs.export import Restored, restore
 from graphmill.training.run_directory import RunDirectory
-from graphmill.usage.recommendations import Recommends
 from graphmill.verified_files import VERSION, verified_file
 
 FOLDER = "drift"
@@ -142,7 +141,7 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
     lists: dict[tuple[str, str], list[str]] = {}
     if restored.entry.recommends:
         name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
-        users, items, _ = cast(Recommends, restored.system).recommend(restored.model, BEST)
+        users, items, _ = cast(Any, restored.system).recommend(restored.model, BEST)
         rows = {str(ids[user]): row for row, user in enumerate(users) if items[row, 0] >= 0}
         heads = requested.get(name, set()) & rows.keys() if requested else _smallest(USER, list(rows), SAMPLE)
         return {(name, user): [str(ids[item]) for item in items[rows[user]] if item >= 0] for user in heads}
