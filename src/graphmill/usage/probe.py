@@ -82,9 +82,7 @@ def probe_embeddings(
 def _other_spaces(graph: TypedGraph, kind: str, ids: list[str]) -> dict[str, np.ndarray]:
     """Spaces of the nodes with these ids: degrees (log(1 + training edges) by relation and end), spectral, features."""
     of_type = graph.node_type(kind)
-    ids_of_type = graph.node_table().slice(of_type.offset, of_type.count)["id"].to_pylist()
-    place = {node: number for number, node in reversed(list(enumerate(ids_of_type)))}
-    rows = np.array([place[node] for node in ids])
+    rows = graph.numbers_of(kind, ids)
     degrees = []
     for relation in graph.relations:
         for end, nodes in zip((relation.source, relation.target), graph.training_edges(relation), strict=True):
