@@ -46,7 +46,7 @@ from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.baselines import LinkBaselines, mf_figures, rival_mf
-from graphmill.usage.labels import node_labels
+from graphmill.usage.probe import node_labels
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE, ANSWER = "ranking.json", "question.json"
