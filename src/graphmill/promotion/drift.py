@@ -3,7 +3,6 @@ summaries of their graphs, and writes the report."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.drift.figures import BEST, Lists, drift_figures, list_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
@@ -122,9 +120,7 @@ def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThreshol
 
 def write_report(values: dict[str, Any], folder: Path) -> None:
     """Write ``drift.json`` into ``folder``."""
-    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    with writing(folder):
-        write_atomically(folder / REPORT, f"{text}\n".encode())
+    RunDirectory(folder).write_json(REPORT, values)
 
 
 def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Lists:

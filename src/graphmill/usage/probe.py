@@ -4,7 +4,6 @@ beside degrees, spectral vectors and the nodes' given features.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.probe import LEAST, VECTORS, LabelSettings, labels_of, probe
@@ -25,6 +23,7 @@ from graphmill.ingest.id_columns import Coverage, coverage, label_columns, neare
 from graphmill.ingest.sources import located
 from graphmill.reports.validation import PROBE, graph_of, of_export
 from graphmill.systems.neighbours.settings import SpectralModel
+from graphmill.training.run_directory import RunDirectory
 from graphmill.usage.exported import Run
 
 SEPARATOR = "|"
@@ -162,10 +161,7 @@ def probe_run(path: Path, settings: LabelSettings) -> dict[str, Any]:
 
 def keep_probe(run_dir: Path, result: Mapping[str, Any]) -> None:
     """Write the result as ``validation/probe.json``, with the hashes of the exported files that it is of."""
-    with writing(run_dir / PROBE):
-        (run_dir / PROBE).parent.mkdir(parents=True, exist_ok=True)
-        text = json.dumps({**result, "of": of_export(run_dir)}, indent=1, ensure_ascii=False, allow_nan=False)
-        write_atomically(run_dir / PROBE, f"{text}\n".encode())
+    RunDirectory(run_dir).write_json(PROBE, {**result, "of": of_export(run_dir)})
 
 
 def probe_embeddings(
