@@ -247,15 +247,14 @@ def _rankings(
         rankings[name] = rank_links(each, queries, ks=ks)
     baselines = LinkBaselines(
         graph,
-        every.split,
+        queries,
         restored.run.path.parent / "baselines",
         settings.model.embedding_dim if restored.entry.vectors else SPECTRAL_WIDTH,
-        sides="both" if len(every.relations) > len(graph.relations) else "tails",
         average=system.average,
         ks=ks,
         seed=settings.training.seed,
         device=settings.acceleration.device,
-        selected=None if queries is every else queries,
+        cached=queries is every,
         **how,
     )
     others = [name for name in settings.evaluation.baselines if name not in (system.name, *of_model)]
