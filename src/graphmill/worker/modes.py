@@ -160,7 +160,7 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     control = Control(outlets, stop)
     if name not in MODES:
         raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
-    from graphmill.runs.compiling import say_compiling
+    from graphmill.runs.messages import say_compiling
 
     # A training says it by its listener.
     with nullcontext() if name == "train" else say_compiling(control.note):
