@@ -266,7 +266,7 @@ def _strongest(
         note(f"checkpoint {infos.index(info) + 1} of {len(infos)}")
         loaded = store.load(info)
         load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
-        return system.tracer(restored.model, settings.precision)
+        return system.tracer(restored.model)
 
     checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
     at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))
