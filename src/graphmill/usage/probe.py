@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.evaluation.embedding_files import Embeddings
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.probe import LEAST, VECTORS, LabelSettings, labels_of, probe
 from graphmill.evaluation.ranking.parts import NodeLabels
+from graphmill.export.manifests import export_folder
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.spectral import SpectralVectors, neighbourhoods
 from graphmill.graph.typed_graph import TypedGraph
@@ -24,7 +25,6 @@ from graphmill.ingest.sources import located
 from graphmill.reports.validation import PROBE, graph_of, of_export
 from graphmill.systems.neighbours.settings import SpectralModel
 from graphmill.training.run_directory import RunDirectory
-from graphmill.usage.exported import Run
 
 SEPARATOR = "|"
 QUARTERS = (0.25, 0.5, 0.75)
@@ -152,10 +152,10 @@ def probe_run(path: Path, settings: LabelSettings) -> dict[str, Any]:
 
     Without the graph, the vectors are compared with chance alone, and ``notes`` says so.
     """
-    run = Run(path)
-    result = probe_embeddings(run.embeddings, graph_of(run.path), settings)
-    if (run.path / "report.json").is_file():
-        keep_probe(run.path, result)
+    path = path.resolve() if path.is_symlink() else path  # `current` is a link to a version
+    result = probe_embeddings(read_embeddings(export_folder(path)), graph_of(path), settings)
+    if (path / "report.json").is_file():
+        keep_probe(path, result)
     return result
 
 
