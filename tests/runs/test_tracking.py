@@ -60,6 +60,11 @@ def in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(Remembered, name, empty)
 
 
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirror, "EVERY_SECONDS", 0.01)
+
+
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(recommender_graph(tmp_path_factory.mktemp("tracking") / "06_models" / "toy" / "graph").path)
@@ -104,23 +109,23 @@ def test_parameters_curves_and_results_are_sent_once(graph: str, tmp_path: Path)
 @pytest.mark.usefixtures("in_memory")
 def test_a_server_that_is_lost_stops_nothing_and_loses_nothing(graph: str, tmp_path: Path) -> None:
     Remembered.lost = True
+    notes: list[str] = []
+    with mirror.mirrored(tmp_path, parse_settings(values(graph), "test").tracker, notes.append):  # type: ignore[attr-defined]
+        pass
+    assert "nobody answers" in notes[0]
+    assert "`graphmill track" in notes[0]
     result = train(values(graph), "test", root=str(tmp_path))
     assert result["epochs_done"] == 4
     assert not Remembered.points
-    run = Path(result["run_dir"])
-    problem = mirror.send_soon(run)
-    assert "nobody answers" in problem
-    assert "`graphmill track" in problem
     Remembered.lost = False
+    run = Path(result["run_dir"])
     assert mirror.send(run, mirror.tracker_of(run)) == 4
     assert mirror.send(run, mirror.tracker_of(run)) == 0
     assert epochs_of(Remembered.points[0].name) == [1, 2, 3, 4]
 
 
 @pytest.mark.usefixtures("in_memory")
-def test_a_server_that_goes_while_it_is_sent_to_gets_the_rest(
-    graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_goes_while_it_is_sent_to_gets_the_rest(graph: str, tmp_path: Path) -> None:
     result = train(values(graph, writer="none"), "test", root=str(tmp_path))
     run = Path(result["run_dir"])
     settings = parse_settings(values(graph), "test").tracker  # type: ignore[attr-defined]
@@ -129,11 +134,9 @@ def test_a_server_that_goes_while_it_is_sent_to_gets_the_rest(
         def log(self, run: str, points: Sequence[Point]) -> None:
             raise ConnectionError("gone")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(mirror, "MlflowTracker", Going)
-        with pytest.raises(ConnectionError):
-            mirror.send(run, settings)
-    assert mirror.send(run, settings) == 4
+    with pytest.raises(ConnectionError):
+        mirror.send(run, settings, Going(settings))
+    assert mirror.send(run, settings, Remembered(settings)) == 4
     assert len(Remembered.runs) == 1
 
 
@@ -142,10 +145,9 @@ def test_a_server_that_hangs_is_not_waited_for(tmp_path: Path, monkeypatch: pyte
 
     forever = threading.Event()
     monkeypatch.setattr(mirror, "MlflowTracker", lambda settings: forever.wait())
-    monkeypatch.setattr(mirror, "END_SECONDS", 0.05)
     settings = {"tracker": {"writer": "mlflow", "address": "http://localhost:1"}}
     (tmp_path / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
-    assert mirror.send_soon(tmp_path).startswith("tracker: no answer within 0.05 s; nothing is lost")
+    assert mirror.send_soon(tmp_path, 0.05) == "no answer within 0.05 s"
     forever.set()
 
 

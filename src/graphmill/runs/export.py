@@ -206,7 +206,7 @@ def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
     """Renew the card and tell the tracker; returns the export's manifest."""
     write_card(restored.run.path)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
-        restored.run.log("train").warning(problem)
+        restored.run.log("train").warning(f"tracker: {problem}")
     return exported
 
 

@@ -1,8 +1,8 @@
-"""Sends a run's parameters, curves and results to MLflow when its training ends or stops, beside the run's own files. It
-needs only MLflow's client (``mlflow-skinny``).
+"""Sends a run's parameters, curves and results to MLflow in a background thread, in addition to the run's own files.
+It needs only MLflow's client (``mlflow-skinny``).
 
 The run's ``tracker.json`` records what was sent; ``metrics.jsonl`` has the rest. So nothing is lost if the server is
-down: the next export or training of the same run, or ``graphmill track RUN`` sends the rest.
+down: the next attempt, the next start of the same run, or ``graphmill track RUN`` sends the rest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,10 @@ from graphmill.training.settings import TrackerSettings
 FILE = "tracker.json"
 CARD = "card.md"
 END_SECONDS = 20.0
-"""Seconds that a finished training waits for its tracker. A training that is stopped waits a tenth of it."""
+"""Seconds that a finished training waits for its tracker. An interrupted training waits a tenth of it."""
+EVERY_SECONDS = 10.0
+"""Seconds between two updates."""
+LONGEST_PAUSE = 300.0
 _TABLES = {"losses": "loss", "valid": "valid", "health": "health", "per_second": "per_second"}
 _NUMBERS = ("learning_rate", "seconds", "memory_bytes")
 _KEY = "graphmill.key"
@@ -52,13 +55,14 @@ def tracker_of(run: Path) -> TrackerSettings:
     return TrackerSettings.model_validate(written.get("tracker", {}))
 
 
-def send(run: Path, settings: TrackerSettings) -> int:
+def send(run: Path, settings: TrackerSettings, tracker: MlflowTracker | None = None) -> int:
     """Send what the tracker does not have yet, and return the number of epochs sent.
 
     Raises:
         Exception: any exception of the tracker, such as an unreachable server. Data sent before it is recorded as sent.
     """
-    tracker, state = MlflowTracker(settings), _state(run, settings)
+    tracker = tracker or MlflowTracker(settings)
+    state = _state(run, settings)
     if not state["run"]:
         state["run"] = tracker.start(state["key"], *_about(run))
         _note(run, state)
@@ -78,30 +82,61 @@ def send(run: Path, settings: TrackerSettings) -> int:
     return len(new)
 
 
-def send_soon(run: Path, *, stopped: bool = False) -> str:
-    """:func:`send` by the run's own settings, in a thread that is waited for. Returns what went wrong, in a sentence, or
-    "". Errors of the tracker are not raised."""
-    seconds, outcome = END_SECONDS / 10 if stopped else END_SECONDS, list[str]()
-
-    def work() -> None:
-        try:
-            send(run, settings)
-            outcome.append("")
-        except Exception as error:  # an error of the tracker must not stop what was done
-            outcome.append(f"{type(error).__name__}: {' '.join(str(error).split())[:200]}")
-
-    try:
-        settings = tracker_of(run)
-    except (InputError, ValueError):
-        return ""
+@contextlib.contextmanager
+def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) -> Iterator[None]:
+    """Send every :data:`EVERY_SECONDS` while the block runs, and the rest at its end. Errors of the tracker are not
+    raised."""
     if settings.writer == "none":
-        return ""
-    sender = threading.Thread(target=work, name="graphmill-tracker", daemon=True)
-    sender.start()
-    sender.join(seconds)
-    problem = outcome[0] if outcome else f"no answer within {seconds:g} s"
-    rest = f"nothing is lost: `graphmill track {shlex.quote(str(run))}` sends the rest"
-    return f"tracker: {problem}; {rest}" if problem else ""
+        yield
+        return
+    mirror = _Mirror(run, settings)
+    wait = END_SECONDS / 10
+    try:
+        yield
+        wait = END_SECONDS
+    finally:
+        if problem := mirror.end(wait):
+            note(f"tracker: {problem}; nothing is lost: `graphmill track {shlex.quote(str(run))}` sends the rest")
+
+
+def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
+    """:func:`send` results that were made after the training, by the run's own settings. Returns an error message or ""."""
+    with contextlib.suppress(InputError, ValueError):
+        settings = tracker_of(run)
+        if settings.writer != "none":
+            return _Mirror(run, settings).end(seconds)
+    return ""
+
+
+class _Mirror(threading.Thread):
+    """A daemon thread that sends regularly from now on. It ends with the process."""
+
+    def __init__(self, run: Path, settings: TrackerSettings) -> None:
+        super().__init__(name="graphmill-tracker", daemon=True)
+        self._run, self._settings = run, settings
+        self._over = threading.Event()
+        self._problem = ""
+        self.start()
+
+    def run(self) -> None:
+        tracker: MlflowTracker | None = None
+        pause = EVERY_SECONDS
+        last = False
+        while not last:
+            last = self._over.wait(pause)
+            try:
+                tracker = tracker or MlflowTracker(self._settings)
+                send(self._run, self._settings, tracker)
+                pause, self._problem = EVERY_SECONDS, ""
+            except Exception as error:  # an error of the tracker must not stop the training
+                pause = min(2 * pause, LONGEST_PAUSE)
+                self._problem = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+    def end(self, seconds: float) -> str:
+        """Send the rest within ``seconds``. Returns an error message or ""."""
+        self._over.set()
+        self.join(seconds)
+        return f"no answer within {seconds:g} s" if self.is_alive() else self._problem
 
 
 def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
-from graphmill.runs.tracker import require_tracker, send_soon
+from graphmill.runs.tracker import mirrored, require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import heaps, return_large_blocks
@@ -242,13 +242,7 @@ def _fit(
         notes += engine.state.notes
     for note in notes if ranks.main else ():
         listener.on_note(note)
-    stopped = True
-    try:
-        report = _fit_to_the_end(prepared, engine, listener, began, splits)
-        stopped = False
-    finally:
-        if ranks.main and (problem := send_soon(run.path, stopped=stopped)):
-            listener.on_note(problem)
+    report = _fit_to_the_end(prepared, engine, listener, began, splits)
     ranks.barrier()
     return report
 
@@ -256,55 +250,56 @@ def _fit(
 def _fit_to_the_end(
     prepared: Prepared, engine: Engine, listener: RunListener, began: float, splits: Sequence[str]
 ) -> Message:
-    """Train and evaluate; in the first process write the report."""
+    """Train, evaluate, and write the report in the first process, while the tracker is kept up to date."""
     run, device, ranks = prepared.run, prepared.job.device, engine.ranks
-    try:
-        with watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
-            fit = engine.fit()
-            metrics, epoch = _final_figures(engine, listener, run, splits)
-    finally:
-        listener.close()
-    # All processes wait until the report is written: torchrun would end the others if one exited early.
-    if not ranks.main:
-        return {}
-    state, estimate, epochs = fit.state, listener.estimate(), run.metrics.read("epoch")
-    fingerprint = named(prepared.fingerprint, state.schedules)
-    report: Message = {
-        "kind": "result",
-        "run_dir": str(run.path),
-        "fingerprint": fingerprint,
-        "data_version": f"{shortened(fingerprint)}-{state.steps}",
-        "reason": fit.reason,
-        "epochs_done": state.epoch,
-        "steps_done": state.steps,
-        "best_epoch": state.best_epoch,
-        "best_metric": state.best_metric,
-        "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
-        "exported_epoch": epoch,
-        "metrics": metrics,
-        "health": state.last_health,
-        "final_losses": dict(epochs[-1]["losses"]) if epochs else {},
-        "skips": state.skips,
-        "seconds": state.seconds,
-        "seconds_per_step": estimate.get("seconds_per_step", 0.0),
-        "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
-        "peak_memory_bytes": peak_memory(),
-        "peak_device_memory_bytes": device_memory(device).peak,
-        "planned_memory_bytes": prepared.plan.option.estimate.peak,
-        "bytes_reduced": engine.ranks.bytes_reduced,
-        "bytes_exchanged": engine.ranks.bytes_exchanged,
-        "compile": asdict(fit.compile) if fit.compile else {},
-        "shrunk": engine.step_sizes.history,
-        "notes": state.notes,
-        "device": prepared.job.device.type,
-        "precision": state.precision,
-        "reused": False,
-        "wall_seconds": time.time() - began,
-    }
-    run.write_json("report.json", report)
-    if tuple(splits) == SPLITS:  # a search keeps the runs of all its trials, because its leaderboard names them
-        prune_runs(run.path.parent, KEEP_RUNS, {run.path.name})
-    return report
+    with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
+        try:
+            with watch_compiling(listener.on_compiling) if ranks.main else nullcontext():
+                fit = engine.fit()
+                metrics, epoch = _final_figures(engine, listener, run, splits)
+        finally:
+            listener.close()
+        # All processes wait until the report is written: torchrun would end the others if one exited early.
+        if not ranks.main:
+            return {}
+        state, estimate, epochs = fit.state, listener.estimate(), run.metrics.read("epoch")
+        fingerprint = named(prepared.fingerprint, state.schedules)
+        report: Message = {
+            "kind": "result",
+            "run_dir": str(run.path),
+            "fingerprint": fingerprint,
+            "data_version": f"{shortened(fingerprint)}-{state.steps}",
+            "reason": fit.reason,
+            "epochs_done": state.epoch,
+            "steps_done": state.steps,
+            "best_epoch": state.best_epoch,
+            "best_metric": state.best_metric,
+            "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
+            "exported_epoch": epoch,
+            "metrics": metrics,
+            "health": state.last_health,
+            "final_losses": dict(epochs[-1]["losses"]) if epochs else {},
+            "skips": state.skips,
+            "seconds": state.seconds,
+            "seconds_per_step": estimate.get("seconds_per_step", 0.0),
+            "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
+            "peak_memory_bytes": peak_memory(),
+            "peak_device_memory_bytes": device_memory(device).peak,
+            "planned_memory_bytes": prepared.plan.option.estimate.peak,
+            "bytes_reduced": engine.ranks.bytes_reduced,
+            "bytes_exchanged": engine.ranks.bytes_exchanged,
+            "compile": asdict(fit.compile) if fit.compile else {},
+            "shrunk": engine.step_sizes.history,
+            "notes": state.notes,
+            "device": prepared.job.device.type,
+            "precision": state.precision,
+            "reused": False,
+            "wall_seconds": time.time() - began,
+        }
+        run.write_json("report.json", report)
+        if tuple(splits) == SPLITS:  # a search keeps the runs of all its trials, because its leaderboard names them
+            prune_runs(run.path.parent, KEEP_RUNS, {run.path.name})
+        return report
 
 
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
