@@ -35,6 +35,7 @@ def use(restored: Restored, folder: Path) -> None:
         relation = graph.relations[0]
         name = "|".join(relation.key)
         head, tail = (ids[graph.node_type(kind).offset + 1] for kind in (relation.source, relation.target))
+        run.score([head], name, [tail])
         if system.name == "hgt":
             explain_link(restored, head, name, tail, verify=True)
     elif system.name != "tisasrec":  # its histories are files with times

@@ -23,7 +23,6 @@ from graphmill.predictions.settings import COLUMNS, LinkSettings
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from graphmill.usage.links import Predictor, link_model, write_links
-from graphmill.usage.links_of_export import links_of_export
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
@@ -254,10 +253,16 @@ def test_an_export_alone_scores_as_its_run(
     restored = restore(runs[system].path)
     of_run = restored.system.scorer(restored.model)
     alone = graphmill.load(shutil.copytree(runs[system].path / "embeddings", tmp_path / "export"))
+    ids = graph.node_table()["id"].to_pylist()
     for relation in graph.relations:
-        heads = np.arange(graph.node_type(relation.source).count)
+        source, target = graph.node_type(relation.source), graph.node_type(relation.target)
+        heads = np.arange(source.count)
         expected = of_run.score_targets(relation.index, heads).numpy()
         assert alone.scorer.score_targets(relation.index, heads).numpy() == pytest.approx(expected, abs=1e-5)
+        tails = (3 * heads) % target.count
+        names = [[ids[row] for row in rows] for rows in (heads + source.offset, tails + target.offset)]
+        result = alone.score(names[0], "|".join(relation.key), names[1])
+        assert result == pytest.approx(expected[heads, tails], abs=1e-5)
         edges = graph.edges(relation.index)
         train = np.asarray(edges.split) == 0
         known = {(int(h), int(t)) for h, t in zip(edges.src[train], edges.dst[train], strict=True)}
@@ -266,24 +271,26 @@ def test_an_export_alone_scores_as_its_run(
         )
 
 
-def test_the_type_of_the_head_chooses_among_relations_of_one_name(
+def test_the_types_of_heads_and_tails_choose_among_relations_of_one_name(
     runs: dict[str, graphmill.Run], graph: TypedGraph
 ) -> None:
     run, ids = runs["blend"], graph.node_table()["id"].to_pylist()
-
-    def best(head: str, relation: str) -> pd.DataFrame:
-        return links_of_export(run, LinkSettings(heads=[head], relations=[relation], k=3))
-
-    for kind, key in (("drug", "drug|drug_protein|gene/protein"), ("gene/protein", "gene/protein|drug_protein|drug")):
-        head = ids[graph.node_type(kind).offset]
-        pd.testing.assert_frame_equal(best(head, "drug_protein"), best(head, key))
-    disease = ids[graph.node_type("disease").offset]
-    with pytest.raises(InputError, match=r"'drug_protein' .* 2 relations; .*drug_protein"):
-        best(disease, "drug_protein")
+    drugs, genes = (
+        [str(node) for node in ids[t.offset : t.offset + 3]]
+        for t in (graph.node_type("drug"), graph.node_type("gene/protein"))
+    )
+    for heads, tails, key in (
+        (drugs, genes, "drug|drug_protein|gene/protein"),
+        (genes, drugs, "gene/protein|drug_protein|drug"),
+    ):
+        assert run.score(heads, "drug_protein", tails).tolist() == run.score(heads, key, tails).tolist()
+    for heads, tails in ((drugs, drugs), ([drugs[0], genes[0]], [genes[0], drugs[0]]), ([], [])):
+        with pytest.raises(InputError, match=r"'drug_protein' .* 2 relations; .*drug_protein"):
+            run.score(heads, "drug_protein", tails)
     with pytest.raises(InputError, match="has no node 'aspirin'"):
-        best("aspirin", "drug_protein")
+        run.score(["aspirin"], "drug_protein", genes[:1])
     with pytest.raises(InputError, match="'cures' is no relation"):
-        best(disease, "cures")
+        run.score(drugs, "cures", genes)
 
 
 def test_vectors_without_relations_predict_nothing(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:

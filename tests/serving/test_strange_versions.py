@@ -61,7 +61,7 @@ def uses(folder: Path) -> dict[str, Callable[[], Any]]:
 
     model = f"{folder.parents[1].name}/{folder.parents[0].name}"
     return {
-        "scores": lambda: Run(folder).links("DR6", "indication", 40, known=True).to_json(),
+        "score": lambda: Run(folder).score(["DR5", "DR6"], "indication", ["DI7", "DI8"]).tolist(),
         "links": lambda: Run(folder).links("DR5", "indication", 3).to_json(),
         "weights": lambda: {name: t.tolist() for name, t in read_champion(folder).tensors.items()},
         "graph": lambda: GraphSummary.load(folder).degrees.tolist(),

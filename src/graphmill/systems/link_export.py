@@ -15,6 +15,9 @@ from torch import Tensor
 
 from graphmill.graph.training_links import TrainingLinks
 
+ROWS = 256
+"""Heads at a time, where pairs are scored."""
+
 
 class ExportedScorer(ABC):
     """Scores links from ``vectors`` float32 [nodes, d] of an export; ``links``: the training links."""
@@ -34,6 +37,10 @@ class ExportedScorer(ABC):
         rows = torch.from_numpy(np.ascontiguousarray(heads, dtype=np.int64) + first)
         with torch.no_grad():
             return self.scores(relation, rows, slice(second, second + self.links.outgoing[relation].shape[1]))
+
+    def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
+        """One score per link, local numbers int64 [B] → fp32 [B]."""
+        return scores_of_links(self.score_targets, relation, heads, tails)
 
 
 class TargetScorer(Protocol):
@@ -65,3 +72,16 @@ def best_targets(
     best = np.argsort(-scores, kind="stable")[:count]
     best = best[np.isfinite(scores[best])]
     return best + second, scores[best], trained[best]
+
+
+def scores_of_links(
+    score_targets: Callable[[int, np.ndarray], Tensor], relation: int, heads: np.ndarray, tails: np.ndarray
+) -> Tensor:
+    """Scores fp32 [B] of links given by local numbers int64 [B], from ``score_targets`` of :data:`ROWS` heads at a time."""
+    distinct, place = np.unique(heads, return_inverse=True)
+    result = torch.zeros(len(heads))
+    for begin in range(0, len(distinct), ROWS):
+        here = np.flatnonzero((place >= begin) & (place < begin + ROWS))
+        scores = score_targets(relation, distinct[begin : begin + ROWS]).float().cpu()
+        result[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
+    return result

@@ -122,6 +122,27 @@ class Run:
         nearby = Vectors(self.embeddings.vectors).nearest(np.array([row]), k)
         return pd.DataFrame({**self._about(nearby.rows[0], "node_"), "cosine": nearby.similarities[0]})
 
+    def score(self, heads: Sequence[str], relation: str, tails: Sequence[str]) -> np.ndarray:
+        """Score links from this export alone: float32 [n]. Within one relation, a higher score means a likelier link.
+
+        ``relation`` is a name, or source|name|target. If several relations have that name, the types of the nodes choose.
+        ``heads`` and ``tails`` are n node ids each, of the relation's source and target type.
+
+        Raises:
+            InputError: the export cannot score (another system, another loss), or there is no such relation or node, or
+                several relations of that name join such nodes.
+        """
+        from graphmill.usage.links_of_export import relation_of_export
+
+        scorer, number = self.scorer, relation_of_export(self, relation, heads, tails)
+        source, _, target = self.manifest["relations"][number]
+        if len(heads) != len(tails):
+            raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
+        first, second = scorer.links.offsets[number]
+        left = np.array([self.row(h, source) for h in heads], np.int64) - first
+        right = np.array([self.row(t, target) for t in tails], np.int64) - second
+        return scorer.score(number, left, right).numpy()
+
     @cached_property
     def scorer(self) -> ExportedScorer | BlendScorer:
         """The scorer of links from this export alone. Raises :class:`InputError` if the export cannot score."""

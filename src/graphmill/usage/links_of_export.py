@@ -79,15 +79,48 @@ def is_for_an_export(run: Path, manifest: Mapping[str, Any], settings: LinkSetti
     return True
 
 
+def relation_of_export(
+    run: Run, relation: str, heads: Sequence[str] = (), tails: Sequence[str] = (), *, head_type: str = ""
+) -> int:
+    """The number of a relation, by its name or source|name|target.
+
+    If several have this name, it is the one that joins nodes of the types of all ``heads`` and ``tails`` (ids).
+    ``head_type``: the type of the heads, if it is known.
+
+    Raises:
+        InputError: no such relation or node, or not one relation of this name joins such nodes.
+    """
+    keys = [tuple(key) for key in run.manifest["relations"]]
+    numbers = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
+    if len(numbers) > 1:
+        sources = {head_type} if head_type else _types_of_all(run, heads)
+        targets = _types_of_all(run, tails)
+        fitting = [n for n in numbers if sources >= {keys[n][0]} and targets >= {keys[n][2]}]
+        numbers = fitting if len(fitting) == 1 else numbers
+    if len(numbers) != 1:
+        names = ", ".join("|".join(keys[number]) for number in numbers or range(len(keys)))
+        what = f"is the name of {len(numbers)} relations" if numbers else "is no relation of this model"
+        raise InputError(f"'{relation}' {what}; write one of {names}")
+    return numbers[0]
+
+
+def _types_of_all(run: Run, nodes: Sequence[str]) -> set[str]:
+    """The node types in which all of these ids exist; all types if there are no ids."""
+    types = set(run.nodes.type_names)
+    for node in nodes:
+        types &= {run.type_of(row) for row in run.known.find(node) or [run.row(node)]}
+    return types
+
+
 def links_of_export(run: Run, settings: LinkSettings) -> pd.DataFrame:
     """The ``k`` likeliest tails of a head in a relation, from the export alone.
 
     If several relations have this name, it takes the one whose source is the head's type.
-
-    Raises:
-        InputError: no such relation or node, or several that are called so.
     """
-    scorer, number, row = run.scorer, *_relation_and_head(run, settings)
+    head = settings.heads[0]
+    scorer, number = run.scorer, relation_of_export(run, settings.relations[0], [head], head_type=settings.head_type)
+    source = run.manifest["relations"][number][0]
+    row = run.row(head, source)
     best, scores, trained = best_targets(scorer, number, row, settings.k, known=settings.known == "flag")
     values = {
         **run._about(np.full(len(best), row), "head_"),
@@ -99,19 +132,3 @@ def links_of_export(run: Run, settings: LinkSettings) -> pd.DataFrame:
     }
     columns = schema(PathEvidence.schema).names
     return pd.DataFrame({name: values.get(name) for name in columns}, index=range(len(best)))
-
-
-def _relation_and_head(run: Run, settings: LinkSettings) -> tuple[int, int]:
-    """The number of the relation, by its name or source|name|target, and the row of the head."""
-    head, relation, keys = settings.heads[0], settings.relations[0], run.manifest["relations"]
-    numbers = [number for number, key in enumerate(keys) if relation in (key[1], "|".join(key))]
-    if len(numbers) > 1:
-        rows = run.known.find(head) or [run.row(head)]
-        kinds = [settings.head_type] if settings.head_type else [run.type_of(row) for row in rows]
-        fitting = [number for number in numbers if keys[number][0] in kinds]
-        numbers = fitting if len(fitting) == 1 else numbers
-    if len(numbers) != 1:
-        names = ", ".join("|".join(keys[number]) for number in numbers or range(len(keys)))
-        what = f"is the name of {len(numbers)} relations" if numbers else "is no relation of this model"
-        raise InputError(f"'{relation}' {what}; write one of {names}")
-    return numbers[0], run.row(head, keys[numbers[0]][0])

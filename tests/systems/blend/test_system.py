@@ -148,6 +148,8 @@ def test_score_export_and_explanation_are_one(blend: Restored) -> None:
 
 def _one(system: Any, model: Any) -> None:
     score = system.scorer(model).score_targets(1, np.array([2]))
+    pairs = system.scorer(model).score(1, np.array([2, 2]), np.array([3, 8]))
+    torch.testing.assert_close(pairs, score[0, [3, 8]], rtol=1e-5, atol=1e-5)
     vectors = np.concatenate([block.vectors for block in system.embeddings(model)])
     exported = scorer_of(system.scoring(model), vectors).score_targets(1, np.array([2]))
     torch.testing.assert_close(exported, score, rtol=1e-5, atol=1e-5)

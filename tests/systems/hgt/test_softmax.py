@@ -147,11 +147,15 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
     ids = graph.node_table().column("id").to_pylist()
     first, second = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
     name = "|".join(relation.key)
-    np.testing.assert_allclose(run.scorer.score_targets(0, np.arange(8)).numpy(), expected, atol=1e-5)
+    for head in range(8):
+        answer = run.score([ids[first + head]] * 20, name, ids[second : second + 20])
+        np.testing.assert_allclose(answer, expected[head, :20], atol=1e-5)
     best = run.links(ids[first], name, 5, known=True)
     assert best["score"].tolist() == pytest.approx(sorted(expected[0], reverse=True)[:5], abs=1e-5)
     known = {ids[second + t] for t in restored.system.data.relations[0].dst[restored.system.data.relations[0].src == 0]}
     assert not known & set(run.links(ids[first], name, 1000)["tail_id"])
+    with pytest.raises(InputError, match="no relation of this model"):
+        run.score(ids[first : first + 1], "cures", ids[second : second + 1])
     (Path(result["run_dir"]) / "embeddings" / "relations.safetensors").unlink()
     with pytest.raises(InputError, match="is missing; run"):
-        _ = graphmill.load(result["run_dir"]).scorer
+        graphmill.load(result["run_dir"]).score(["n0"], "disease_protein", ["n1"])

@@ -16,6 +16,7 @@ from graphmill.graph.features import comparable
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.link_export import scores_of_links
 
 POPULARITY = "popularity"
 POPULARITIES = (1.0, 0.3, 0.03)
@@ -96,6 +97,10 @@ class BlendScorer:
             if amount:
                 scores += amount * part.scores(relation, heads)
         return scores
+
+    def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
+        """One score per link: local numbers int64 [B] → fp32 [B]."""
+        return scores_of_links(self.score_targets, relation, heads, tails)
 
 
 FEATURES = "features"
