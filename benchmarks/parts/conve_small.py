@@ -47,14 +47,14 @@ def graph_of(data: str, folder: str, out: Path) -> TypedGraph:
 
 def baseline_rows(data: str, folder: str) -> list[Row]:
     """Test MRR of each baseline over all queries of both sides; its settings are chosen by the same on validation."""
+    from graphmill.evaluation.ranking.queries import both_sides
     from graphmill.runs.messages import Terminal
     from graphmill.usage.baselines import LinkBaselines
 
     with tempfile.TemporaryDirectory() as scratch:
         graph = graph_of(data, folder, Path(scratch) / "graph")
-        baselines = LinkBaselines(
-            graph, "test", Path(scratch), 512, sides="both", average="micro", outlets=[Terminal()]
-        )
+        both = both_sides(graph, "test")
+        baselines = LinkBaselines(graph, both, Path(scratch), 512, average="micro", outlets=[Terminal()])
         with contextlib.redirect_stdout(sys.stderr):
             result = baselines.rankings()
     return [row(f"{data}, baselines, test", f"mrr of {name}", "", one.micro["mrr"]) for name, one in result.items()]

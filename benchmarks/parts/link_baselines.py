@@ -19,6 +19,7 @@ from benchmarks.parts import card
 from benchmarks.parts.hetionet import hetionet
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.messages import Terminal
 from graphmill.training.settings import LINK_BASELINES
@@ -51,7 +52,7 @@ def baseline_rankings(
 
 def of(graph: TypedGraph, split: str, width: int, folder: Path, *, seed: int = 0) -> LinkBaselines:
     """The baselines of a split, on one thread, with their progress on the terminal."""
-    return LinkBaselines(graph, split, folder, width, seed=seed, outlets=[Terminal()])
+    return LinkBaselines(graph, link_queries(graph, split), folder, width, seed=seed, outlets=[Terminal()])
 
 
 def main() -> None:

@@ -22,7 +22,7 @@ def setup(tmp_path_factory: pytest.TempPathFactory):
     system = system_on(graph, model={"embedding_dim": 12, "output_channels": 3, "kernel_height": 2})
     models = [lively(system.build(StepSizes()), seed).double().eval() for seed in (1, 2)]
     checkpoints = [
-        TracedCheckpoint(epoch, rate, lambda model=model: system.tracer(model, "fp32"))
+        TracedCheckpoint(epoch, rate, lambda model=model: system.tracer(model))
         for epoch, (rate, model) in enumerate(zip(RATES, models, strict=True))
     ]
     return system, models, checkpoints

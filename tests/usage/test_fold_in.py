@@ -77,6 +77,20 @@ def test_every_recommender_folds_new_users_in(case: str, tmp_path: Path) -> None
     assert np.isfinite(result.score).all()
 
 
+def test_what_a_history_dislikes_is_left_out_for_its_user_alone(bpr: Run, tmp_path: Path) -> None:
+    def lists(rated: list[tuple[str, str, int]]) -> dict[str, list[str]]:
+        pd.DataFrame(rated, columns=["user", "item", "rating"]).to_csv(tmp_path / "rated.csv", index=False)
+        result = bpr.recommend(history=tmp_path / "rated.csv", k=4)
+        return {str(user): list(rows.item_id) for user, rows in result.groupby("user_id")}
+
+    likes = [("new", "item0", 1), ("other", "item5", 1)]
+    best = lists(likes)["new"][0]
+    likes.append(("other", best, 1))
+    before, after = lists(likes), lists([("new", best, -1), *likes])
+    assert after["new"][:3] == before["new"][1:]
+    assert after["other"] == before["other"]
+
+
 def test_a_new_item_is_recommended_to_the_taste_of_those_who_met_it(bpr: Run, tmp_path: Path) -> None:
     known = [(f"user{n}", "fresh") for n in (2, 7, 12, 17, 22)]
     asks = [("new", "item2"), ("new", "item7"), ("new", "item12"), ("away", "item3"), ("away", "item8")]

@@ -14,7 +14,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.probe import LabelSettings
 from graphmill.evaluation.ranking.parts import TIME
 from graphmill.runs.export import restore
-from graphmill.usage.labels import read_labels
+from graphmill.usage.probe import read_labels
 
 USERS, ITEMS, DAYS = 40, 30, 120
 

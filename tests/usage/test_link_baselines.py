@@ -10,6 +10,7 @@ import pytest
 
 from graphmill.cli.output import ranking_json, show_ranking
 from graphmill.errors import StoppedError
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.train import train
@@ -89,28 +90,32 @@ def test_complex_is_no_baseline_of_itself_and_settings_leave_baselines_out(typed
     assert set(result["mrr"]) == {"model", "degree", "knn"}
 
 
+def baselines(graph: TypedGraph, folder: Path, **more: Any) -> LinkBaselines:
+    return LinkBaselines(graph, link_queries(graph, "test"), folder, **more)
+
+
 @pytest.mark.parametrize(
     "damage", [lambda b: b"damaged", lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b.replace(b"0.5", b"0.6", 1)]
 )
 def test_what_is_kept_depends_on_graph_and_settings_and_damage_is_mended(
     damage: Callable[[bytes], bytes], typed: TypedGraph, tmp_path: Path
 ) -> None:
-    first = LinkBaselines(typed, "test", tmp_path, width=8)
+    first = baselines(typed, tmp_path, width=8)
     computed = first.rankings(["knn", "spectral"])
     kept = sorted(path.name for path in tmp_path.glob("*.json"))
     assert len(kept) == 2
-    LinkBaselines(typed, "test", tmp_path, width=4).rankings(["knn", "spectral"])
+    baselines(typed, tmp_path, width=4).rankings(["knn", "spectral"])
     assert len(list(tmp_path.glob("knn-*.json"))) == 1  # its rows have no width
     assert len(list(tmp_path.glob("spectral-*.json"))) == 2
     outlet = Kept()
-    again = LinkBaselines(typed, "test", tmp_path, width=8, outlets=[outlet]).rankings(["knn"])
+    again = baselines(typed, tmp_path, width=8, outlets=[outlet]).rankings(["knn"])
     assert "as kept" in outlet.notes[0]
     for ranking in (again["knn"], computed["knn"]):
         assert [each.reciprocal.dtype for each in ranking.relations] == [np.float64] * len(ranking.relations)
     content = (tmp_path / kept[0]).read_bytes()
     assert damage(content) != content
     (tmp_path / kept[0]).write_bytes(damage(content))
-    mended = LinkBaselines(typed, "test", tmp_path, width=8, outlets=[outlet := Kept()]).rankings(["knn"])
+    mended = baselines(typed, tmp_path, width=8, outlets=[outlet := Kept()]).rankings(["knn"])
     assert not any("as kept" in note for note in outlet.notes)
     for ranking in (again["knn"], mended["knn"]):
         assert ranking.to_dict() == computed["knn"].to_dict()
@@ -128,11 +133,11 @@ def test_it_stops_wherever_it_is_asked(name: str, typed: TypedGraph, tmp_path: P
         if polls == last:
             raise StoppedError("enough")
 
-    LinkBaselines(typed, "test", tmp_path / "whole", width=4, poll=poll).rankings([name])
+    baselines(typed, tmp_path / "whole", width=4, poll=poll).rankings([name])
     whole = polls
     assert whole > 10
     for last in (1, 4, whole // 2, whole):  # noqa: B007
         polls = 0
         with pytest.raises(StoppedError):
-            LinkBaselines(typed, "test", tmp_path / "stopped", width=4, poll=poll).rankings([name])
+            baselines(typed, tmp_path / "stopped", width=4, poll=poll).rankings([name])
     assert not list((tmp_path / "stopped").glob("*.json"))

@@ -25,7 +25,7 @@ def say_when_compiling() -> None:
     """Until the command ends, prints a line on stderr before CPU kernels are compiled for the first time on this machine."""
     import click
 
-    from graphmill.runs.compiling import say_compiling
+    from graphmill.runs.messages import say_compiling
 
     command = click.get_current_context(silent=True)
     if command is not None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.graph import storage
@@ -220,6 +221,13 @@ class TypedGraph:
         """The nodes in global order: index int64, id, type, name, source; mapped into memory."""
         self._check_current()
         return storage.read_table(self.path / storage.NODES)
+
+    def numbers_of(self, node_type: str, ids: Sequence[str]) -> npt.NDArray[np.int64]:
+        """int64 [n]: the local numbers of the nodes of a type with these ids; −1 for an id that no node of it has."""
+        of_type = self.node_type(node_type)
+        known = self.node_table()["id"].slice(of_type.offset, of_type.count).combine_chunks()
+        places = pc.index_in(pa.array(ids, known.type), value_set=known)
+        return np.asarray(places.fill_null(-1).to_numpy(), np.int64)
 
     def features(self, node_type: str, name: str = "") -> npt.NDArray[np.float32] | None:
         """(count, f) float32: features of a type's nodes, zero for a node without any; None if the type has none.

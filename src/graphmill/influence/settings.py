@@ -15,9 +15,6 @@ class InfluenceSettings(Settings):
     )
     top_k: int = setting(10, "Number of proponents and opponents listed for each explained triple", ge=1)
     batch_size: int = setting(1024, "Number of labels differentiated at once; does not change the result", ge=1)
-    precision: Literal["fp32", "bf16", "fp16"] = setting(
-        "fp32", "Precision of the two large matrix products of a backward pass; dot products are summed in fp32"
-    )
     memory_budget: str = setting(
         "2GiB",
         'Memory for the table of training triples × explained triples, such as "2GiB"; a larger table is computed in '

@@ -39,14 +39,14 @@ def read_question(path: str | Path) -> Question:
         InputError: the file cannot be read, is no mapping, or its metric is not measured. SettingsError: an unknown or
             wrong value.
     """
-    from graphmill.evaluation.ranking.per_query import LINK_METRICS, parse_metric
+    from graphmill.evaluation.ranking.per_query import parse_metric
 
     path = Path(path)
     values = read_yaml(_text(path, f"the question {path}"), f"the question {path}")
     if not isinstance(values, dict) or not values:
         raise InputError(f"the question {path} says nothing: write relations, heads, candidates, split or metric")
     question = parse(Question, values, str(path))
-    parse_metric(question.metric, LINK_METRICS)
+    parse_metric(question.metric)
     files = {name: getattr(question, name) for name in ("heads_file", "candidates_file") if getattr(question, name)}
     return question.model_copy(update={name: str((path.parent / file).resolve()) for name, file in files.items()})
 

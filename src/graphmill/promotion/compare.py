@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
-from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values
-from graphmill.evaluation.ranking.queries import first_nodes, link_queries
+from graphmill.evaluation.ranking.per_query import LeaveOut
+from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
 from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.question import Question
 from graphmill.predictions.settings import RankSettings
 from graphmill.promotion.contents import load_champion
@@ -20,7 +20,7 @@ from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
 from graphmill.systems.registry import entry
 from graphmill.usage.ranking import QuestionRanking
-from graphmill.usage.shared_queries import shared_queries
+from graphmill.usage.shared_queries import queries_of_links, shared_queries
 
 FEWEST = 30
 """With fewer queries, an interval has no meaning."""
@@ -51,26 +51,23 @@ def compare(
             f"{version.name} is of {before} and the candidate of {candidate.system.name}: one recommends items and the "
             "other scores links, so give the model another name"
         )
-    metric = question.metric if question else "mrr"
-    values: Callable[[Any, Any, LeaveOut, Callable[[], None]], QueryValues] = partial(
-        _link_values, metric=metric, question=question
-    )
     if candidate.entry.recommends:
         shared = shared_queries(graph)
-        metric, values = shared.metric, shared.values
+    else:
+        shared = queries_of_links(graph, _queries(graph, question), question.metric if question else "mrr")
     champion = load_champion(version, candidate)
     unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
     leave_out = _trained_by_the_champion_alone(candidate, champion.graph, unknown)
-    mine = values(candidate.system, candidate.model, leave_out, poll)
+    mine = shared.values(candidate.system, candidate.model, leave_out, poll)
     if len(mine.values) < FEWEST:
         raise InputError(
             f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
             f"{mine.left_out}, or lacks their relation; give the graph the split that it had"
         )
-    theirs = values(champion.system, champion.model, leave_out, poll)
+    theirs = shared.values(champion.system, champion.model, leave_out, poll)
     difference = paired_bootstrap(mine.values, theirs.values, groups=mine.groups, units=mine.units)
     return {
-        "metric": metric,
+        "metric": shared.metric,
         "candidate": difference.first,
         "champion": difference.second,
         "difference": difference.difference,
@@ -98,21 +95,10 @@ def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: s
     return leave_out
 
 
-def _link_values(
-    system: Any,
-    model: Any,
-    leave_out: LeaveOut,
-    poll: Callable[[], None],
-    metric: str,
-    question: Question | None,
-) -> QueryValues:
-    """``metric`` of the tails of every relation, or of those that a ``question`` asks for, one group per relation."""
-    scorer, graph = system.scorer(model), system.graph
-    scorer.poll = poll
+def _queries(graph: TypedGraph, question: Question | None) -> LinkQueries:
+    """The tails of every validation link, or those that a ``question`` asks for."""
     queries = link_queries(graph, "valid")
-    if question:
-        queries = QuestionRanking(graph, RankSettings(), question).queries(queries)
-    return link_values(scorer, queries, first_nodes(graph), metric, leave_out)
+    return QuestionRanking(graph, RankSettings(), question).queries(queries) if question else queries
 
 
 def check_question(system: Any, question: Question) -> None:
@@ -121,4 +107,4 @@ def check_question(system: Any, question: Question) -> None:
         raise InputError(f"{system.name} recommends items, and promote.question is about predicted links: remove it")
     if question.split != "valid":
         raise InputError("a promotion compares on validation links: write split: valid into its question")
-    QuestionRanking(system.graph, RankSettings(), question).queries(link_queries(system.graph, "valid"))
+    _queries(system.graph, question)

@@ -3,7 +3,6 @@ summaries of their graphs, and writes the report."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import InputError
 from graphmill.evaluation.drift.figures import BEST, Lists, drift_figures, list_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, drift_report
@@ -28,7 +26,6 @@ from graphmill.predictions.top_tails import Candidates, best_tails
 from graphmill.promotion.versions import Versions, folder_of
 from graphmill.runs.export import Restored, restore
 from graphmill.training.run_directory import RunDirectory
-from graphmill.usage.recommendations import Recommends
 from graphmill.verified_files import VERSION, verified_file
 
 FOLDER = "drift"
@@ -123,9 +120,7 @@ def drift_of_run(run_dir: str | Path, store: Versions, thresholds: DriftThreshol
 
 def write_report(values: dict[str, Any], folder: Path) -> None:
     """Write ``drift.json`` into ``folder``."""
-    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    with writing(folder):
-        write_atomically(folder / REPORT, f"{text}\n".encode())
+    RunDirectory(folder).write_json(REPORT, values)
 
 
 def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Lists:
@@ -142,7 +137,7 @@ def best_lists(restored: Restored, wanted: Iterable[tuple[str, str]] = ()) -> Li
     lists: dict[tuple[str, str], list[str]] = {}
     if restored.entry.recommends:
         name = " | ".join(next(each.key for each in graph.relations if each.source == USER))
-        users, items, _ = cast(Recommends, restored.system).recommend(restored.model, BEST)
+        users, items, _ = cast(Any, restored.system).recommend(restored.model, BEST)
         rows = {str(ids[user]): row for row, user in enumerate(users) if items[row, 0] >= 0}
         heads = requested.get(name, set()) & rows.keys() if requested else _smallest(USER, list(rows), SAMPLE)
         return {(name, user): [str(ids[item]) for item in items[rows[user]] if item >= 0] for user in heads}

@@ -3,7 +3,6 @@ cosine."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.atomic_files import write_atomically, writing
 from graphmill.errors import GraphmillError, InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
@@ -26,6 +24,7 @@ from graphmill.graph.co_occurrence import neighbourhood_groups
 from graphmill.graph.graph_location import open_graph_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
+from graphmill.training.run_directory import RunDirectory
 from graphmill.verified_files import MANIFEST
 
 HEALTH = "validation/health.json"
@@ -47,12 +46,7 @@ def write_health(run_dir: Path, report: HealthReport) -> Path:
     Raises:
         ResourceError: it cannot be written.
     """
-    content = {**report.to_dict(), "of": of_export(run_dir)}
-    path = run_dir / HEALTH
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
-    return path
+    return RunDirectory(run_dir).write_json(HEALTH, {**report.to_dict(), "of": of_export(run_dir)})
 
 
 def validate_file(path: Path, graph: TypedGraph | None = None) -> HealthReport:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -210,8 +210,8 @@ def _exported(restored: Restored, exported: dict[str, Any]) -> dict[str, Any]:
     return exported
 
 
-def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def evaluate_run(restored: Restored) -> dict[str, Any]:
     """All metrics of the restored weights on the splits valid and test."""
     about = {"run_dir": str(restored.run.path), **restored.used, "selected_on": restored.selected_on}
     evaluate = restored.system.evaluate
-    return about | {split: evaluate(restored.model, split, final=True, poll=poll) for split in ("valid", "test")}
+    return about | {s: evaluate(restored.model, s, final=True, poll=lambda: None) for s in ("valid", "test")}

@@ -1,4 +1,5 @@
-"""Messages from a worker to the process that started it: plain dicts, shown by Dagster, a terminal or a notebook.
+"""Messages from a worker to the process that started it: plain dicts, shown by Dagster, a terminal or a notebook; and the
+note before CPU kernels are compiled, which happens the first time that a machine needs them, in any phase or evaluation.
 
 Kinds: ``started`` (run_dir, fingerprint, reused, resumed_from_epoch, device, ...), ``progress`` (epoch, epochs,
 step, losses, seconds_left, estimate, memory_bytes, per_second, valid, health), ``note`` (text), ``result``, ``error``.
@@ -9,11 +10,17 @@ from __future__ import annotations
 import sys
 import time
 import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from typing import Any, Protocol, TextIO
 
 from graphmill.runs.standard_streams import Spared
 
 Message = dict[str, Any]
+COMPILING = (
+    "compiling CPU kernels that are not in the cache yet, once (up to about 30 s); later commands find them there"
+)
 
 
 class Outlet(Protocol):
@@ -115,3 +122,31 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@contextmanager
+def watch_compiling(begins: Callable[[], None]) -> Iterator[None]:
+    """Inside the block, call ``begins`` before numba compiles a function. Code from numba's cache does not count."""
+    from graphmill.kernels.runtime.threads import has_numba  # imports torch
+
+    if not has_numba():
+        yield
+        return
+    from numba.core.event import Listener, install_listener
+
+    class Watch(Listener):
+        def on_start(self, event: Any) -> None:
+            begins()
+
+        def on_end(self, event: Any) -> None:
+            pass
+
+    with install_listener("numba:compile", Watch()):
+        yield
+
+
+@contextmanager
+def say_compiling(say: Callable[[str], None]) -> Iterator[None]:
+    """Inside the block, pass :data:`COMPILING` to ``say`` before the first kernel is compiled."""
+    with watch_compiling(cache(partial(say, COMPILING))):  # the cache holds the first call: it is said once
+        yield

@@ -10,8 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from itertools import accumulate
 from typing import Any
 
-from graphmill.runs.compiling import COMPILING
-from graphmill.runs.messages import Message, Outlet, Throttle, progress_line
+from graphmill.runs.messages import COMPILING, Message, Outlet, Throttle, progress_line
 from graphmill.training.memory import process_memory
 from graphmill.training.metrics_log import EventWriter
 from graphmill.training.run_directory import RunDirectory

@@ -16,10 +16,9 @@ from graphmill.errors import SettingsError
 from graphmill.graph.graph_location import commit_of, stored_path
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.champion import champion_folder
-from graphmill.runs.compiling import watch_compiling
 from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
-from graphmill.runs.messages import Message, Outlet
+from graphmill.runs.messages import Message, Outlet, watch_compiling
 from graphmill.runs.parts import train_parts
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener

@@ -300,7 +300,7 @@ class Tracer(Protocol):
 class Traceable(Protocol):
     """A system whose training examples are triples and which provides factored gradients."""
 
-    def tracer(self, model: nn.Module, precision: str) -> Tracer:
+    def tracer(self, model: nn.Module) -> Tracer:
         """A :class:`Tracer` for the current weights of ``model``."""
 
     def traced_triples(self, split: str) -> np.ndarray:

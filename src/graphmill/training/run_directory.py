@@ -70,7 +70,8 @@ class RunDirectory:
                 self.close()
 
     def write_json(self, name: str, value: Any) -> Path:
-        """Replace ``name`` (such as "manifest.json") by ``value``, durably and in one step; returns its path.
+        """Replace ``name`` (such as "manifest.json") by ``value``, durably and in one step; returns its path. Its folder is
+        made.
 
         Raises:
             ResourceError: it could not be written; the file that was there is untouched.
@@ -79,6 +80,7 @@ class RunDirectory:
         content = sealed(readable(value)) if name in SEALED else readable(value)
         text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         with os_error_in_a_sentence(f"cannot write {path}", WRITE_AGAIN):
+            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, text.encode())
         return path
 

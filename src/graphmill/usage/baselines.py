@@ -55,20 +55,17 @@ EVERY = 5
 
 @dataclass(frozen=True)
 class LinkBaselines:
-    """The baselines of the queries of one split.
+    """The baselines of ``queries``: the tails of every relation, or both sides (:func:`both_sides`).
 
-    ``sides``: "tails" of every relation, or "both"; then heads are ranked as tails of the inverse relations M … 2M − 1.
-    ``width``: width of the spectral vectors. ``average``: the average of MRR (macro or micro) that chooses settings.
-    ``folder``: the folder of the cache and the runs. ``device``: for ComplEx's training. ``poll`` is called between parts of
-    the work, and may raise to end it. ``stop`` ends a training. ``selected``: rank these queries of the split, and cache
-    nothing.
+    ``folder``: the folder of the cache and the runs. ``width``: width of the spectral vectors. ``average``: the average of
+    MRR (macro or micro) that chooses settings. ``device``: for ComplEx's training. ``poll`` is called between parts of the
+    work, and may raise to end it. ``stop`` ends a training. ``cached``: keep the rankings, which are of a whole split.
     """
 
     graph: TypedGraph
-    split: str
+    queries: LinkQueries
     folder: Path
     width: int
-    sides: str = "tails"
     average: Average = "macro"
     ks: Sequence[int] = (1, 3, 10)
     seed: int = 0
@@ -76,12 +73,7 @@ class LinkBaselines:
     outlets: Sequence[Outlet] = ()
     poll: Callable[[], None] = field(default=lambda: None)
     stop: StopRequest | None = None
-    selected: LinkQueries | None = None
-
-    @cached_property
-    def queries(self) -> LinkQueries:
-        """The queries to rank."""
-        return self.selected or self._queries(self.split)
+    cached: bool = True
 
     def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
         """Return the rankings of the named baselines, computed or read from the cache."""
@@ -90,7 +82,7 @@ class LinkBaselines:
     def ranking(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
         """Return one baseline's ranking with its settings and the ``cpu_seconds`` that it took."""
         path = self.folder / f"{name}-{self._digest(name)}.json"
-        if kept := None if self.selected else _read(path):
+        if kept := _read(path) if self.cached else None:
             (ranking, about), taken = kept, "as kept"
         else:
             began, clock = time.process_time(), time.monotonic()
@@ -98,7 +90,7 @@ class LinkBaselines:
             self._note(f"{title(name)}: ranking {self.queries.total:,} links")
             ranking = rank_links(scorer, self.queries, ks=self.ks)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
-            if not self.selected:
+            if self.cached:
                 self._keep(path, ranking, about)
             taken = f"in {time.monotonic() - clock:.0f} s"
         described = ", ".join(f"{key} {value}" for key, value in about.items())
@@ -134,21 +126,23 @@ class LinkBaselines:
         scorer.poll = self.poll
         return scorer, {**values["objective"], "epoch": restored.epoch}
 
-    def _queries(self, split: str, limit: int = 0) -> LinkQueries:
-        ask = both_sides if self.sides == "both" else link_queries
-        return ask(self.graph, split, max_per_relation=limit)
+    @property
+    def _both_sides(self) -> bool:
+        """Whether heads are ranked, too, as tails of the inverse relations M … 2M − 1."""
+        return len(self.queries.relations) > len(self.graph.relations)
 
     @cached_property
     def _valid(self) -> LinkQueries:
         """The validation queries that choose settings. Raises :class:`InputError` if the graph has no validation links."""
-        return self._queries("valid", TUNING_QUERIES)
+        ask = both_sides if self._both_sides else link_queries
+        return ask(self.graph, "valid", max_per_relation=TUNING_QUERIES)
 
     def _digest(self, name: str) -> str:
         by_name: dict[str, Any] = {"spectral": {"width": self.width}}
         content = [
             VERSION,
             self.graph.content_hash,
-            [self.split, self.sides, self.average, list(self.ks), self.seed],
+            [self.queries.split, self._both_sides, self.average, list(self.ks), self.seed],
             by_name.get(name, {}),
         ]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]

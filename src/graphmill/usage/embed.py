@@ -129,33 +129,27 @@ def join(
     ``alone``: a node with features needs no edge to a known node. ``edges_alone``: the file may have no new node.
     """
     features = features or FeatureFiles()
-    nodes = graph.node_table()
     types = [t.name for t in graph.node_types]
     kinds, ids = tables.nodes["type"].cast(pa.string()).to_pylist(), tables.nodes["id"].to_pylist()
-    offset = {t.name: t.offset for t in graph.node_types}
-    known: dict[tuple[str, str], int] = {}
-    for row, key in enumerate(zip(nodes["type"].to_pylist(), nodes["id"].to_pylist(), strict=True)):
-        known.setdefault(key, row - offset[key[0]])
-    local = np.zeros(len(ids), np.int64)
-    rows: list[list[int]] = [[] for _ in types]
-    for row, key in enumerate(zip(kinds, ids, strict=True)):
-        if key[0] not in offset:
-            raise InputError(
-                f"{source}: node '{key[1]}' is of type '{key[0]}', which the model does not have; it has {', '.join(types)}"
-            )
-        number = types.index(key[0])
-        if key in known:
-            local[row] = known[key]
-        else:
-            local[row] = graph.node_types[number].count + len(rows[number])
-            rows[number].append(row)
-    if not any(rows) and not edges_alone:
+    if strange := [row for row, kind in enumerate(kinds) if kind not in types]:
+        raise InputError(
+            f"{source}: node '{ids[strange[0]]}' is of type '{kinds[strange[0]]}', which the model does not have; it has "
+            f"{', '.join(types)}"
+        )
+    local, rows = np.zeros(len(ids), np.int64), list[np.ndarray]()
+    for t in graph.node_types:
+        of_type = np.array([row for row, kind in enumerate(kinds) if kind == t.name], np.int64)
+        local[of_type] = graph.numbers_of(t.name, [ids[row] for row in of_type])
+        new = of_type[local[of_type] < 0]
+        local[new] = t.count + np.arange(len(new))
+        rows.append(new)
+    if not sum(map(len, rows)) and not edges_alone:
         raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
     edges, weights = _edges(graph, tables, kinds, local, source)
-    values = _features(graph, features, [[ids[row] for row in r] for r in rows])
-    having = [set(features.ids(t.name)) if alone else set() for t in graph.node_types]
+    values = _features(graph, features, [[ids[row] for row in new] for new in rows])
+    having = [set(features.ids(kind)) if alone else set() for kind in types]
     _require_neighbours(graph, edges, rows, ids, source, having)
-    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, values, weights))
+    return Joined(rows, LaterNodes([len(new) for new in rows], edges, values, weights))
 
 
 def _features(graph: TypedGraph, given: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
@@ -203,7 +197,7 @@ def _edges(
 def _require_neighbours(
     graph: TypedGraph,
     edges: list[tuple[np.ndarray, np.ndarray]],
-    rows: list[list[int]],
+    rows: list[np.ndarray],
     ids: list[str],
     source: str,
     having: list[set[str]],

@@ -4,7 +4,6 @@ influence analysis of a run: its checkpoints, its passes over the triples to exp
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from graphmill.atomic_files import write_atomically, writing
+from graphmill.atomic_files import writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.explanation import ExplainSettings, joined, training_edges_between
 from graphmill.explain.links import explainer_of
@@ -29,6 +28,7 @@ from graphmill.systems.registry import entry, names_with
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
 from graphmill.training.contract import Traceable, Tracer
 from graphmill.training.memory import parse_size
+from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 
 TRACIN = "influence of training triples (TracIn)"
@@ -244,9 +244,7 @@ def trace_influence(
         "fingerprint": restored.fingerprint,
         "results": records,
     }
-    report = folder / f"{settings.split}.json"
-    with writing(report):
-        write_atomically(report, (json.dumps(content, indent=1) + "\n").encode())
+    RunDirectory(folder).write_json(f"{settings.split}.json", content)
     return content
 
 
@@ -268,7 +266,7 @@ def _strongest(
         note(f"checkpoint {infos.index(info) + 1} of {len(infos)}")
         loaded = store.load(info)
         load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
-        return system.tracer(restored.model, settings.precision)
+        return system.tracer(restored.model)
 
     checkpoints = [TracedCheckpoint(each.epoch, each.learning_rate, partial(opened, each)) for each in infos]
     at_once = max(1, int(parse_size(settings.memory_budget) // (4 * len(train))))

@@ -17,7 +17,11 @@ from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.export.weights import NODES
 from graphmill.graph.node_names import NodeNames
 from graphmill.ingest.notebook import page, pairs
+from graphmill.ingest.public_readers import read_interactions
 from graphmill.parquet import ParquetTable
+from graphmill.predictions.settings import LinkSettings, RankSettings
+from graphmill.settings import parse
+from graphmill.training.run_files import read_run_file
 from graphmill.verified_files import verified_file
 
 if TYPE_CHECKING:
@@ -194,9 +198,7 @@ class Run:
 
     def read_json(self, name: str) -> Mapping[str, Any]:
         """Read a JSON file of the run directory. Raises :class:`InputError` if it is missing; an export alone has none."""
-        from graphmill.training.run_directory import RunDirectory
-
-        return cast("Mapping[str, Any]", RunDirectory(self.path).read_json(name))
+        return cast("Mapping[str, Any]", read_run_file(self.path, name))
 
     # -- how good it is ----------------------------------------------------------------------------------------------
 
@@ -217,8 +219,6 @@ class Run:
         """
         import pandas as pd
 
-        from graphmill.predictions.settings import RankSettings
-        from graphmill.settings import parse
         from graphmill.usage.ranking import rank_any
 
         ranking = rank_any(self._restored, split, parse(RankSettings, settings, "rank()"))
@@ -279,8 +279,6 @@ class Run:
         Raises:
             SettingsError: the system recommends items instead, or a setting is wrong. InputError: no such node or relation.
         """
-        from graphmill.predictions.settings import LinkSettings
-        from graphmill.settings import parse
         from graphmill.usage.links import links_frame
         from graphmill.usage.links_of_export import is_for_an_export, links_of_export
 
@@ -313,7 +311,6 @@ class Run:
             InputError: no such node or relation.
         """
         from graphmill.explain.explanation import ExplainSettings
-        from graphmill.settings import parse
         from graphmill.usage.explain import explain_link
 
         wanted = parse(ExplainSettings, settings, "explain")
@@ -375,7 +372,6 @@ class Run:
         Raises:
             SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
-        from graphmill.ingest.public_readers import read_interactions
         from graphmill.usage.recommendations import recommend_history, recommend_run
 
         if history == "":

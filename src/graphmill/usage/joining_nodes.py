@@ -61,21 +61,13 @@ def read_feature_files(graph: TypedGraph, files: Mapping[str, str | Path]) -> Fe
                 f"{file} has {rows.values.shape[1]} features a row; those of '{kind}' that the model was trained with have "
                 f"{width}"
             )
-        node_type = graph.node_type(kind)
-        known = set(graph.node_table()["id"].slice(node_type.offset, node_type.count).to_pylist())
+        ids, of_types = rows.key.to_pylist(), rows.type.to_pylist() or [kind] * len(rows.key)
         by_id: RowsById = {}
-        for node, of_type, values, line in zip(
-            rows.key.to_pylist(),
-            rows.type.to_pylist() or [kind] * len(rows.key),
-            rows.values,
-            rows.line.tolist(),
-            strict=True,
-        ):
-            if node in known or of_type not in ("", kind):
-                continue
+        for place in np.flatnonzero((graph.numbers_of(kind, ids) < 0) & np.isin(of_types, ("", kind))):
+            node, values = ids[place], rows.values[place]
             if node in by_id or not np.isfinite(values).all():
                 why = "comes a second time" if node in by_id else "has a value that is not finite"
-                raise InputError(f"{file}, line {line}: '{node}' {why}")
+                raise InputError(f"{file}, line {rows.line[place]}: '{node}' {why}")
             by_id[node] = values
         result.rows[kind, name] = by_id
         left = len(rows.key) - len(by_id)
@@ -109,10 +101,9 @@ def with_attribute_files(result: FeatureFiles, graph: TypedGraph, files: Mapping
             result.notes.append(f"{file}: {len(rejects):,} cells count as missing; the first on {min(rejects).place}")
         empty = {each.name: pa.nulls(len(rows.id), ATTRIBUTE_TYPES[each.kind]) for each in encoders}
         values = np.concatenate([encode(each, columns.get(each.name, empty[each.name])) for each in encoders], axis=1)
-        of_type = graph.node_type(kind)
-        known_ids = set(graph.node_table()["id"].slice(of_type.offset, of_type.count).to_pylist())
         ids = rows.id.to_pylist()
-        result.rows[kind, ATTRIBUTES] = {n: v for n, v in zip(ids, values, strict=True) if n not in known_ids}
+        new = np.flatnonzero(graph.numbers_of(kind, ids) < 0)
+        result.rows[kind, ATTRIBUTES] = {ids[place]: values[place] for place in new}
     return result
 
 
@@ -174,14 +165,10 @@ def with_featured_nodes(tables: IngestResult | None, features: FeatureFiles) -> 
     kinds = dict.fromkeys(kind for kind, _ in features.rows)
     more = [(kind, node) for kind in kinds for node in features.ids(kind) if (kind, node) not in existing]
     first = int(np.max(nodes["index"].to_numpy(), initial=-1)) + 1
-    columns = {
-        "index": np.arange(first, first + len(more)),
-        "id": [node for _, node in more],
-        "type": [kind for kind, _ in more],
-        "name": [node for _, node in more],
-        "source": [""] * len(more),
-    }
-    arrays = [pa.array(columns[each.name]).cast(each.type) for each in nodes.schema]
-    nodes = pa.concat_tables([nodes, pa.table(arrays, nodes.schema)]).unify_dictionaries()
+    added = [
+        {"index": first + place, "id": node, "type": kind, "name": node, "source": ""}
+        for place, (kind, node) in enumerate(more)
+    ]
+    nodes = pa.concat_tables([nodes, pa.Table.from_pylist(added, nodes.schema)]).unify_dictionaries()
     empty = IngestResult(nodes, EDGES.empty_table(), REJECTS.empty_table())
     return empty if tables is None else replace(tables, nodes=nodes)

@@ -6,7 +6,6 @@ Otherwise the model is the restored checkpoint. Time and memory of a table are e
 
 from __future__ import annotations
 
-import json
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
@@ -23,10 +22,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import torch
 
-from graphmill.atomic_files import PartFile, only_writer, replacing, write_atomically
+from graphmill.atomic_files import PartFile, only_writer, replacing
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.evaluation.embedding_files import read_embeddings
-from graphmill.evaluation.json_values import readable
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import SCORING
 from graphmill.export.manifests import read_manifest
@@ -259,7 +257,7 @@ def write_links(
         if model.later_edges and settings.explained_links:
             about["notes"] = [*about.get("notes", ()), NOT_EXPLAINED]
         report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
-        write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
+        RunDirectory(folder).write_json(REPORT, report)
     return report
 
 

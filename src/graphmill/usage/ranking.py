@@ -46,7 +46,7 @@ from graphmill.systems.recommenders.settings import METRICS
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.training.signals import StopRequest
 from graphmill.usage.baselines import LinkBaselines, mf_figures, rival_mf
-from graphmill.usage.labels import node_labels
+from graphmill.usage.probe import node_labels
 from graphmill.verified_files import MANIFEST as EXPORTED
 
 FILE, ANSWER = "ranking.json", "question.json"
@@ -247,15 +247,14 @@ def _rankings(
         rankings[name] = rank_links(each, queries, ks=ks)
     baselines = LinkBaselines(
         graph,
-        every.split,
+        queries,
         restored.run.path.parent / "baselines",
         settings.model.embedding_dim if restored.entry.vectors else SPECTRAL_WIDTH,
-        sides="both" if len(every.relations) > len(graph.relations) else "tails",
         average=system.average,
         ks=ks,
         seed=settings.training.seed,
         device=settings.acceleration.device,
-        selected=None if queries is every else queries,
+        cached=queries is every,
         **how,
     )
     others = [name for name in settings.evaluation.baselines if name not in (system.name, *of_model)]

@@ -6,20 +6,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from torch import nn
 
 from graphmill.atomic_files import replacing, writing
 from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import CsrPattern, disliked_pairs, interaction_relation, to_rows
-from graphmill.graph.typed_graph import RelationEdges
+from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import DISLIKED
 from graphmill.ingest.tables import IngestResult, weights_of
 from graphmill.parquet import write_parquet
@@ -41,26 +40,6 @@ Met = tuple[Histories, Texts, Texts]
 """A history file in the model's item numbers, with the ids and names of the users [U], and of the new items."""
 
 
-class Recommends(Protocol):
-    """A system that can recommend."""
-
-    def recommend(
-        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Return global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores [U,
-        k]."""
-
-
-class FoldsIn(Protocol):
-    """A system that can recommend to users that it was not trained with."""
-
-    def fold_in(
-        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
-    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Return items int64 [U, k], best first (local numbers; new items follow the known ones; −1: none), scores [U,
-        k], and a report."""
-
-
 def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> dict[str, Any]:
     """Write ``recommendations.parquet`` into the run; returns a report.
 
@@ -76,9 +55,7 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
 def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> tuple[pa.Table, int]:
     """The table that :func:`recommend_run` writes, and the number of users; raises as it does."""
     require_counts(restored, k, exclude_seen)
-    users, items, scores = cast(Recommends, restored.system).recommend(
-        restored.model, k, cast(ExcludeSeen, exclude_seen)
-    )
+    users, items, scores = cast(Any, restored.system).recommend(restored.model, k, exclude_seen)
     nodes = restored.graph.node_table()
     ids, names = (nodes[name].to_numpy(zero_copy_only=False) for name in ("id", "name"))
     return as_table((ids[users], names[users]), (ids, names), items, scores), len(users)
@@ -152,9 +129,7 @@ def recommend_history(
     read = _of_tables if isinstance(history, IngestResult) else _one_user
     histories, people, new_items = read(restored, history)  # type: ignore[arg-type]
     usable = _usable(restored, histories, source)
-    items, scores, about = cast(FoldsIn, restored.system).fold_in(
-        restored.model, usable, k, cast(ExcludeSeen, exclude_seen)
-    )
+    items, scores, about = cast(Any, restored.system).fold_in(restored.model, usable, k, exclude_seen)
     graph = restored.graph
     kind = graph.node_type(interaction_relation(graph).target)
     nodes = graph.node_table().slice(kind.offset, kind.count)
@@ -199,13 +174,11 @@ def _usable(restored: Restored, h: Histories, source: str) -> Histories:
 def _one_user(restored: Restored, items: Sequence[str]) -> Met:
     """The history of one unknown user."""
     graph = restored.graph
-    kind = graph.node_type(interaction_relation(graph).target)
-    place = {node: n for n, node in enumerate(graph.node_table()["id"].slice(kind.offset, kind.count).to_pylist())}
     if isinstance(items, str) or not len(items):
         raise InputError("history: give a file of interactions, or a list of item ids, at least one")
-    if lost := [item for item in items if item not in place]:
+    numbers = graph.numbers_of(interaction_relation(graph).target, [str(item) for item in items])
+    if lost := [item for item, number in zip(items, numbers, strict=True) if number < 0]:
         raise InputError(f"history: the model has no item '{lost[0]}' ({len(lost)} of {len(items)} are unknown to it)")
-    numbers = np.array([place[item] for item in items], np.int64)
     result = Histories(np.array([0, len(numbers)], np.int64), numbers, np.array([-1], np.int64))
     return result, ([""], [""]), ([], [])
 
@@ -218,18 +191,17 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     ids, names = tables.nodes["id"].to_pylist(), tables.nodes["name"].to_pylist()
     of_file = pc.equal(tables.edges["relation"].cast(pa.string()), DISLIKED)
     edges, dislikes = tables.edges.filter(pc.invert(of_file)), tables.edges.filter(of_file)
-    head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
-    table = graph.node_table()
-    users = _numbers(table["id"].slice(user_type.offset, user_type.count), ids, np.unique(head))
-    items = _numbers(table["id"].slice(item_type.offset, item_type.count), ids, np.unique(tail))
-    new = np.flatnonzero(items == -1)
-    items[new] = item_type.count + np.arange(len(new))
+    (head, tail), (disliking, refused) = ((t["head"].to_numpy(), t["tail"].to_numpy()) for t in (edges, dislikes))
     requested, user = np.unique(head, return_inverse=True)
+    known = graph.numbers_of(user_type.name, [ids[row] for row in requested])
+    items, rows = np.full(len(ids), -1, np.int64), np.unique(np.concatenate([tail, refused]))
+    items[rows] = graph.numbers_of(item_type.name, [ids[row] for row in rows])
+    new = np.unique(tail[items[tail] < 0])
+    items[new] = item_type.count + np.arange(len(new))
     times = edges["timestamp"].to_numpy() if "timestamp" in edges.column_names else None
     place = np.arange(len(user)) if "position" not in edges.column_names else edges["position"].to_numpy()
-    known = users[requested]
     trained = graph.edges(relation)
-    before, mine = _before(trained, known)
+    before, mine = _before(trained, known, user_type.count)
     when = None if times is None or trained.timestamp is None else np.asarray(trained.timestamp)[mine]
     times = None if when is None else times
     user, item = np.concatenate([before, user]), np.concatenate([np.asarray(trained.dst)[mine], items[tail]])
@@ -237,8 +209,9 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     order = np.lexsort((place, user) if times is None else (place, np.concatenate([when, times]), user))
     indptr = np.concatenate(([0], np.cumsum(np.bincount(user, minlength=len(requested))))).astype(np.int64)
     all_times = None if times is None else np.concatenate([when, times])[order]
-    of_user = np.searchsorted(requested, dislikes["head"].to_numpy())
-    disliked = _disliked(restored, known, of_user, items[dislikes["tail"].to_numpy()], item_type.count + len(new))
+    counted = np.isin(disliking, requested) & (items[refused] >= 0)
+    of_user = np.searchsorted(requested, disliking[counted])
+    disliked = _disliked(graph, known, of_user, items[refused[counted]], item_type.count + len(new))
     weights = trained.relative_weights()
     if weights is not None:
         weights = np.concatenate([weights[mine], np.asarray(trained.relative_weights(weights_of(edges)))])[order]
@@ -247,32 +220,28 @@ def _of_tables(restored: Restored, tables: IngestResult) -> Met:
     return histories, users_of_file, new_items
 
 
-def _disliked(restored: Restored, known: np.ndarray, user: np.ndarray, item: np.ndarray, items: int) -> CsrPattern:
+def _disliked(graph: TypedGraph, known: np.ndarray, user: np.ndarray, item: np.ndarray, items: int) -> CsrPattern:
     """What the users do not like: pairs ``user``, ``item`` of the file, and what the graph has of users it knows."""
-    before = disliked_pairs(restored.graph, interaction_relation(restored.graph))
-    place = np.full(max(len(before.counts), int(known.max(initial=-1)) + 1), -1, np.int64)
-    place[known[known >= 0]] = np.flatnonzero(known >= 0)
+    before = disliked_pairs(graph, interaction_relation(graph))
+    place = _places(known, len(before.counts))
     mine = place[before.row] >= 0
     users = np.concatenate((place[before.row[mine]], user))
     return to_rows(users, np.concatenate((before.columns[mine], item)), len(known), items)
 
 
-def _numbers(known: pa.ChunkedArray, ids: list[str], rows: np.ndarray) -> np.ndarray:
-    """int64 [nodes of the file]: the model's number for each of ``rows``, −1 for a new node, −2 for all other nodes."""
-    place = {node: number for number, node in enumerate(known.to_pylist())}
-    out = np.full(len(ids), -2, np.int64)
-    out[rows] = [place.get(ids[row], -1) for row in rows]
-    return out
-
-
-def _before(edges: RelationEdges, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _before(edges: RelationEdges, known: np.ndarray, users: int) -> tuple[np.ndarray, np.ndarray]:
     """The interactions that known users had before, int64: the user's index in ``known``, and the number of the edge; in
-    the order of a sequence or of the times, if there is one."""
-    existing = np.flatnonzero(known >= 0)
-    place = np.full(max(int(np.max(edges.src, initial=-1)), int(known.max(initial=-1))) + 1, -1, np.int64)
-    place[known[existing]] = existing
+    the order of a sequence or of the times, if there is one. ``users``: of the model."""
+    place = _places(known, users)
     mine = np.flatnonzero(place[np.asarray(edges.src)] >= 0)
     within = edges.position if edges.position is not None else edges.timestamp
     if within is not None:
         mine = mine[np.argsort(np.asarray(within)[mine], kind="stable")]
     return place[np.asarray(edges.src)[mine]], mine
+
+
+def _places(known: np.ndarray, users: int) -> np.ndarray:
+    """int64 [at least ``users``]: the index in ``known`` of each user of the model, −1 for one that is not in it."""
+    place = np.full(max(users, int(known.max(initial=-1)) + 1), -1, np.int64)
+    place[known[known >= 0]] = np.flatnonzero(known >= 0)
+    return place

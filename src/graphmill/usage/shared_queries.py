@@ -13,7 +13,7 @@ import torch
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.next_item import NextItemSplit
 from graphmill.evaluation.ranking.per_query import LeaveOut, QueryValues, link_values, list_values, next_item_values
-from graphmill.evaluation.ranking.queries import first_nodes, link_queries
+from graphmill.evaluation.ranking.queries import LinkQueries, first_nodes, link_queries
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import Interactions, interaction_relation, interaction_view, require_items
 from graphmill.graph.sequences import Sequences, sequence_view
@@ -55,7 +55,7 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     try:
         interaction_relation(graph)
     except InputError:
-        return _links(graph, split)
+        return queries_of_links(graph, link_queries(graph, split, max_per_relation=RELATION_QUERIES))
     view = interaction_view(graph)
     require_items(graph.path, view.num_items)
     if not len(view.valid):
@@ -70,29 +70,27 @@ def shared_queries(graph: TypedGraph, split: str = "valid") -> SharedQueries:
     return _next_items(sequences, split) if sequences is not None and one_each else _items(view, sequences, split)
 
 
-def _links(graph: TypedGraph, split: str) -> SharedQueries:
-    queries = link_queries(graph, split, max_per_relation=RELATION_QUERIES)
+def queries_of_links(graph: TypedGraph, queries: LinkQueries, metric: str = "mrr") -> SharedQueries:
+    """``metric`` of the links, one group per relation."""
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         scorer = system.scorer(model)
         scorer.poll = poll
-        return link_values(scorer, queries, first_nodes(graph), "mrr", leave_out)
+        return link_values(scorer, queries, first_nodes(graph), metric, leave_out)
 
-    return SharedQueries("mrr", False, values, queries.total)
+    return SharedQueries(metric, False, values, queries.total)
 
 
 def _items(view: Interactions, sequences: Sequences | None, split: str) -> SharedQueries:
     parts, offsets = (known(view.train), known(view.held_out(split))), (view.user_offset, view.item_offset)
     ends = np.zeros(view.num_users, np.int64) if sequences is None else sequences.train_ends()
-    metric = f"recall@{_cut(view.num_items) or LIST}"
+    k = _cut(view.num_items) or LIST
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         after = _scores(system, model, poll)
-        return list_values(
-            lambda users: after(users, ends[users]), view.num_items, *parts, offsets, metric, leave_out, poll
-        )
+        return list_values(lambda users: after(users, ends[users]), view.num_items, *parts, offsets, k, leave_out, poll)
 
-    return SharedQueries(metric, True, values, len(parts[1].items), _cut(view.num_items))
+    return SharedQueries(f"recall@{k}", True, values, len(parts[1].items), _cut(view.num_items))
 
 
 def _cut(items: int) -> int:
@@ -105,7 +103,7 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
     queries = NextItemSplit(users, sequences.items[at], sequences.indptr[users], at)
     seen = queries.known(sequences.items)
     queried = users, queries.targets, sequences.num_items, seen
-    offsets, metric = (sequences.user_offset, sequences.item_offset), f"ndcg@{NEXT}"
+    offsets = sequences.user_offset, sequences.item_offset
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
         repeats, of_items = sequences.repeats, not isinstance(system.evaluator, SequenceEvaluator)
@@ -121,9 +119,9 @@ def _next_items(sequences: Sequences, split: str) -> SharedQueries:
                     scores[seen.of(rows)] = torch.finfo(scores.dtype).min
                 return scores
 
-        return next_item_values(score, *queried, offsets, metric, leave_out, poll, repeats=repeats)
+        return next_item_values(score, *queried, offsets, NEXT, leave_out, poll, repeats=repeats)
 
-    return SharedQueries(metric, True, values, len(users), _cut(sequences.num_items))
+    return SharedQueries(f"ndcg@{NEXT}", True, values, len(users), _cut(sequences.num_items))
 
 
 def _folded_in(

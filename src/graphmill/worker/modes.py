@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, StoppedError
+from graphmill.settings import parse
 
 Job = Mapping[str, Any]
 Result = dict[str, Any]
@@ -66,7 +67,6 @@ def _recommend(job: Job, control: Control) -> Result:
 def _rank(job: Job, control: Control) -> Result:
     """``run_dir``, ``split``, ``rank``."""
     from graphmill.predictions.settings import RankSettings
-    from graphmill.settings import parse
     from graphmill.usage.ranking import rank_any
 
     restored, split = _restored(job, control), job.get("split", "test")
@@ -77,7 +77,6 @@ def _rank(job: Job, control: Control) -> Result:
 def _influence(job: Job, control: Control) -> Result:
     """``run_dir``, ``influence``."""
     from graphmill.influence.settings import InfluenceSettings
-    from graphmill.settings import parse
     from graphmill.usage.explain import trace_influence
 
     settings = parse(InfluenceSettings, dict(job.get("influence", {})), _origin(job))
@@ -88,7 +87,6 @@ def _influence(job: Job, control: Control) -> Result:
 def _links(job: Job, control: Control) -> Result:
     """``run_dir``, ``links``."""
     from graphmill.predictions.settings import LinkSettings
-    from graphmill.settings import parse
     from graphmill.usage.links import link_model, write_links
 
     settings = parse(LinkSettings, dict(job.get("links", {})), _origin(job))
@@ -101,7 +99,6 @@ def _promote(job: Job, control: Control) -> Result:
     from graphmill.promotion.policy import PromotionSettings
     from graphmill.promotion.promote import promote_run
     from graphmill.promotion.versions import Versions
-    from graphmill.settings import parse
 
     settings = parse(PromotionSettings, dict(job["promote"]), _origin(job))
     versions, checks = Versions(job["folder"]), job["failed_checks"]
@@ -122,7 +119,6 @@ def _drift(job: Job, control: Control) -> Result:
     from graphmill.evaluation.drift.verdicts import DriftThresholds
     from graphmill.promotion.drift import drift_of_run
     from graphmill.promotion.versions import Versions
-    from graphmill.settings import parse
 
     bounds = parse(DriftThresholds, dict(job["drift"]), _origin(job))
     report = drift_of_run(job["run_dir"], Versions(job["folder"]), bounds)
@@ -131,7 +127,6 @@ def _drift(job: Job, control: Control) -> Result:
 
 def _choose(job: Job, control: Control) -> Result:
     """``settings`` of the choice, ``run_root``. Returns the report of the chosen run, as a training of it would."""
-    from graphmill.settings import parse
     from graphmill.systems.auto import AutoSettings
     from graphmill.training.run_directory import RunDirectory
     from graphmill.usage.choose import choose
@@ -165,7 +160,7 @@ def run_mode(job: Job, outlets: list[Any], stop: Any) -> Result:
     control = Control(outlets, stop)
     if name not in MODES:
         raise InputError(f"the worker has no mode '{name}' (there are: {', '.join(MODES)})")
-    from graphmill.runs.compiling import say_compiling
+    from graphmill.runs.messages import say_compiling
 
     # A training says it by its listener.
     with nullcontext() if name == "train" else say_compiling(control.note):

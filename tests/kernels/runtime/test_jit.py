@@ -19,7 +19,7 @@ CALLER = """
 import numpy as np
 from graphmill.kernels.helper import one
 from graphmill.kernels.runtime.jit import jit
-from graphmill.runs.compiling import watch_compiling
+from graphmill.runs.messages import watch_compiling
 
 @jit
 def twice(x):

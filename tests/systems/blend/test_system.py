@@ -59,7 +59,9 @@ def mrr(restored: Restored, scorer: Any, split: str = "valid") -> float:
 
 
 def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored, tmp_path: Path) -> None:
-    beside = LinkBaselines(blend.graph, "test", blend.run.path.parent / "baselines", width=16)
+    beside = LinkBaselines(
+        blend.graph, link_queries(blend.graph, "test"), blend.run.path.parent / "baselines", width=16
+    )
     own: Any = blend.system
     for name, scorer in own.baselines(blend.model).items():
         assert mrr(blend, scorer, "test") == pytest.approx(beside.ranking(name)[0].macro["mrr"], rel=1e-6), name

@@ -7,6 +7,7 @@ import pytest
 
 import graphmill
 from graphmill.errors import SettingsError
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.explain.links import explainer_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions.settings import LinkSettings
@@ -41,7 +42,7 @@ def runs(typed: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> dict[st
 def test_it_ranks_as_the_baseline_of_its_name(
     name: str, runs: dict[str, Restored], typed: TypedGraph, tmp_path: Path
 ) -> None:
-    baseline, _ = LinkBaselines(typed, "test", tmp_path, width=16).ranking(name)
+    baseline, _ = LinkBaselines(typed, link_queries(typed, "test"), tmp_path, width=16).ranking(name)
     run = runs[name]
     result = run.system.evaluate(run.model, "test", final=True, poll=lambda: None)
     assert result["mrr"] == pytest.approx(baseline.macro["mrr"], rel=1e-5)

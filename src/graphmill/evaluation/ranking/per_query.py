@@ -7,14 +7,13 @@ models and draw the conclusions.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.next_item import chosen_ranks, full_ranks
@@ -28,8 +27,7 @@ LeaveOut = Callable[[int, Int64, Int64], NDArray[np.bool_]]
 """Relation numbers and global node numbers of heads and tails, int64 [Q] each → bool [Q]: queries to leave out."""
 _METRIC = re.compile(r"(\w+?)(?:@(\d+))?")
 LINK_METRICS = {"mrr": False, "hits": True}
-LIST_METRICS = dict.fromkeys(ITEM_METRICS, True)
-NEXT_ITEM_METRICS = {"ndcg": True, "hr": True, "mrr": False}
+"""Name → whether it has a k."""
 
 
 @dataclass(frozen=True)
@@ -52,22 +50,19 @@ class QueryValues:
         return grouped_mean(self.values, self.groups) if len(self.values) else float("nan")
 
 
-def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
-    """``"recall@20"`` → ("recall", 20); k is 0 if the metric has none (``known``: name → whether it has one).
-
-    Raises :class:`InputError` for an unknown metric.
-    """
+def parse_metric(metric: str) -> tuple[str, int]:
+    """``"hits@20"`` → ("hits", 20); k is 0 if the metric has none. Raises :class:`InputError` for an unknown metric."""
     match = _METRIC.fullmatch(metric)
     name, k = (match[1], int(match[2] or 0)) if match else (metric, 0)
-    if name not in known or (k > 0) != known[name]:
-        examples = ", ".join(f"{each}@10" if cut else each for each, cut in known.items())
+    if name not in LINK_METRICS or (k > 0) != LINK_METRICS[name]:
+        examples = ", ".join(f"{each}@10" if cut else each for each, cut in LINK_METRICS.items())
         raise InputError(f"metric '{metric}' is not measured for each query; {examples} are")
     return name, k
 
 
 def values_of(ranking: LinkRanking, metric: str) -> tuple[NDArray[np.float64], Int64]:
     """``mrr`` or ``hits@k`` of each query of a ranking, in order, and the number of its relation: float64, int64 [Q]."""
-    name, k = parse_metric(metric, LINK_METRICS)
+    name, k = parse_metric(metric)
     parts = [relation.reciprocal for relation in ranking.relations]
     values = np.concatenate([np.zeros(0), *parts])
     groups = np.repeat(np.array([r.relation for r in ranking.relations], np.int64), [len(part) for part in parts])
@@ -86,7 +81,7 @@ def link_values(
 
     ``offsets``: by relation number, the global numbers of the first head and tail.
     """
-    parse_metric(metric, LINK_METRICS)
+    parse_metric(metric)
     kept, units, left = [], [np.zeros(0, np.int64)], 0
     for relation in queries.relations:
         first, second = offsets[relation.relation]
@@ -106,15 +101,14 @@ def list_values(
     known: KnownItems,
     held_out: KnownItems,
     offsets: tuple[int, int],
-    metric: str,
+    k: int,
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
 ) -> QueryValues:
-    """``metric`` (recall@k, ndcg@k, ...) of each user's list. A held-out item that is left out counts as known.
+    """``recall@k`` of each user's list. A held-out item that is left out counts as known.
 
     ``offsets``: the global numbers of the first user and item.
     """
-    name, k = parse_metric(metric, LIST_METRICS)
     users = np.repeat(np.arange(len(held_out.indptr) - 1), np.diff(held_out.indptr))
     out = leave_out(0, users + offsets[0], held_out.items + offsets[1])
     if out.any():
@@ -127,9 +121,9 @@ def list_values(
         held_out = _csr(users[~out], held_out.items[~out], len(held_out.indptr) - 1, num_items)
     lists = rank_items(score, num_items, known, held_out, k, poll=poll)
     if lists.hit.shape[1] < k:
-        raise InputError(f"metric '{metric}': there are only {lists.hit.shape[1]} items to rank")
+        raise InputError(f"metric 'recall@{k}': there are only {lists.hit.shape[1]} items to rank")
     none = np.zeros(len(lists.users), np.int64)
-    return QueryValues(metric, lists.by_user(name, k), none, lists.users, int(out.sum()))
+    return QueryValues(f"recall@{k}", lists.by_user("recall", k), none, lists.users, int(out.sum()))
 
 
 def next_item_values(
@@ -139,23 +133,22 @@ def next_item_values(
     num_items: int,
     known: KnownItems,
     offsets: tuple[int, int],
-    metric: str,
+    k: int,
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
     *,
     repeats: bool = False,
 ) -> QueryValues:
-    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item, among all items that are new to the user.
+    """``ndcg@k`` of each user's next item, among all items that are new to the user.
 
     ``repeats``: among all items, including the history, because users repeat items. ``score`` and ``known`` take row
     numbers of the queries, as in :func:`full_ranks`.
     """
-    name, k = parse_metric(metric, NEXT_ITEM_METRICS)
     out = leave_out(0, users + offsets[0], targets + offsets[1])
     ranked = np.flatnonzero(~out)
     ranks = chosen_ranks(full_ranks(score, ranked, targets[ranked], num_items, known, poll=poll), repeats)
-    values = ranks.values([name], [k])[metric]
-    return QueryValues(metric, values, np.zeros(len(ranked), np.int64), users[ranked], int(out.sum()))
+    values = ranks.values(["ndcg"], [k])[f"ndcg@{k}"]
+    return QueryValues(f"ndcg@{k}", values, np.zeros(len(ranked), np.int64), users[ranked], int(out.sum()))
 
 
 def _csr(rows: Int64, items: Int64, num_rows: int, num_items: int) -> KnownItems:

@@ -117,10 +117,10 @@ class ConveSystem(TableSystem[ConvE]):
 
     # ---------------------------------------------------------------- influence (training.contract.Traceable)
 
-    def tracer(self, model: ConvE, precision: str) -> ConveTracer:
+    def tracer(self, model: ConvE) -> ConveTracer:
         """A tracer: per-example gradients at the weights of ``model``."""
         smoothing = 0.0 if self.sampled else self.settings.objective.label_smoothing
-        return ConveTracer(model, self.data, self.settings.objective.loss, smoothing, precision)
+        return ConveTracer(model, self.data, self.settings.objective.loss, smoothing)
 
     def traced_triples(self, split: str) -> np.ndarray:
         """Triples of a split, without inverses."""

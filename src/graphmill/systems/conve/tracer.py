@@ -21,8 +21,6 @@ from graphmill.systems.conve.model import ConvE
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm
 from graphmill.training.contract import Dense, Factor, Outer, RowGradients
 
-_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
-
 
 @dataclass
 class _Queries:
@@ -43,7 +41,7 @@ class ConveTracer:
     """``loss``: "bce", or "softmax" over all entities, also for a training whose candidates are sampled; ``smoothing``: of
     its labels."""
 
-    def __init__(self, model: ConvE, data: ConveData, loss: str, smoothing: float, precision: str) -> None:
+    def __init__(self, model: ConvE, data: ConveData, loss: str, smoothing: float) -> None:
         self.model = model.eval()
         self.data, self.width = data, 2 * data.num_relations
         self.softmax = loss == "softmax"
@@ -62,7 +60,6 @@ class ConveTracer:
             self.filters = model.convolution.weight.view(c.output_channels, -1)
         assert model.convolution.bias is not None
         self.filter_bias: Tensor = model.convolution.bias
-        self.weight_low = self.weight.to(_LOW.get(precision, self.weight.dtype))
 
     @torch.no_grad()
     def label_gradients(self, labels: np.ndarray) -> list[Factor]:
@@ -113,7 +110,7 @@ class ConveTracer:
         count = len(which)
         after = slope * (q.x > 0)[which]
         hidden = after * _scale(model.output_norm)
-        into_maps = (hidden.to(self.weight_low.dtype) @ self.weight_low).to(slope.dtype)
+        into_maps = hidden @ self.weight
         into_maps.masked_fill_(q.blocked[which], 0.0)
         into_maps = into_maps.view(count, -1, c.output_channels)
         # Per channel: Σ over positions of (gradient × window) and, from the column of ones, of the gradient alone.
