@@ -73,18 +73,24 @@ class PhaseOptimizer:
         self.allocate()
         for decay, named in self._by_decay.items():
             updated = [(parameter, self._state[name]) for name, parameter in named if parameter.grad is not None]
-            parameters = [parameter for parameter, _ in updated]
-            gradients = [parameter.grad for parameter in parameters]
-            moments = [[state[key] for _, state in updated] for key in self._moments]
-            steps = [state["step"] for _, state in updated]
-            options: dict[str, Any] = {"lr": learning_rate, "weight_decay": decay, "maximize": False}
-            options |= {"fused": self.fused, "found_inf": unless}
+            moments = {key: [state[key] for _, state in updated] for key in ("step", *self._moments)}
+            options: dict[str, Any] = {
+                "params": [parameter for parameter, _ in updated],
+                "grads": [parameter.grad for parameter, _ in updated],
+                "state_steps": moments["step"],
+                "lr": learning_rate,
+                "weight_decay": decay,
+                "maximize": False,
+                "fused": self.fused,
+                "found_inf": unless,
+            }
             if self.settings.OPTIMIZER == "adagrad":
-                adagrad(parameters, gradients, *moments, steps, lr_decay=0.0, eps=1e-10, **options)
+                adagrad(state_sums=moments["sum"], lr_decay=0.0, eps=1e-10, **options)
                 continue
-            betas = dict(zip(("beta1", "beta2"), self.settings.BETAS, strict=True))
+            options |= {"exp_avgs": moments["exp_avg"], "exp_avg_sqs": moments["exp_avg_sq"], "max_exp_avg_sqs": []}
+            beta1, beta2 = self.settings.BETAS
             update = adamw if self.settings.OPTIMIZER == "adamw" else adam
-            update(parameters, gradients, *moments, [], steps, amsgrad=False, eps=1e-8, **betas, **options)
+            update(beta1=beta1, beta2=beta2, amsgrad=False, eps=1e-8, **options)
 
     def allocate(self) -> None:
         """Allocate the moments of parameters that have a gradient and no moments yet, before any parameter is updated.
