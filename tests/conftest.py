@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -13,6 +14,8 @@ from hypothesis import settings
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # One thread for each training, so that figures do not depend on the machine.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# torch's compiler would start processes of its own for one more kernel at once, each of which imports torch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 # A shell's background job ignores Ctrl-C and hands that on to every process that these tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -55,6 +58,12 @@ def datasets() -> Path:
 def _no_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """A demo or a UI that another test ran in this process says where its pictures are; pages of this test have none."""
     monkeypatch.delenv("GRAPHMILL_SERVICE", raising=False)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported and collected by now stays to the end: no collection of garbage is to go through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -23,12 +23,15 @@ from tests.training.test_cuda import losses, without_dropout
 def apart(name: str, pretended: str, device: pretend.Dispatch) -> float:
     """The largest relative difference of a step's loss, without dropout, in fp32."""
     case, answer = CASES[name], []
-    length = {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 0}
+    length = {
+        "training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 0},
+        "evaluation": {"eval_every": 2},
+    }
     with tempfile.TemporaryDirectory() as folder:
         graph = case.graph(Path(folder) / "graph")
         for kind in ("cpu", pretended):
             on = {"device": kind, "precision": "fp32"}
-            values = settings_of(case, graph, without_dropout(case.system), {"acceleration": on, "training": length})
+            values = settings_of(case, graph, without_dropout(case.system), length, {"acceleration": on})
             if kind == pretended:
                 with device:
                     result = train(values, "traces", root=f"{folder}/{kind}")

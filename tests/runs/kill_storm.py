@@ -89,11 +89,21 @@ def _saved_step(run: RunDirectory) -> int:
 
 def _wait_for_step(run: RunDirectory, step: int, child: int) -> bool:
     """Whether the child came to ``step`` before it ended."""
-    before = run.metrics.path.stat().st_mtime_ns if run.metrics.path.exists() else 0
+    seen = _written(run)
     while True:
-        if run.metrics.path.exists() and run.metrics.path.stat().st_mtime_ns > before and _last_step(run) >= step:
-            return True
+        if (now := _written(run)) != seen:
+            seen = now
+            if _last_step(run) >= step:
+                return True
         pid, _ = os.waitpid(child, os.WNOHANG)
         if pid:
             return False
         time.sleep(0.002)
+
+
+def _written(run: RunDirectory) -> tuple[int, int]:
+    """When the trace was written last, and its size."""
+    if not run.metrics.path.exists():
+        return 0, 0
+    state = run.metrics.path.stat()
+    return state.st_mtime_ns, state.st_size

@@ -1,14 +1,14 @@
-"""What the tests of several processes run under torchrun: ``rank_program.py JOB.json``; one start serves all cases.
+"""What the tests of several processes run: ``python -m tests.training.rank_program WORLD JOBS.json``.
 
-For every job the gradient of one step in float64, the bytes that were reduced for it, and, where asked for, a whole
-training through the worker. Rank 0 leaves ``NAME.pt``.
+One start serves all cases: the ranks are forks of this process. For every job the gradient of one step in float64, the
+bytes that were reduced for it, and, where asked for, a whole training through the worker. Rank 0 leaves ``NAME.pt``.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.sharding import require_equal_replicas
 from graphmill.training.step import compute_gradient
+from tests.training.forked_ranks import fork_ranks
 
 
 def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
@@ -110,9 +111,8 @@ def drift(values: dict[str, Any], ranks: Ranks) -> list[str]:
     return said
 
 
-def main(path: Path) -> None:
+def work(path: Path) -> None:
     """Do the jobs of the file in order, all ranks together."""
-    torch.set_num_threads(1)
     ranks = join()
     # One process group for all jobs: the worker joins and leaves the one that is there.
     worker.join = lambda *_: ranks  # type: ignore[assignment]
@@ -128,8 +128,8 @@ def main(path: Path) -> None:
             torch.save(result, path.parent / f"{job['name']}.pt")
         ranks.barrier()
     torch.distributed.destroy_process_group()
-    os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    sys.exit(any(fork_ranks(int(sys.argv[1]), partial(work, Path(sys.argv[2])))))

@@ -1,7 +1,8 @@
-"""What the tests of sharding by rows run under torchrun: ``sharding_program.py JOB.json``; one start serves all cases.
+"""What the tests of sharding by rows run: ``python -m tests.training.sharding_program GROUPS.json``.
 
-For every job the gradient of a step in float64, put together of all ranks' rows, the bytes of the step and of a pass over
-the layers, and, where asked for, a whole training in float64 through the worker, at a step of which a rank may kill itself.
+One start serves all: each group of jobs is done by ranks that are forks of this process. For every job the gradient of
+a step in float64, put together of all ranks' rows, the bytes of the step and of a pass over the layers, and, where asked
+for, a whole training in float64 through the worker, at a step of which a rank may kill itself.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from graphmill.training.contract import StepSizes
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.step import compute_gradient
+from tests.training.forked_ranks import fork_ranks
 
 
 def one_step(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
@@ -164,13 +167,12 @@ def kill_at(step: int, ranks: Ranks) -> None:
     engine.compute_gradient = computing
 
 
-def main(path: Path) -> None:
-    """Do the jobs of the file in order, all ranks together."""
-    torch.set_num_threads(1)
+def work(jobs: list[dict[str, Any]], folder: Path) -> None:
+    """Do the jobs in order, all ranks together."""
     ranks = join()
     worker.join = lambda *_: ranks  # type: ignore[assignment]
     ranks.close = lambda: None  # type: ignore[method-assign]
-    for job in json.loads(path.read_text()):
+    for job in jobs:
         places = ("lightgcn.system", "kgat.system", "hgt.rank_messages")
         modules = [import_module(f"graphmill.systems.{place}") for place in places]
         if job.get("empty"):  # of three the second holds nothing, of two the first
@@ -179,7 +181,7 @@ def main(path: Path) -> None:
         if job.get("step"):
             result = one_step(job["values"], ranks)
             if ranks.main:
-                torch.save(result, path.parent / f"{job['name']}.pt")
+                torch.save(result, folder / f"{job['name']}.pt")
         for module in modules:
             module.divide = sharding.divide  # type: ignore[attr-defined]
         if job.get("train"):
@@ -188,10 +190,17 @@ def main(path: Path) -> None:
                 kill_at(job["kill_at"], ranks)
             result = worker.train(job["values"], "sharding_program", root=job["train"])
             if ranks.main:
-                torch.save(result, path.parent / f"{job['name']}.pt")
+                torch.save(result, folder / f"{job['name']}.pt")
         ranks.barrier()
     torch.distributed.destroy_process_group()
-    os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up
+
+
+def main(path: Path) -> None:
+    """Do the jobs of each group of the file, and leave the exit codes of its ranks in ``codes.json``."""
+    torch.set_num_threads(1)
+    groups = json.loads(path.read_text())
+    codes = [fork_ranks(each["world"], partial(work, each["jobs"], Path(each["folder"]))) for each in groups]
+    path.with_name("codes.json").write_text(json.dumps(codes))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from tests.training.cases import STEPPED
 from tests.training.rank_program import gradients
 from tests.training.runs import outcome, run, settings_of
 
-PROGRAM = Path(__file__).with_name("rank_program.py")
+ROOT = Path(__file__).parents[2]
 # A step so small that some of four ranks have nothing of it, and that does not divide by two.
 TINY: dict[str, Any] = {
     "hgt": {"sampling": {"edge_sample_size": 3}},
@@ -57,10 +57,8 @@ def found(
         if world == 2:
             job["train"] = str(folder / job["name"])
     (folder / "jobs.json").write_text(json.dumps(todo))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-    process = subprocess.run(
-        [*command, str(PROGRAM), str(folder / "jobs.json")], capture_output=True, text=True, timeout=240, check=False
-    )
+    command = [sys.executable, "-m", "tests.training.rank_program", str(world), str(folder / "jobs.json")]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False)
     assert process.returncode == 0, process.stderr[-9000:]
     return world, {job["name"]: torch.load(folder / f"{job['name']}.pt", weights_only=False) for job in todo}
 

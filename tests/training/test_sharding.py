@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,6 +25,7 @@ from tests.training import sharding_program
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
 
+ROOT = Path(__file__).parents[2]
 SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax")
 TRAININGS = ("lightgcn", "kgat", "hgt-full")
 ROWS: dict[str, Any] = {"acceleration": {"sharding": "rows"}}
@@ -55,51 +57,42 @@ def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
     return {name: {"name": name, "step": True, **job} for name, job in out.items()}
 
 
-def under_torchrun(world: int, folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
-    """The program with these jobs."""
-    path = folder / "jobs.json"
-    path.write_text(json.dumps(jobs))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
-    program = [sharding_program.__file__, str(path)]
-    return subprocess.run([*command, *program], capture_output=True, text=True, timeout=240, check=False)
-
-
 @pytest.fixture(scope="module")
-def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder."""
-    folder, before = tmp_path_factory.mktemp("two"), list(steps(graphs).values())
+def ran(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
+    """Number of ranks → the folder of what they left.
+
+    Two ranks do all jobs, and begin trainings that the last one dies in. Three do all jobs, and go on with those.
+    """
+    folder = tmp_path_factory.mktemp("ranks")
+    folders = {2: folder / "two", 3: folder / "three"}
+    trainings, groups = [], []
+    before = list(steps(graphs).values())
     for system in TRAININGS:
         values = values_of(system, graphs, ROWS, TRAINED)
-        job = {"name": f"{system}-train", "values": values, "train": str(folder / system), "kill_at": KILLED_AT[system]}
-        died = under_torchrun(2, folder, [*before, job])
-        assert died.returncode != 0
-        assert list((folder / system).rglob("*.safetensors")), died.stderr[-6000:]
+        trainings.append({"name": f"{system}-train", "values": values, "train": str(folders[2] / system)})
+        killed = {**trainings[-1], "kill_at": KILLED_AT[system]}
+        groups.append({"world": 2, "folder": str(folders[2]), "jobs": [*before, killed]})
         before = []
-    return folder
-
-
-@pytest.fixture(scope="module")
-def resumed(killed: Path, graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Three ranks do all jobs, and go on with what two have begun."""
-    folder = tmp_path_factory.mktemp("three")
-    trainings = [
-        {
-            "name": f"{system}-train",
-            "values": values_of(system, graphs, ROWS, TRAINED),
-            "train": str(killed / system),
-        }
-        for system in TRAININGS
-    ]
-    process = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
+    groups.append({"world": 3, "folder": str(folders[3]), "jobs": [*steps(graphs).values(), *trainings]})
+    for path in folders.values():
+        path.mkdir()
+    (folder / "groups.json").write_text(json.dumps(groups))
+    command = [sys.executable, "-m", "tests.training.sharding_program", str(folder / "groups.json")]
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert process.returncode == 0, process.stderr[-6000:]
-    return folder, killed
+    *died, went_on = json.loads((folder / "codes.json").read_text())
+    assert [codes[-1] for codes in died] == [-signal.SIGKILL] * 3, process.stderr[-6000:]
+    assert all(codes[0] for codes in died)
+    assert all(list((folders[2] / system).rglob("*.safetensors")) for system in TRAININGS), process.stderr[-6000:]
+    assert went_on == [0, 0, 0], process.stderr[-6000:]
+    return folders
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_samples(
-    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], ran: dict[int, Path]
 ) -> None:
-    folder = killed if world == 2 else resumed[0]
+    folder = ran[world]
     for name, job in steps(graphs).items():
         alone = sharding_program.one_step(job["values"], Ranks())
         together = torch.load(folder / f"{name}.pt", weights_only=False)
@@ -116,13 +109,13 @@ def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_s
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_step_sends_what_the_model_of_the_decision_says(
-    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], ran: dict[int, Path]
 ) -> None:
     """A pass over the layers alone, and a step, with the rows that its batch reads.
 
     All nodes are at most what ranks read of each other, and those that they read are what is sent.
     """
-    folder = killed if world == 2 else resumed[0]
+    folder = ran[world]
     # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
     least = 0.9 if world == 2 else 0.7
     elsewhere = (world - 1) / world
@@ -145,23 +138,23 @@ def test_a_step_sends_what_the_model_of_the_decision_says(
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
-    graphs: dict[str, TypedGraph], killed: Path
+    graphs: dict[str, TypedGraph], ran: dict[int, Path]
 ) -> None:
-    result = torch.load(killed / "lightgcn.pt", weights_only=False)
+    result = torch.load(ran[2] / "lightgcn.pt", weights_only=False)
     assert 15 <= result["sent"]["rows"]["user"] <= 25
     assert result["phases"]["train"]["reduced"] == 0
 
 
 @pytest.mark.parametrize("system", TRAININGS)
 def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_process_does(
-    system: str, resumed: tuple[Path, Path], graphs: dict[str, TypedGraph], tmp_path: Path,
+    system: str, ran: dict[int, Path], graphs: dict[str, TypedGraph], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(registry, "create", registry.create)
     sharding_program.in_float64()
     values = values_of(system, graphs, TRAINED)
     alone = run(values, tmp_path)
-    result = torch.load(resumed[0] / f"{system}-train.pt", weights_only=False)
+    result = torch.load(ran[3] / f"{system}-train.pt", weights_only=False)
     assert result["steps_done"] == alone["steps_done"]
     assert result["bytes_exchanged"] > 0
     expected, answer = last(alone["run_dir"]), last(result["run_dir"])
@@ -174,7 +167,7 @@ def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_pro
     assert result["metrics"] == pytest.approx(alone["metrics"], rel=1e-10, abs=0.02 if system == "hgt-full" else None)
     # The same run directory goes on in one process, whose checkpoint knows nothing of ranks.
     longer = {"training": {"epochs": 4}}
-    further = run(merge(values, longer), resumed[1] / system)
+    further = run(merge(values, longer), ran[2] / system)
     assert further["run_dir"] == result["run_dir"]
     more = last(run(merge(values, longer), tmp_path)["run_dir"])
     for name, tensor in last(further["run_dir"]).items():

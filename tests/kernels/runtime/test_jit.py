@@ -65,6 +65,8 @@ def test_an_edited_helper_is_seen_by_its_callers(sources: Path, tmp_path: Path) 
     cache = tmp_path / "cache"
     assert run_caller(sources, cache)[:3] == (2.0, 0, True)
     assert run_caller(sources, cache)[:3] == (2.0, 1, False)  # kept
+    elsewhere = shutil.copytree(sources, tmp_path / "elsewhere" / "graphmill")
+    assert run_caller(elsewhere, cache)[:3] == (2.0, 1, False)  # also for another installation
     (sources / "kernels" / "helper.py").write_text(HELPER.replace("x + 1", "x + 2"))
     assert run_caller(sources, cache)[:3] == (4.0, 0, True)
 

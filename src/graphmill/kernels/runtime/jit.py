@@ -23,6 +23,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 import numba
+from numba.core import caching
 
 KERNELS = Path(__file__).resolve().parents[1]
 KEEP_FOLDERS, KEEP_DAYS = 4, 30
@@ -33,12 +34,26 @@ def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """``numba.njit`` with its machine code kept in :func:`cache_folder`. As ``@jit`` or ``@jit(nogil=True, …)``."""
     if function is None:
         return lambda each: jit(each, **options)
-    # numba reads the folder only when a function is decorated.
-    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(cache_folder())
+    # numba reads these only when a function is decorated.
+    config: Any = numba.config
+    before = config.CACHE_DIR, getattr(config, "CACHE_LOCATOR_CLASSES", "")
+    config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = str(cache_folder()), f"{__name__}.ByModule"
     try:
         return numba.njit(function, cache=True, **options)
     finally:
-        numba.config.CACHE_DIR = before
+        config.CACHE_DIR, config.CACHE_LOCATOR_CLASSES = before
+
+
+class ByModule(getattr(caching, "UserProvidedCacheLocator", object)):  # type: ignore[misc]
+    """Names a kernel's folder by its module, not by its path: all installations of these sources share machine code.
+
+    Versions of numba without locator classes do not read it.
+    """
+
+    @classmethod
+    def get_suitable_cache_subpath(cls, py_file: str) -> str:
+        """The name of the module's folder."""
+        return Path(py_file).parent.name
 
 
 # Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).

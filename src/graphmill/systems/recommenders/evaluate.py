@@ -97,7 +97,8 @@ class RecommenderEvaluator:
         tuned = tune_item_baselines(
             train, valid, self.view.num_items, evaluation.selection_metric, self._poll, wanted=wanted
         )
-        trim()
+        if wanted:
+            trim()
         return tuned
 
     @cached_property
