@@ -1,12 +1,4 @@
-"""Nodes: those that edges mention, those that node files list, and how both become one node for each type and id.
-
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`), which
-are merged into nodes a few blocks at a time, so that the strings of the whole file are never in memory at once.
-
-A table of mentions has the strings ``id``, ``type``, ``name`` and ``source``; ``renamed`` and ``resourced`` (bool): whether
-a later mention has another name or source; and, if nodes have an index, ``index`` and ``line`` (int64; of the first
-appearance in the file). Two mentions are the same if ``index``, ``id`` and ``type`` are equal. ``name`` and ``source`` are
-the first that is not empty.
+"""Nodes that node files list, and how they and those of edges become one node for each type and id.
 
 A listed node is identified by its id within its *space*: the node type, or what Neo4j calls an ID space. If it has several
 types (categories, labels), a rule chooses its type in the graph (:func:`catalogue_of`).
@@ -25,34 +17,6 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import MAX_SHOWN, NODES
-
-
-def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Table:
-    """The mentions of edges, head and tail in turn, from the columns of their ends; those that are missing are blank."""
-    count = len(heads["id"])
-    order = pa.array(np.arange(2 * count).reshape(2, -1).T.reshape(-1))
-    columns = {name: pa.concat_arrays([heads[name], tails[name]]).take(order) for name in heads}
-    blank, no = pa.repeat(pa.scalar("", pa.string()), 2 * count), pa.array(np.zeros(2 * count, bool))
-    return pa.table({"type": blank, "name": blank, "source": blank} | columns | {"renamed": no, "resourced": no})
-
-
-def distinct(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The distinct ones of mentions that may repeat, in the order of their first appearance, and the number (int32) of each
-    mention's own. Of :func:`mentions_of` edges, the even ones are the heads."""
-    every = every.combine_chunks()
-    key, *others = [text_of(every, name) for name in ("index", "id", "type") if name in every.column_names]
-    code = codes_of(key)
-    # Where one key tells nodes apart, a second hash table is not needed: it would take the most memory of all.
-    if not all(_agrees(other, first_rows(code)[code]) for other in others):
-        code = codes_of(key, *others)
-    first = first_rows(code)
-    mentions = every.take(pa.array(first))
-    for name, flag in (("name", "renamed"), ("source", "resourced")):
-        rows, different = first_filled(text_of(every, name), code, first)
-        different[code[np.asarray(every[flag], bool)]] = True
-        for column, values in ((name, every[name].take(pa.array(rows))), (flag, pa.array(different))):
-            mentions = mentions.set_column(mentions.schema.get_field_index(column), column, values)
-    return mentions, code
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:

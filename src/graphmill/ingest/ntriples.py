@@ -21,16 +21,8 @@ from graphmill.ingest.files import guarded, lines_of, path_text
 from graphmill.ingest.format import Candidate, Format, all_types
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
-from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.node_tables import (
-    MISSING_TYPE,
-    Catalogue,
-    catalogue_of,
-    distinct,
-    listed_rows,
-    mentions_of,
-    text_of,
-)
+from graphmill.ingest.kg_assemble import Assembled, Assembly, ends_of
+from graphmill.ingest.node_tables import MISSING_TYPE, Catalogue, catalogue_of, listed_rows, text_of
 from graphmill.ingest.tables import KEEP_NEGATED, MAX_SHOWN, IngestResult, Reject
 from graphmill.settings import Settings
 
@@ -134,13 +126,12 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     return finished(reading, made, known, listed_first=False)
 
 
-def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, pa.Table]:
-    """The nodes and edges of some statements. Types are known at the end of the file only."""
+def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.DictionaryArray, pa.Table]:
+    """The ends and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    mentions, number = distinct(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    ends = {"head": number[0::2], "tail": number[1::2]}
-    return mentions, pa.table(ends | {"relation": relation, "display_relation": relation})
+    rows = pa.table({"relation": relation, "display_relation": relation})
+    return ends_of({"id": subject}, {"id": target}), rows
 
 
 def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled:
