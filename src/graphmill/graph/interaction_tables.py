@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.ingest.interactions import DISLIKED, FILLED, ITEM, RELATION, USER
+from graphmill.ingest.interactions import DISLIKED, ITEM, RELATION, USER, stacked
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {
@@ -51,11 +51,7 @@ def graph_tables(
     given = ("relation", "display_relation", "head", "tail", "split", "position", "timestamp", "weight")
     edges = table.select([name for name in given if name in table.column_names])
     if knowledge is not None:
-        for name in edges.column_names:
-            if name not in knowledge.column_names:
-                value, kind = FILLED[name]
-                knowledge = knowledge.append_column(name, pa.array(np.full(knowledge.num_rows, value)).cast(kind))
-        edges = pa.concat_tables([edges, knowledge.select(edges.column_names)]).unify_dictionaries().combine_chunks()
+        edges = stacked(edges, knowledge)
     return nodes if nodes is not None else _nodes(table), edges
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import listed
-from graphmill.ingest.cells import RowBlock
+from graphmill.ingest.cells import RowBlock, parsed_column, times_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
 from graphmill.ingest.kg_assemble import ends_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
@@ -24,13 +24,12 @@ from graphmill.ingest.node_tables import (
     Catalogue,
     category_of,
     listed_rows,
-    parsed_cells,
     places_in,
     text_of,
 )
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME, Reading, Reject
-from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time
+from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, Reading, Reject
+from graphmill.ingest.times import NO_TIME_THERE, UNTIMED, parse_time
 
 _SHOWN_COLUMNS = 8
 
@@ -123,9 +122,9 @@ class GraphReading(Reading):
 
 def _numbers(table: pa.Table, name: str, nothing: float) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """float32 values of a column's cells, ``nothing`` for one that is blank or no finite number, and rows of the latter."""
-    column = category_of(table, name)
-    read, codes, wrong = parsed_cells(column, lambda text: as_number(text) if text else nothing)
-    return np.array([nothing if number is None else number for number in read], np.float32)[codes], wrong
+    return parsed_column(
+        category_of(table, name), lambda text: as_number(text) if text else nothing, nothing, np.float32
+    )
 
 
 _WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "deleted", "removed", "negated", "refuted", "rejected")
@@ -242,9 +241,8 @@ def _measures(table: pa.Table, source: EdgeSource) -> tuple[dict[str, np.ndarray
     """Times, weights and confidences of edges; and row, column, reason and text of each cell that cannot be read."""
     columns, wrong = dict[str, np.ndarray](), list[tuple[int, str, str, str]]()
     if source.timestamp:
-        none, column = Time(NO_TIME, 0, 0), category_of(table, source.timestamp)
-        read, codes, cells = parsed_cells(column, lambda text: parse_time(text) if text else none)
-        times = np.array([time or none for time in read], TIME)[codes]
+        column = category_of(table, source.timestamp)
+        times, cells = times_of(column, lambda text: parse_time(text) if text else UNTIMED)
         columns |= {"timestamp": times["second"], "unit": times["unit"]}
         wrong += [(row, source.timestamp, NO_TIME_THERE, text) for row, text in cells]
     for name, nothing in EDGE_NUMBERS.items():

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
-from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock
+from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock, parsed_column, times_of
 from graphmill.ingest.column_maps import checked_delimiter
 from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, probe_of, table_guess
@@ -32,13 +31,13 @@ from graphmill.ingest.names import (
     plain,
     reaction_of,
     role_of,
-    with_point,
+    with_points,
     without_blanks,
 )
-from graphmill.ingest.node_tables import category_of, parsed_cells
+from graphmill.ingest.node_tables import category_of
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, sentences
-from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, is_plausible, parse_time, whole_times
+from graphmill.ingest.times import NO_TIME_THERE, Time, is_plausible, parse_time
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
@@ -243,34 +242,19 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
             out[role], spaced = without_blanks(column)
             mended["padded"] += spaced
             continue
-        if role == "timestamp" and (times := _whole(column)) is not None:
-            out |= {part: pa.array(times[part]) for part in Time._fields}
-            continue
+        if role != "split":
+            column, commas = with_points(column, mark)
+            mended["commas"] += commas
         parse, reason = _PARSERS[role]
-        texts = column.dictionary.to_pylist()
-        pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
-        read, codes, wrong = parsed_cells(pa.DictionaryArray.from_arrays(column.indices, pointed), parse)
-        rejects += [
-            Reject(int(block.lines[row]), name, reason, texts[codes[row]][:MAX_SHOWN]) for row, _ in wrong if keep[row]
-        ]
-        keep[[row for row, _ in wrong]] = False
-        mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            times = np.array([value or (0, 0, 0) for value in read], TIME)[codes]
+            times, wrong = times_of(column)
             out |= {part: pa.array(times[part]) for part in Time._fields}
         else:
-            kind = "weight" if role in ("disliking", "reaction") else role
-            out[kind] = pa.array(np.array([value or 0 for value in read], np.float64)[codes])
+            numbers, wrong = parsed_column(column, parse, 0, np.float64)
+            out["weight" if role in ("disliking", "reaction") else role] = pa.array(numbers)
+        rejects += [Reject(int(block.lines[row]), name, reason, text[:MAX_SHOWN]) for row, text in wrong if keep[row]]
+        keep[[row for row, _ in wrong]] = False
     return pa.table(out).filter(pa.array(keep)), rejects, mended
-
-
-def _whole(column: pa.DictionaryArray) -> np.ndarray | None:
-    """The times of a column of whole numbers; None if any cell is not one."""
-    try:
-        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
-    except pa.ArrowInvalid:
-        return None
-    return whole_times(numbers)[column.indices.to_numpy(zero_copy_only=False)]
 
 
 def _guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:

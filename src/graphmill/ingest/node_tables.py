@@ -7,7 +7,7 @@ types (categories, labels), a rule chooses its type in the graph (:func:`catalog
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,17 +76,6 @@ def category_of(table: pa.Table, name: str, constant: str = "") -> pa.Dictionary
         return pa.DictionaryArray.from_arrays(codes, pa.repeat(pa.scalar(constant, pa.string()), 1))
     array = table[name].combine_chunks()
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-
-
-def parsed_cells(
-    column: pa.DictionaryArray, parse: Callable[[str], Any]
-) -> tuple[list[Any], np.ndarray, list[tuple[int, str]]]:
-    """What ``parse`` makes of the distinct texts without white space around them; the place of each row's among them; and
-    row and text of each cell that it cannot read, for which it returns None."""
-    texts, codes = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
-    read = [parse(text.strip()) for text in texts]
-    wrong = np.array([value is None for value in read], bool)
-    return read, codes, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong[codes]).tolist()]
 
 
 MISSING_TYPE = "node"
