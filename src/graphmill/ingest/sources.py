@@ -206,23 +206,15 @@ def _read(source: SourceFile) -> IngestResult:
 
 
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
-    """The names of a dataset's table assets, which depend on its sources.
-
-    With interactions: ``interactions``, ``nodes`` if there are nodes without an interaction, and ``edges`` if there is
-    knowledge. Without: ``nodes`` and ``edges``.
-    """
-    added = {source.gives for source in sources}
-    gives = added - {"attributes"}
-    names: list[str] = []
-    if gives & {"interactions", "interactions and nodes", "interactions and facts"}:
-        names.append("interactions")
-    if gives != {"interactions"} and gives != {"interactions", "features"}:
-        names.append("nodes")
+    """The names of a dataset's table assets: ``nodes``, and those that its sources give."""
+    gives = {source.gives for source in sources}
+    names = ["interactions"] if gives & {"interactions", "interactions and facts"} else []
+    names.append("nodes")
     if gives & {"edges", "knowledge", "interactions and facts"}:
         names.append("edges")
     if "features" in gives or any(FORMATS[s.format].brings_features(s.settings) for s in sources):
         names.append("features")
-    return (*names, "attributes") if "attributes" in added else tuple(names)
+    return (*names, "attributes") if "attributes" in gives else tuple(names)
 
 
 def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> SettingsT:
