@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+from graphmill.ingest.attributes import AttributeSettings, checked_kinds, with_attributes
 from graphmill.ingest.files import clear_of_client, path_text
 from graphmill.ingest.format import Gives
 from graphmill.ingest.formats import FORMATS
@@ -155,7 +155,7 @@ def parse_attributes(values: Any, root: Path) -> list[SourceFile]:
         kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
         name = f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', str(kind))}"
         source = {"name": name, "format": "attributes", "path": value["file"], "node_type": str(kind)}
-        sources.append(_parse_source(source | {"id": value.get("id", "")} | settings_of(kinds, where), root))
+        sources.append(_parse_source(source | {"id": value.get("id", ""), "kinds": checked_kinds(kinds, where)}, root))
     return sources
 
 
