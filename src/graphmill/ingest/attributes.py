@@ -18,9 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.cells import Column
 from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import Format
-from graphmill.ingest.id_columns import Aliases, coverage, nearest, renamed, require_once, text_rows
+from graphmill.ingest.id_columns import Aliases, all_rows, coverage, nearest, renamed, require_once
 from graphmill.ingest.names import SEPARATED, TITLES, as_number, first_named, is_row_number
 from graphmill.ingest.row_files import LIST_MARK, RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, Reject, attribute_kind, reject_table
@@ -180,7 +181,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
     with RowFile(path, wanted=named) as file:
         names = named if settings.kinds and settings.id else [n for n in file.names if n and not is_row_number(n)]
         names = list(dict.fromkeys([*names, *named]))
-        return text_rows(file, names, [settings.id])
+        return all_rows(file, [Column(name, required=name == settings.id, names=name == settings.id) for name in names])
 
 
 def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray], aliases: Aliases) -> tuple[str, str]:

@@ -77,7 +77,7 @@ class InteractionColumns(Settings):
 
 
 class InteractionSettings(Settings):
-    """How any table of interactions is read."""
+    """How any table of interactions is read, and a ``sequence`` source."""
 
     delimiter: str = setting(
         "auto",
@@ -311,18 +311,14 @@ FORMAT = Format(
 PLACES = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
 
 
-class SequenceSettings(InteractionSettings):
-    """How a ``sequence`` source is read."""
-
-
 @guarded
-def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
+def read_sequence(path: str | Path, settings: InteractionSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
     Without timestamps the order of the file is each user's order. Raises :class:`InputError` if the file cannot be read
     as this format.
     """
-    settings = settings or SequenceSettings()
+    settings = settings or InteractionSettings()
     with _opened(path, settings.delimiter) as file:
         roles = PLACES[len(file.names)]
         result = read_interactions(file, dict(zip(roles, file.names, strict=True)), settings, ordered=True)
@@ -364,7 +360,7 @@ def _is_sequence(candidate: Candidate) -> int:
 
 SEQUENCE = Format(
     "sequence",
-    SequenceSettings,
+    InteractionSettings,
     "interactions",
     _is_sequence,
     read_sequence,
