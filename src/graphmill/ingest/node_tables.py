@@ -6,7 +6,6 @@ types (categories, labels), a rule chooses its type in the graph (:func:`catalog
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -176,32 +175,26 @@ def _types(
     code: np.ndarray, count: int, types: pa.StringArray, separators: str, prefix: str
 ) -> tuple[pa.StringArray, int, int]:
     """The type of each node, the number of nodes with several types, and the number without one."""
+    import pandas as pd
+
     encoded = types.dictionary_encode()
-    cells = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
-    pairs = np.unique(code.astype(np.int64) * max(len(cells), 1) + encoded.indices.to_numpy(), return_index=True)
-    in_order = np.sort(pairs[1])
-    of_node: list[dict[str, None]] = [{} for _ in range(count)]
-    for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
-        of_node[node] |= cells[cell]
-    number: Counter[str] = Counter(kind for kinds_of_node in of_node for kind in kinds_of_node)
-    place: Counter[str] = Counter()
-    for kinds_of_node in of_node:
-        for where, kind in enumerate(kinds_of_node):
-            place[kind] += where
-    keys = [tuple(kinds_of_node) for kinds_of_node in of_node]
-    kinds = {
-        key: min(key, key=lambda kind: (number[kind], place[kind] / number[kind], kind), default=MISSING_TYPE)
-        for key in set(keys)
-    }
-    several = sum(len(key) > 1 for key in keys)
-    return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
+    kinds_of = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
+    cells = pd.DataFrame({"node": code, "cell": encoded.indices.to_numpy()}).drop_duplicates()
+    cells["kind"] = [kinds_of[cell] for cell in cells["cell"]]
+    rows = cells.explode("kind").dropna(subset="kind").drop_duplicates(["node", "kind"])
+    rows["place"] = rows.groupby("node").cumcount()
+    often = rows.groupby("kind")["place"].agg(["size", "mean"])
+    rows = rows.join(often, on="kind").sort_values(["size", "mean", "kind"])
+    chosen = rows.drop_duplicates("node").set_index("node")["kind"].reindex(range(count), fill_value=MISSING_TYPE)
+    number = rows["node"].value_counts()
+    return pa.array(chosen.tolist(), pa.string()), int((number > 1).sum()), count - len(number)
 
 
-def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
+def _split(cell: str, separators: str, prefix: str) -> list[str]:
     for mark in separators[1:]:
         cell = cell.replace(mark, separators[0])
     parts = (part.strip() for part in (cell.split(separators[0]) if separators else [cell]))
-    return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
+    return [part.removeprefix(prefix) for part in parts if part.removeprefix(prefix)]
 
 
 def merged_nodes(*tables: pa.Table) -> tuple[pa.Table, list[np.ndarray]]:
