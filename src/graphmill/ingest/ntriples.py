@@ -82,10 +82,10 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         text = raw.decode("utf-8", errors="backslashreplace")
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        is_text = text.encode() == raw
-        statement = _STATEMENT.fullmatch(text) if is_text else None
+        fault = "not UTF-8 text" if text.encode() != raw else "holds a NUL byte" if "\0" in text else ""
+        statement = None if fault else _STATEMENT.fullmatch(text)
         if statement is None:
-            reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
+            reason = fault or "no statement of N-Triples"
             reading.refuse(reading.name, [Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0"))])
             continue
         subject, predicate = _iri(statement[1] or statement[2]), _iri(statement[3])
@@ -199,7 +199,7 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
         if code[0] not in "uU":
             return _PLAIN[code]
         number = int(code[1:], 16)
-        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
+        return chr(number) if 0 < number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
 
     return escape.sub(one, text)
 
