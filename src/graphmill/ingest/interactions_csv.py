@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
 from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock, parsed_column, times_of
-from graphmill.ingest.column_maps import checked_delimiter
+from graphmill.ingest.column_maps import DELIMITER, HEADER, Delimiter
 from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, probe_of, table_guess
 from graphmill.ingest.interactions import interaction_tables, with_dislikes
@@ -79,10 +78,7 @@ class InteractionColumns(Settings):
 class InteractionSettings(Settings):
     """How any table of interactions is read, and a ``sequence`` source."""
 
-    delimiter: str = setting(
-        "auto",
-        "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits",
-    )
+    delimiter: Delimiter = DELIMITER
     min_weight: float = MIN_WEIGHT
     k_core: int = setting(
         0,
@@ -90,14 +86,12 @@ class InteractionSettings(Settings):
         ge=0,
     )
 
-    _delimiter = field_validator("delimiter")(checked_delimiter)
-
 
 class InteractionsCsvSettings(InteractionSettings):
     """How an ``interactions_csv`` source is read."""
 
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
+    header: bool = HEADER
 
 
 @guarded
