@@ -233,6 +233,8 @@ def _others(annotation: Any, default: str) -> str:
         return " (mappings, below)" if get_origin(annotation) is list else " (a mapping, below)"
     if get_origin(annotation) is list:
         return " (list)" if default == "[]" else ""
+    if get_origin(annotation) is dict:
+        return " (a mapping)"
     if others := [str(value) for value in get_args(annotation) if str(value) != default]:
         return f" ({', '.join(others)})"
     return ""

@@ -91,12 +91,12 @@ def read_attributes(
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown kind.
     """
-    from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+    from graphmill.ingest.attributes import AttributeSettings, checked_kinds, with_attributes
     from graphmill.ingest.id_columns import read_aliases
     from graphmill.ingest.public_readers import as_file
     from graphmill.settings import parse
 
-    chosen = {"node_type": node_type, "id": id, **settings_of(kinds, "read_attributes")}
+    chosen = {"node_type": node_type, "id": id, "kinds": checked_kinds(kinds, "read_attributes")}
     settings = parse(AttributeSettings, chosen, "read_attributes")
     with as_file(path) as file:
         return with_attributes(tables, file, settings, read_aliases(aliases, repair_ids))

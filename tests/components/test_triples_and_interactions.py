@@ -97,7 +97,7 @@ def test_interactions_become_sequences(project: Project) -> None:
     source = {"name": "interactions", "format": "sequence", "path": "data/views.tsv"}
     definitions = project.dataset(sources=[source])
     keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
-    assert keys == {"toy/raw_interactions", "toy/interactions", "toy/graph"}
+    assert keys == {"toy/raw_interactions", "toy/interactions", "toy/nodes", "toy/graph"}
     result = project.materialize(definitions)
     assert result.success, failure(result)
     output = project.metadata("toy/interactions")

@@ -202,11 +202,12 @@ class TestNothingSilent:
         (tmp_path / "r.csv").write_text(edges)
         assert any(said in note for note in read_kg_files(tmp_path).notes)
 
-    def test_bytes_that_are_no_utf8_become_no_id(self, tmp_path: Path) -> None:
+    def test_bytes_that_are_no_utf8_or_nul_become_no_id(self, tmp_path: Path) -> None:
         line = b"<http://a/%s> <http://a/p> <http://a/2> .\n"
-        (tmp_path / "x.nt").write_bytes(line % b"1" + line % b"\xd9")
+        (tmp_path / "x.nt").write_bytes(b"".join(line % end for end in (b"1", b"\xd9", b"\0", b"\\u0000")))
         result = read_ntriples(tmp_path / "x.nt")
-        assert result.rejects.select(["line", "reason"]).to_pylist() == [{"line": 2, "reason": "not UTF-8 text"}]
+        assert result.nodes["id"].to_pylist() == ["http://a/1", "http://a/2", "http://a/\\u0000"]
+        assert [reject["reason"] for reject in result.rejects.to_pylist()] == ["not UTF-8 text", "holds a NUL byte"]
 
     def test_relations_that_end_alike_keep_their_iri_and_it_is_said(self, tmp_path: Path) -> None:
         lines = [f"<http://a/{n}> <http://{n % 2}/p> <http://a/{n + 1}> .\n" for n in range(4)]

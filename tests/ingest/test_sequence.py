@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.interactions_csv import SequenceSettings, read_sequence
+from graphmill.ingest.interactions_csv import InteractionSettings, read_sequence
 from graphmill.ingest.public_readers import recognised
 from graphmill.settings import parse
 
@@ -142,10 +142,10 @@ def test_repeated_items_are_edges_of_their_own_and_duplicate_rows_are_counted(tm
 def test_k_core_is_repeated_until_it_holds(tmp_path):
     # Without v (one interaction) item d has one; without d user u has one less, and still two.
     rows = [("u", "a", 1, 1), ("u", "b", 1, 2), ("u", "d", 1, 3), ("w", "a", 1, 1), ("w", "b", 1, 2), ("v", "d", 1, 1)]
-    result = read_sequence(write(tmp_path / "x.txt", rows, "\t"), SequenceSettings(k_core=2))
+    result = read_sequence(write(tmp_path / "x.txt", rows, "\t"), InteractionSettings(k_core=2))
     assert sequences(result) == {"u": ["a", "b"], "w": ["a", "b"]}
     with pytest.raises(InputError, match="k_core"):
-        read_sequence(tmp_path / "x.txt", SequenceSettings(k_core=9))
+        read_sequence(tmp_path / "x.txt", InteractionSettings(k_core=9))
 
 
 def test_what_is_no_such_file_says_so(tmp_path):
@@ -157,7 +157,7 @@ def test_what_is_no_such_file_says_so(tmp_path):
     with pytest.raises(InputError, match="empty"):
         read_sequence(path)
     with pytest.raises(SettingsError, match="delimiter"):
-        parse(SequenceSettings, {"delimiter": "dash"}, "test")
+        parse(InteractionSettings, {"delimiter": "dash"}, "test")
 
 
 @pytest.mark.real_data

@@ -10,7 +10,7 @@ from graphmill.components.plan import DatasetPlan, Reference, plan_asset
 from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
 from graphmill.graph.graph_location import SNAPSHOTS
-from graphmill.graph.interaction_tables import graph_tables
+from graphmill.graph.interaction_tables import edges_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.snapshots import checked_snapshot
 from graphmill.ingest.sources import table_names
@@ -70,13 +70,12 @@ def graph_asset(plan: DatasetPlan) -> dg.AssetsDefinition:
                 }
                 for part in ("features", "attributes")
             }
+            edges = tables.get("edges")
             if "interactions" in tables:
-                nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
-            else:
-                nodes, edges = tables["nodes"], tables["edges"]
+                edges = edges_of(tables["interactions"], edges)
             built = build_graph(
-                nodes, edges, plan.graph, plan.root / here.graph_path, features["features"], features["attributes"],
-                root=plan.root,
+                tables["nodes"], edges, plan.graph, plan.root / here.graph_path, features["features"],
+                features["attributes"], root=plan.root,
             )  # fmt: skip
             _remove_old(context, plan)
         yield _materialized(here, built, previous)

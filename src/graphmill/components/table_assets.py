@@ -1,4 +1,4 @@
-"""The assets ``<dataset>/nodes`` and ``<dataset>/edges``, or ``<dataset>/interactions``, ``<dataset>/features`` and
+"""The assets ``<dataset>/nodes``, ``<dataset>/edges`` or ``<dataset>/interactions`` or both, ``<dataset>/features`` and
 ``<dataset>/attributes``."""
 
 import hashlib

@@ -1,15 +1,11 @@
-"""Interactions as one table, which is readable and from which the graph can be built.
-
-The table has the reader's edges between users and items, with the ids of both ends. If every user and item has an
-interaction, the nodes can be reconstructed from it, in their order.
-"""
+"""Interactions as one table, which is readable: the reader's edges between users and items, with the ids of both ends."""
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.ingest.interactions import DISLIKED, FILLED, ITEM, RELATION, USER
+from graphmill.ingest.interactions import DISLIKED, RELATION, stacked
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {
@@ -41,45 +37,18 @@ def knowledge_edges(edges: pa.Table) -> pa.Table:
     return _parts(edges)[1].select(EDGES.names)
 
 
-def graph_tables(
-    table: pa.Table, nodes: pa.Table | None = None, knowledge: pa.Table | None = None
-) -> tuple[pa.Table, pa.Table]:
-    """The reader's ``nodes`` and ``edges``, from the table of :func:`interactions_table` and the other tables.
-
-    Without ``nodes``, the nodes are the users and items of the table. Facts of ``knowledge`` are in train.
-    """
+def edges_of(table: pa.Table, knowledge: pa.Table | None = None) -> pa.Table:
+    """The reader's edges, from the table of :func:`interactions_table` and that of :func:`knowledge_edges`. Facts are in
+    train."""
     given = ("relation", "display_relation", "head", "tail", "split", "position", "timestamp", "weight")
     edges = table.select([name for name in given if name in table.column_names])
-    if knowledge is not None:
-        for name in edges.column_names:
-            if name not in knowledge.column_names:
-                value, kind = FILLED[name]
-                knowledge = knowledge.append_column(name, pa.array(np.full(knowledge.num_rows, value)).cast(kind))
-        edges = pa.concat_tables([edges, knowledge.select(edges.column_names)]).unify_dictionaries().combine_chunks()
-    return nodes if nodes is not None else _nodes(table), edges
+    return edges if knowledge is None else stacked(edges, knowledge)
 
 
 def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Separate the interactions, liked and disliked, from all other edges."""
     of_users = pc.is_in(edges["relation"].cast(pa.string()), pa.array([RELATION, DISLIKED]))
     return edges.filter(of_users).combine_chunks(), edges.filter(pc.invert(of_users)).combine_chunks()
-
-
-def _nodes(table: pa.Table) -> pa.Table:
-    """The users and items, each in the order of their numbers."""
-    users, items = (
-        table.group_by(end, use_threads=False)
-        .aggregate([(name, "first")])
-        .sort_by(end)[f"{name}_first"]
-        .combine_chunks()
-        for end, name in (("head", "user_id"), ("tail", "item_id"))
-    )
-    ids = pa.concat_arrays([users, items])
-    kinds = pa.DictionaryArray.from_arrays(
-        pa.array((np.arange(len(ids)) >= len(users)).astype(np.int32)), pa.array([USER, ITEM])
-    )
-    first = table["source"].combine_chunks().take(pa.array(np.zeros(len(ids), np.int64)))
-    return pa.table({"index": pa.array(np.arange(len(ids))), "id": ids, "type": kinds, "name": ids, "source": first})
 
 
 def liked_rows(table: pa.Table) -> pa.Table:

@@ -27,11 +27,6 @@ Arrays = dict[str, npt.NDArray[Any]]
 _LARGEST_KEY = 2**63 - 1
 
 
-def unit_of(key: Key) -> tuple[str, ...]:
-    """The relation without its direction: its name and its two node types in alphabetical order."""
-    return key[1], *sorted((key[0], key[2]))
-
-
 def mirror_of(key: Key) -> Key:
     """The key of the relation that holds the reverses."""
     return key[2], key[1], key[0]
@@ -269,7 +264,8 @@ def draw_splits(pairs: Pairs, keys: npt.NDArray[np.uint64], settings: SplitSetti
 
     units: dict[tuple[str, ...], list[int]] = {}
     for number, facts in enumerate(pairs.facts):
-        units.setdefault(unit_of(facts.key), []).append(number)
+        source, name, target = facts.key
+        units.setdefault((name, *sorted((source, target))), []).append(number)
     members = {unit: pairs.of_relations(numbers) for unit, numbers in units.items()}
     members = {unit: numbers[usable[numbers]] for unit, numbers in members.items()}
     order = sorted((unit for unit in members if len(members[unit])), key=lambda unit: (-len(members[unit]), unit))

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.attributes import Encoder
-from graphmill.graph.numbering import EVIDENCE_FILE
+from graphmill.graph.numbering import ATTRIBUTES, EVIDENCE_FILE
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 from graphmill.ingest.notebook import page, rows
 from graphmill.ingest.tables import feature_key
@@ -301,9 +301,7 @@ class TypedGraph:
             "node_types": {node_type.name: node_type.count for node_type in self.node_types},
             "relations": {" | ".join(relation.key): relation.edges for relation in self.relations},
             "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
-            "edge_attributes": [
-                n for n in ("weight", "confidence", "timestamp", "position") if n + ".npy" in self.manifest["files"]
-            ],
+            "edge_attributes": [name for name in ATTRIBUTES if name + ".npy" in self.manifest["files"]],
             "features": {
                 feature_key(t["name"], name): entry["width"]
                 for t in self.manifest["node_types"]

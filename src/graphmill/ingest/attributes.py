@@ -16,17 +16,17 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.cells import Column
 from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import Format
-from graphmill.ingest.id_columns import Aliases, coverage, nearest, renamed, require_once, text_rows
+from graphmill.ingest.id_columns import Aliases, all_rows, coverage, nearest, renamed, require_once
 from graphmill.ingest.names import SEPARATED, TITLES, as_number, first_named, is_row_number
 from graphmill.ingest.row_files import LIST_MARK, RowFile
 from graphmill.ingest.tables import ATTRIBUTE_TYPES, MAX_SHOWN, IngestResult, Reject, attribute_kind, reject_table
 from graphmill.ingest.times import DATE, is_plausible, parse_time
-from graphmill.settings import Settings, parse, setting
+from graphmill.settings import Settings, setting
 
 FEW_VALUES = 20
 """Distinct values up to which a column is taken for categories, and rows a value above which it is, too."""
@@ -43,38 +43,18 @@ class AttributeSettings(Settings):
 
     node_type: str = setting("", "node type that the rows describe; empty: the one that has most of the ids")
     id: str = setting("", "column with the id of the node; empty: the one with most ids of nodes")
-    texts: list[str] = setting([], "columns of words, such as names and descriptions")
-    categories: list[str] = setting([], "columns with one of few values")
-    numbers: list[str] = setting([], "columns of numbers")
-    dates: list[str] = setting([], "columns of dates such as 1999, 1999-12 or 1999-12-31, or of seconds since 1970")
-    lists: list[str] = setting([], f"columns of several values, with {LIST_MARK} between them")
-
-    @field_validator("lists")
-    @classmethod
-    def _once(cls, value: list[str], info: Any) -> list[str]:
-        named = [*value, *(name for part in FIELDS.values() if part != "lists" for name in info.data.get(part, []))]
-        if twice := sorted({name for name in named if named.count(name) > 1}):
-            raise ValueError(f"attribute {twice[0]!r} has two kinds; keep one")
-        return value
-
-    @property
-    def kinds(self) -> dict[str, str]:
-        """Attribute → kind, in the order of the settings; {}: by the values."""
-        return {name: kind for kind, part in FIELDS.items() for name in getattr(self, part)}
+    kinds: dict[str, str] = setting(
+        {}, f"attribute → {', '.join(ATTRIBUTE_TYPES)}; empty: all columns, by their values"
+    )
 
 
-FIELDS = {"text": "texts", "category": "categories", "number": "numbers", "date": "dates", "list": "lists"}
-"""Kind → the setting with the attributes of that kind."""
-
-
-def settings_of(kinds: Mapping[str, Any], where: str) -> dict[str, list[str]]:
-    """The settings that name attributes, from attribute → kind. Raises :class:`SettingsError` for an unknown kind."""
-    by_setting: dict[str, list[str]] = {}
+def checked_kinds(kinds: Mapping[str, Any], where: str) -> dict[str, str]:
+    """Attribute → kind, in the order of the kinds. Raises :class:`SettingsError` for an unknown kind."""
+    known = list(ATTRIBUTE_TYPES)
     for name, kind in kinds.items():
-        if kind not in FIELDS:
-            raise SettingsError(f"{where}: attribute {name!r} is of kind {kind!r}; the kinds are {', '.join(FIELDS)}")
-        by_setting.setdefault(FIELDS[kind], []).append(name)
-    return by_setting
+        if kind not in known:
+            raise SettingsError(f"{where}: attribute {name!r} is of kind {kind!r}; the kinds are {', '.join(known)}")
+    return dict(sorted(kinds.items(), key=lambda each: known.index(each[1])))
 
 
 @dataclass(frozen=True)
@@ -189,9 +169,7 @@ def read_attribute_rows(path: str | Path, kinds: Mapping[str, str]) -> Attribute
     id = next((name for name in ("id", *names) if name in names and name not in kinds), "")
     if not available or not id:
         raise InputError(f"{path_text(path)}: it needs a column id and attributes of the graph ({', '.join(kinds)})")
-    table, lines = _read(
-        path, parse(AttributeSettings, {"id": id, **settings_of(available, path_text(path))}, path_text(path))
-    )
+    table, lines = _read(path, AttributeSettings(id=id, kinds=checked_kinds(available, path_text(path))))
     ids = pc.utf8_trim_whitespace(table[id].combine_chunks())
     require_once(ids.to_pylist(), lines, path_text(path), "id {!r}")
     return AttributeRows(ids, available, {name: table[name].combine_chunks() for name in available}, lines)
@@ -203,7 +181,7 @@ def _read(path: str | Path, settings: AttributeSettings) -> tuple[pa.Table, np.n
     with RowFile(path, wanted=named) as file:
         names = named if settings.kinds and settings.id else [n for n in file.names if n and not is_row_number(n)]
         names = list(dict.fromkeys([*names, *named]))
-        return text_rows(file, names, [settings.id])
+        return all_rows(file, [Column(name, required=name == settings.id, names=name == settings.id) for name in names])
 
 
 def _places(table: pa.Table, column: str, of_type: Mapping[str, pa.ChunkedArray], aliases: Aliases) -> tuple[str, str]:

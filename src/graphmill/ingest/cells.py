@@ -7,17 +7,19 @@ numbers where they are ids.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.ingest.names import BLANK
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, Reject
+from graphmill.ingest.times import TIME, UNTIMED, Time, parse_time, whole_times
 
 MAX_FIELD_BYTES = 131_072
 """The longest field, which is also the limit of the standard library's csv module. Anything longer is damaged."""
@@ -137,6 +139,30 @@ def _why_unusable(text: str, column: Column) -> str:
     if large or (digits.isdigit() and int(digits) > _LARGEST):
         return f"larger than {_LARGEST}"
     return ""
+
+
+def parsed_column(
+    column: pa.DictionaryArray, parse: Callable[[str], Any], nothing: Any, kind: npt.DTypeLike
+) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """What ``parse`` makes of each row's text without white space around it, as an array of ``kind``; and row and text of
+    each cell that it cannot read, for which it returns None. There is ``nothing`` in the array."""
+    texts, codes = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
+    read = [parse(text.strip()) for text in texts]
+    wrong = np.array([value is None for value in read], bool)[codes]
+    values = np.array([nothing if value is None else value for value in read], kind)[codes]
+    return values, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong).tolist()]
+
+
+def times_of(
+    column: pa.DictionaryArray, parse: Callable[[str], Time | None] = parse_time
+) -> tuple[np.ndarray, list[tuple[int, str]]]:
+    """The times of a column with the type :data:`~graphmill.ingest.times.TIME`, and the cells that are none, as
+    :func:`parsed_column` has them."""
+    try:
+        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return parsed_column(column, parse, UNTIMED, TIME)
+    return whole_times(numbers)[column.indices.to_numpy(zero_copy_only=False)], []
 
 
 def printable(text: str) -> str:

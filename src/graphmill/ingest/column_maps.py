@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import pyarrow as pa
-from pydantic import field_validator, model_validator
+from pydantic import AfterValidator, model_validator
 
 from graphmill.ingest.cells import Column
 from graphmill.ingest.tables import KEEP_NEGATED, MIN_CONFIDENCE
@@ -143,6 +144,14 @@ def checked_delimiter(value: str) -> str:
     return value
 
 
+Delimiter = Annotated[str, AfterValidator(checked_delimiter)]
+DELIMITER: Any = setting(
+    "auto", "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits"
+)
+HEADER: Any = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
+"""The fields ``delimiter`` and ``header`` of the settings of tables."""
+
+
 class EdgeColumns(Settings):
     """The name of the column for each role in a table of edges."""
 
@@ -222,12 +231,8 @@ class KgCsvSettings(Settings):
     """How a ``kg_csv`` source is read."""
 
     columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
-    delimiter: str = setting(
-        "auto", "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits"
-    )
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
+    delimiter: Delimiter = DELIMITER
+    header: bool = HEADER
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     keep_negated: bool = KEEP_NEGATED
     min_confidence: float = MIN_CONFIDENCE
-
-    _delimiter = field_validator("delimiter")(checked_delimiter)

@@ -1,14 +1,14 @@
-"""Reads any CSV file as a stream of checked Arrow blocks, with the line number of every row and reject.
+"""The header of a CSV file, its delimiter and comments; and the blocks into which the file is cut, for threads.
 
-pyarrow's parser does not name lines when it uses threads. So the file is cut into blocks at record boundaries, threads
-parse the blocks (:mod:`graphmill.ingest.csv_parsers`), and each is checked as a whole (:mod:`graphmill.ingest.cells`).
+pyarrow's parser does not name lines when it uses threads. So the file is cut at record boundaries, and threads parse the
+blocks (:mod:`graphmill.ingest.csv_parsers`).
 """
 
 import csv
 import os
 import re
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,11 +16,9 @@ from typing import TypeVar
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.ingest.cells import RowBlock, checked_block
-from graphmill.ingest.csv_parsers import CsvLayout, cut, read_texts
+from graphmill.ingest.csv_parsers import CsvLayout, cut
 from graphmill.ingest.files import COMMENTS, LONGEST_LINE, Source, first_lines, too_long
 from graphmill.ingest.names import END_WORDS, RELATION_NAMES, has_header, plain_name, role_of
-from graphmill.ingest.tables import Reject
 
 DELIMITERS = (",", "\t", ";", "|")
 LAST_RESORTS = ("::", " ")
@@ -33,6 +31,7 @@ _COMMENT = re.compile(rb"^(?:[#!%]|//|--)(?P<blank> )?[^\n\r]*", re.MULTILINE)
 _DIRECTIVE = re.compile(rb'"?sep=([^\w\r\n"])"?[ \t]*\r?\n', re.IGNORECASE)
 _MAX_THREADS = 4
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 
@@ -191,20 +190,15 @@ def guess_delimiter(source: Source, data: bytes, wanted: Sequence[str]) -> str:
     return best
 
 
-def read_blocks(
-    pieces: Iterator[tuple[bytes, int, bool]], layout: CsvLayout, digest: Callable[[RowBlock], T]
-) -> Iterator[tuple[T, list[Reject]]]:
-    """Yield the result of ``digest`` for each block, in the order of the file, with the rejects of the block.
-
-    ``digest`` runs in the parsing threads, so that only a few blocks are in memory at a time.
-    """
+def in_threads(parts: Iterable[P], read: Callable[[P], T]) -> Iterator[T]:
+    """Yield what ``read`` makes of each part, in the order of the parts, of which only a few are in memory at a time."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     threads = max(1, min(_MAX_THREADS, cpus))
-    pending: deque[Future[tuple[T, list[Reject]]]] = deque()
+    pending: deque[Future[T]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="ingest") as pool:
         try:
-            for data, first_line, regular in pieces:
-                pending.append(pool.submit(_work, data, first_line, regular, layout, digest))
+            for part in parts:
+                pending.append(pool.submit(read, part))
                 if len(pending) > threads:
                     yield pending.popleft().result()
             while pending:
@@ -212,15 +206,6 @@ def read_blocks(
         finally:
             for future in pending:
                 future.cancel()
-
-
-def _work(
-    data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[RowBlock], T]
-) -> tuple[T, list[Reject]]:
-    texts, lines, broken = read_texts(data, first_line, regular, layout)
-    block = checked_block(texts, lines, layout.columns)
-    block.rejects.extend(broken)
-    return digest(block), block.rejects
 
 
 def read_pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:

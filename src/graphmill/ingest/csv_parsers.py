@@ -165,10 +165,12 @@ class CsvLayout:
             return text.split(self.mark)
 
 
-def read_texts(
-    data: bytes, first_line: int, regular: bool, layout: CsvLayout
-) -> tuple[pa.Table, np.ndarray, list[Reject]]:
-    """The rows of ``data`` as texts, one column for each of the layout's; the line of each row; and the broken records.
+Texts = tuple[pa.Table, np.ndarray, list[Reject]]
+"""Rows as texts, one column for each to read; the line of each row; and the rows that cannot be told apart into texts."""
+
+
+def read_texts(data: bytes, first_line: int, regular: bool, layout: CsvLayout) -> Texts:
+    """The rows of ``data`` as texts.
 
     ``data`` are complete records from ``first_line`` on. ``regular``: whether their quotes are, as :func:`cut` says.
     """

@@ -4,7 +4,6 @@ refused.
 
 from __future__ import annotations
 
-import codecs
 import errno
 import gzip
 import io
@@ -16,9 +15,9 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -213,8 +212,9 @@ class Source(AbstractContextManager["Source"]):
             if start.startswith(magic):
                 raise InputError(f"{self.name} is {what}")
         if encoding := _UTF16.get(start[:2]) or _looks_like_utf16(start[:256]):
-            self._file = _buffered(self._file, encoding)
-            start = self._guarded(lambda: self._file.peek(8))
+            text = self._guarded(lambda: self.read_whole().decode(encoding))
+            self._file = io.BufferedReader(cast(io.RawIOBase, io.BytesIO(text.encode())))
+            start = self._file.peek(8)
         bom = start.startswith(_BOM)
         if bom:
             self.read(len(_BOM))
@@ -263,7 +263,7 @@ def _looks_like_utf16(start: bytes) -> str:
 
 def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
     """Open the only file of a zip archive. Raises :class:`InputError` if there are others, or if it cannot be unpacked."""
-    archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(_whole(file.read, name)))
+    archive = zipfile.ZipFile(io.BytesIO(_whole(file.read, name)) if "://" in name else file)
     members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX")]
     if "[Content_Types].xml" in members:
         raise InputError(f"{name} is an Excel workbook (or another document); save the sheet as CSV (UTF-8)")
@@ -274,35 +274,6 @@ def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
         return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])), _BUFFER)
     except (RuntimeError, NotImplementedError) as error:  # a password, or an unknown compression
         raise InputError(f"{name} cannot be unpacked ({error}); unpack it yourself") from None
-
-
-class _Stream(io.RawIOBase):
-    """Blocks of bytes as a raw stream. ``file``: closed with it."""
-
-    def __init__(self, file: Any, blocks: Iterator[bytes]) -> None:
-        self._file, self._blocks, self._rest = file, blocks, b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._rest and (block := next(self._blocks, None)) is not None:
-            self._rest = block
-        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
-        buffer[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def _buffered(file: Any, encoding: str = "") -> io.BufferedReader:
-    """A file that may support only ``read``, of which text in ``encoding`` becomes UTF-8."""
-    blocks: Iterator[bytes] = iter(partial(file.read, _BUFFER), b"")
-    if encoding:
-        blocks = (text.encode("utf-8", "surrogatepass") for text in codecs.iterdecode(blocks, encoding))
-    return io.BufferedReader(_Stream(file, blocks), _BUFFER)
 
 
 def _open(path: str | Path, name: str) -> io.BufferedReader:
@@ -327,7 +298,7 @@ def _open(path: str | Path, name: str) -> io.BufferedReader:
 def _open_url(url: str, name: str) -> io.BufferedReader:
     with clear_of_client(f"{name} cannot be opened"):
         system, inner = fsspec.core.url_to_fs(url)
-        return _buffered(system.open(inner, "rb"))
+        return io.BufferedReader(system.open(inner, "rb"), _BUFFER)
 
 
 @contextmanager

@@ -148,9 +148,7 @@ def _listed(title: str, lines: list[str]) -> str:
     return "\n".join([f"{title}:", *(f"- {line}" for line in lines)]) if lines else ""
 
 
-Gives = Literal[
-    "edges", "interactions", "interactions and nodes", "interactions and facts", "knowledge", "features", "attributes"
-]
+Gives = Literal["edges", "interactions", "interactions and facts", "knowledge", "features", "attributes"]
 
 ONE_WAY = (("add_reverse", "never"),)
 """Graph settings for triples and interactions: no reverses, because their systems handle the other direction themselves."""
@@ -257,10 +255,10 @@ def table_guess(
 class Format:
     """One format.
 
-    ``gives``: the kind of its rows, which may depend on its settings ("interactions and nodes": also users and items
-    without an interaction). ``read``: function from location and settings to tables (None: features and attributes, which
-    are added to the nodes of other sources). ``files``: function from location and settings to the files, by role; None: the
-    location is the only file. ``graph``: default graph settings. ``brings_features``: whether it has features itself.
+    ``gives``: the kind of its rows, which may depend on its settings. ``read``: function from location and settings to
+    tables (None: features and attributes, which are added to the nodes of other sources). ``files``: function from location
+    and settings to the files, by role; None: the location is the only file. ``graph``: default graph settings.
+    ``brings_features``: whether it has features itself.
     ``opened``: function from location and settings to the open table; None if the format has none. ``recognises``: function
     that returns how likely a path is of this format (0: not at all, 100: certain). ``guess``: function from a candidate and
     the columns that are named (role → column) to the settings with which the path is read; it raises :class:`InputError`

@@ -14,24 +14,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import listed
-from graphmill.ingest.cells import RowBlock
+from graphmill.ingest.cells import RowBlock, parsed_column, times_of
 from graphmill.ingest.column_maps import EdgeEnd, EdgeSource, NodeSource
+from graphmill.ingest.kg_assemble import ends_of
 from graphmill.ingest.names import as_number, plain_name, without_blanks
 from graphmill.ingest.node_tables import (
     LISTED,
     MISSING_TYPE,
     Catalogue,
     category_of,
-    distinct,
     listed_rows,
-    mentions_of,
-    parsed_cells,
     places_in,
     text_of,
 )
 from graphmill.ingest.row_files import RowFile
-from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, NO_TIME, Reading, Reject
-from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, parse_time
+from graphmill.ingest.tables import EDGE_NUMBERS, EVIDENCE, MAX_SHOWN, Reading, Reject
+from graphmill.ingest.times import NO_TIME_THERE, UNTIMED, parse_time
 
 _SHOWN_COLUMNS = 8
 
@@ -87,17 +85,17 @@ class GraphReading(Reading):
             self.notes.append(f"{file.name} lists no node")
         return pa.concat_tables(parts)
 
-    def edges(self, source: EdgeSource, known: Catalogue) -> Iterator[tuple[pa.Table, pa.Table]]:
+    def edges(self, source: EdgeSource, known: Catalogue) -> Iterator[tuple[pa.DictionaryArray, pa.Table]]:
         """The blocks of an edge file. ``known``: nodes with their types."""
         with self._opened(source) as file:
             if not self.keep_negated:
                 source = replace(source, negated=self._negations(source, file, _NEGATED))
-            for (mentions, rows, wrong, counts), refused in file.blocks(
+            for (ends, rows, wrong, counts), refused in file.blocks(
                 source.columns, lambda block: self._digest(_of_kind(block, source.only_where), source, known)
             ):
                 self.counts += counts
                 self.refuse(file.name, [*refused, *wrong])
-                yield mentions, rows
+                yield ends, rows
         self.keep_notes(file.name, file.notes)
 
     def _negations(self, source: NodeSource | EdgeSource, file: RowFile, words: Collection[str]) -> tuple[str, ...]:
@@ -110,7 +108,7 @@ class GraphReading(Reading):
 
     def _digest(
         self, block: RowBlock, source: EdgeSource, known: Catalogue
-    ) -> tuple[pa.Table, pa.Table, list[Reject], Counter[str]]:
+    ) -> tuple[pa.DictionaryArray, pa.Table, list[Reject], Counter[str]]:
         left_out = Counter[str]()
         if not self.keep_negated:
             negated = _negated_rows(block.table, source.negated, source.relation)
@@ -118,15 +116,15 @@ class GraphReading(Reading):
         if source.confidence and self.min_confidence:
             unsure = _numbers(block.table, source.confidence, math.nan)[0] < self.min_confidence
             block, left_out["unsure"] = block.rows(~unsure), int(unsure.sum())
-        mentions, rows, rejects, counts = edge_rows(block, source, known)
-        return mentions, rows, rejects, counts + left_out
+        ends, rows, rejects, counts = edge_rows(block, source, known)
+        return ends, rows, rejects, counts + left_out
 
 
 def _numbers(table: pa.Table, name: str, nothing: float) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """float32 values of a column's cells, ``nothing`` for one that is blank or no finite number, and rows of the latter."""
-    column = category_of(table, name)
-    read, codes, wrong = parsed_cells(column, lambda text: as_number(text) if text else nothing)
-    return np.array([nothing if number is None else number for number in read], np.float32)[codes], wrong
+    return parsed_column(
+        category_of(table, name), lambda text: as_number(text) if text else nothing, nothing, np.float32
+    )
 
 
 _WORDS = ("deprecated", "obsolete", "retracted", "withdrawn", "deleted", "removed", "negated", "refuted", "rejected")
@@ -192,9 +190,9 @@ def _node_rows(block: RowBlock, source: NodeSource) -> pa.Table:
 
 def edge_rows(
     block: RowBlock, source: EdgeSource, known: Catalogue
-) -> tuple[pa.Table, pa.Table, list[Reject], Counter[str]]:
-    """The distinct nodes and the edges of a block for :class:`~graphmill.ingest.kg_assemble.Assembly`; a reject for each row
-    with an ambiguous end, a wrong time or a wrong number; and how many ids and relations were trimmed."""
+) -> tuple[pa.DictionaryArray, pa.Table, list[Reject], Counter[str]]:
+    """The ends and the edges of a block for :class:`~graphmill.ingest.kg_assemble.Assembly`; a reject for each row with an
+    ambiguous end, a wrong time or a wrong number; and how many ids and relations were trimmed."""
     table, faulty, counts = block.table, dict[int, Reject](), Counter[str]()
 
     def refuse(row: int, column: str, reason: str, value: str) -> None:
@@ -230,24 +228,21 @@ def edge_rows(
     for end, of_type in ((source.head, rows["head_type"]), (source.tail, rows["tail_type"])):
         ends.append({part: text_of(table, getattr(end, part)) for part in ("id", "name", "source")})
         ends[-1]["type"] = of_type.combine_chunks()
-        if end.index:
-            ends[-1] |= {"index": table[end.index].combine_chunks(), "line": rows["line"].combine_chunks()}
-    mentions, number = distinct(mentions_of(*ends))
+        ends[-1] |= {"index": table[end.index].combine_chunks()} if end.index else {}
     display = category_of(table, source.display_relation) if source.display_relation else relation
-    made = {"head": number[0::2], "tail": number[1::2], "relation": relation, "display_relation": display}
+    made: dict[str, Any] = {"relation": relation, "display_relation": display}
     made |= {EVIDENCE: category_of(table, source.evidence)} if source.evidence else {}
     made |= {} if source.split is None else {"split": np.full(table.num_rows, source.split, np.uint8)}
     made |= {name: rows[name] for name in rows.column_names if not name.endswith("_type")}
-    return mentions, pa.table(made), list(faulty.values()), counts
+    return ends_of(*ends), pa.table(made), list(faulty.values()), counts
 
 
 def _measures(table: pa.Table, source: EdgeSource) -> tuple[dict[str, np.ndarray], list[tuple[int, str, str, str]]]:
     """Times, weights and confidences of edges; and row, column, reason and text of each cell that cannot be read."""
     columns, wrong = dict[str, np.ndarray](), list[tuple[int, str, str, str]]()
     if source.timestamp:
-        none, column = Time(NO_TIME, 0, 0), category_of(table, source.timestamp)
-        read, codes, cells = parsed_cells(column, lambda text: parse_time(text) if text else none)
-        times = np.array([time or none for time in read], TIME)[codes]
+        column = category_of(table, source.timestamp)
+        times, cells = times_of(column, lambda text: parse_time(text) if text else UNTIMED)
         columns |= {"timestamp": times["second"], "unit": times["unit"]}
         wrong += [(row, source.timestamp, NO_TIME_THERE, text) for row, text in cells]
     for name, nothing in EDGE_NUMBERS.items():

@@ -164,18 +164,15 @@ def text_columns(path: str | Path, names: Sequence[str], purpose: str, optional:
                 f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {listed(file.names)}. {purpose} "
                 f"read from the columns {' and '.join(names)}"
             )
-        return text_rows(file, names, [name for name in names if name not in optional])[0]
+        required = {name: name not in optional for name in names}
+        return all_rows(file, [Column(name, required=ids, names=ids) for name, ids in required.items()])[0]
 
 
-def text_rows(file: RowFile, names: Sequence[str], required: Sequence[str]) -> tuple[pa.Table, np.ndarray]:
-    """Columns of an open file as text, in this order, and the line of each row (int64). ``required``: the ids among them.
+def all_rows(file: RowFile, columns: Sequence[Column], remedy: str = "") -> tuple[pa.Table, np.ndarray]:
+    """Columns of an open file, in this order, and the line of each row (int64).
 
-    Raises :class:`InputError` for a row without one of the ``required`` texts, and for a file without rows.
+    Raises :class:`InputError` for a row that breaks the rules of a column, and for a file without rows.
     """
-    return _all_rows(file, [Column(name, required=name in required, names=name in required) for name in names])
-
-
-def _all_rows(file: RowFile, columns: Sequence[Column], remedy: str = "") -> tuple[pa.Table, np.ndarray]:
     names, parts = [column.name for column in columns], []
     for part, rejects in file.blocks(columns, lambda block: (block.table.select(names), block.lines)):
         for reject in sorted(rejects)[:1]:
@@ -209,7 +206,7 @@ def numbered_texts(
     twice, and for a file without rows.
     """
     columns = [Column(text, required=not blanks), Column(number, "whole", required=True)]
-    table, lines = _all_rows(file, columns, remedy)
+    table, lines = all_rows(file, columns, remedy)
     numbers = table[number].to_numpy()
     require_once(numbers.tolist(), lines, file.name, f"{number} {{}}")
     return [each.strip() for each in table[text].to_pylist()], numbers, lines

@@ -219,24 +219,19 @@ def _edges(user: np.ndarray, tail: np.ndarray, others: pa.Table, repeat: np.ndar
     return pa.table(columns)
 
 
-FILLED: dict[str, tuple[float, pa.DataType]] = {
-    "split": (0, pa.uint8()),
-    "timestamp": (0, pa.int64()),
-    **{name: (value, pa.float32()) for name, value in EDGE_NUMBERS.items()},
-    "position": (NO_PLACE, pa.int32()),
-}
+_FILLED = {"split": 0, "timestamp": 0, **EDGE_NUMBERS, "position": NO_PLACE}
 """Columns that edges of another source may lack, with their defaults: train, no time, weight 1, no position in a
 sequence."""
 
 
 def stacked(a: pa.Table, b: pa.Table) -> pa.Table:
-    """The edges ``a``, then ``b``; a column that one of them lacks has its default of :data:`FILLED`."""
+    """The edges ``a``, then ``b``; a column that one of them lacks has its default of :data:`_FILLED`."""
     joined = pa.concat_tables([a, b], promote_options="default").unify_dictionaries().combine_chunks()
     for place, name in enumerate(joined.column_names):
-        if joined[name].null_count and name in FILLED:
+        if joined[name].null_count and name in _FILLED:
             # Links, some of which have a time, have no position.
             untimed = name == "timestamp" and "position" not in joined.column_names
-            joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else FILLED[name][0]))
+            joined = joined.set_column(place, name, joined[name].fill_null(NO_TIME if untimed else _FILLED[name]))
     return joined
 
 

@@ -12,12 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError, listed
-from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock
-from graphmill.ingest.column_maps import checked_delimiter
+from graphmill.ingest.cells import SAMPLE_ROWS, Column, RowBlock, parsed_column, times_of
+from graphmill.ingest.column_maps import DELIMITER, HEADER, Delimiter
 from graphmill.ingest.files import guarded, path_text
 from graphmill.ingest.format import ONE_WAY, Candidate, Format, Guess, probe_of, table_guess
 from graphmill.ingest.interactions import interaction_tables, with_dislikes
@@ -32,13 +30,13 @@ from graphmill.ingest.names import (
     plain,
     reaction_of,
     role_of,
-    with_point,
+    with_points,
     without_blanks,
 )
-from graphmill.ingest.node_tables import category_of, parsed_cells
+from graphmill.ingest.node_tables import category_of
 from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, sentences
-from graphmill.ingest.times import NO_TIME_THERE, TIME, Time, is_plausible, parse_time, whole_times
+from graphmill.ingest.times import NO_TIME_THERE, Time, is_plausible, parse_time
 from graphmill.settings import Settings, parse, setting
 
 _SHOWN_COLUMNS = 8
@@ -78,12 +76,9 @@ class InteractionColumns(Settings):
 
 
 class InteractionSettings(Settings):
-    """How any table of interactions is read."""
+    """How any table of interactions is read, and a ``sequence`` source."""
 
-    delimiter: str = setting(
-        "auto",
-        "one ASCII character between fields, ::, the words tab or space (any white space), or auto: what fits",
-    )
+    delimiter: Delimiter = DELIMITER
     min_weight: float = MIN_WEIGHT
     k_core: int = setting(
         0,
@@ -91,14 +86,12 @@ class InteractionSettings(Settings):
         ge=0,
     )
 
-    _delimiter = field_validator("delimiter")(checked_delimiter)
-
 
 class InteractionsCsvSettings(InteractionSettings):
     """How an ``interactions_csv`` source is read."""
 
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
+    header: bool = HEADER
 
 
 @guarded
@@ -243,34 +236,19 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
             out[role], spaced = without_blanks(column)
             mended["padded"] += spaced
             continue
-        if role == "timestamp" and (times := _whole(column)) is not None:
-            out |= {part: pa.array(times[part]) for part in Time._fields}
-            continue
+        if role != "split":
+            column, commas = with_points(column, mark)
+            mended["commas"] += commas
         parse, reason = _PARSERS[role]
-        texts = column.dictionary.to_pylist()
-        pointed = texts if role == "split" else [with_point(text, mark) for text in texts]
-        read, codes, wrong = parsed_cells(pa.DictionaryArray.from_arrays(column.indices, pointed), parse)
-        rejects += [
-            Reject(int(block.lines[row]), name, reason, texts[codes[row]][:MAX_SHOWN]) for row, _ in wrong if keep[row]
-        ]
-        keep[[row for row, _ in wrong]] = False
-        mended["commas"] += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            times = np.array([value or (0, 0, 0) for value in read], TIME)[codes]
+            times, wrong = times_of(column)
             out |= {part: pa.array(times[part]) for part in Time._fields}
         else:
-            kind = "weight" if role in ("disliking", "reaction") else role
-            out[kind] = pa.array(np.array([value or 0 for value in read], np.float64)[codes])
+            numbers, wrong = parsed_column(column, parse, 0, np.float64)
+            out["weight" if role in ("disliking", "reaction") else role] = pa.array(numbers)
+        rejects += [Reject(int(block.lines[row]), name, reason, text[:MAX_SHOWN]) for row, text in wrong if keep[row]]
+        keep[[row for row, _ in wrong]] = False
     return pa.table(out).filter(pa.array(keep)), rejects, mended
-
-
-def _whole(column: pa.DictionaryArray) -> np.ndarray | None:
-    """The times of a column of whole numbers; None if any cell is not one."""
-    try:
-        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
-    except pa.ArrowInvalid:
-        return None
-    return whole_times(numbers)[column.indices.to_numpy(zero_copy_only=False)]
 
 
 def _guess(candidate: Candidate, given: Mapping[str, str]) -> Guess:
@@ -327,18 +305,14 @@ FORMAT = Format(
 PLACES = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
 
 
-class SequenceSettings(InteractionSettings):
-    """How a ``sequence`` source is read."""
-
-
 @guarded
-def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
+def read_sequence(path: str | Path, settings: InteractionSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
     Without timestamps the order of the file is each user's order. Raises :class:`InputError` if the file cannot be read
     as this format.
     """
-    settings = settings or SequenceSettings()
+    settings = settings or InteractionSettings()
     with _opened(path, settings.delimiter) as file:
         roles = PLACES[len(file.names)]
         result = read_interactions(file, dict(zip(roles, file.names, strict=True)), settings, ordered=True)
@@ -380,7 +354,7 @@ def _is_sequence(candidate: Candidate) -> int:
 
 SEQUENCE = Format(
     "sequence",
-    SequenceSettings,
+    InteractionSettings,
     "interactions",
     _is_sequence,
     read_sequence,

@@ -5,34 +5,41 @@ Memory holds the nodes, the numbers of the edges, and the texts of one block at 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.errors import InputError
-from graphmill.ingest.column_maps import EdgeEnd, EdgeSource
-from graphmill.ingest.node_tables import codes_of, distinct, first_rows, mentions_of, text_of
-from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject, as_column
+from graphmill.ingest.column_maps import EdgeSource
+from graphmill.ingest.node_tables import codes_of, first_filled, first_rows
+from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO_TIME, NODES, Reject
 
 _PENDING_MENTIONS = 1_000_000
-_MOST_NODES = 2**31 - 1
-_CATEGORIES = ("relation", "display_relation")
-
-
-_KINDS: dict[str, Any] = {
-    "head": np.int32, "tail": np.int32, "relation": np.int32, "display_relation": np.int32, "line": np.int64,
-    "split": np.uint8, "timestamp": np.int64, "unit": np.uint8, **dict.fromkeys(EDGE_NUMBERS, np.float32),
-    EVIDENCE: np.int32,
-}  # fmt: skip
-"""Columns of edges: numbers of nodes, codes of texts, the line of each row if nodes have an index, and times with their
-units (index into :data:`graphmill.ingest.times.UNITS`)."""
-_NOTHING = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: 0} | EDGE_NUMBERS
+_PARTS = ("index", "id", "type", "name", "source")
+"""What rows say of a node at their ends."""
+_BETWEEN = pa.scalar("\0", pa.large_string())
+"""Stands between the parts of a node in one text. No cell has it."""
+_NOTHING: dict[str, Any] = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: ""} | EDGE_NUMBERS
 """What stands in optional columns where a file has none."""
+
+
+def ends_of(heads: Mapping[str, pa.Array], tails: Mapping[str, pa.Array]) -> pa.DictionaryArray:
+    """The nodes at the ends of edges, head and tail in turn: all that a row says of one as a text, each text once.
+
+    ``heads``, ``tails``: the columns of both ends by part; those that are missing are blank.
+    """
+    blank = pa.scalar("", pa.large_string())
+    texts = [
+        pc.binary_join_element_wise(
+            *(end[part].cast(pa.large_string()) if part in end else blank for part in _PARTS), _BETWEEN
+        )
+        for end in (heads, tails)
+    ]
+    order = np.arange(2 * len(texts[0])).reshape(2, -1).T.reshape(-1)
+    return pa.concat_arrays(texts).take(pa.array(order)).dictionary_encode()
 
 
 @dataclass(frozen=True)
@@ -52,58 +59,31 @@ class Assembled:
 class Assembly:
     """Collects the blocks of all files in order; :meth:`finish` makes the tables.
 
-    ``sources``: the column maps of the files, which say what edges have: a time, a split, numbers, texts, and whether nodes
-    have an index. ``relations``: the first relations, in their order.
+    ``sources``: the column maps of the files. ``relations``: the first relations, in their order.
     """
 
     def __init__(self, sources: Sequence[EdgeSource] = (), relations: Iterable[str] = ()) -> None:
-        columns = {"head", "tail", *_CATEGORIES}
-        for source in sources:
-            columns |= {name for name in ("timestamp", *EDGE_NUMBERS, EVIDENCE) if getattr(source, name)}
-            columns |= {"line"} if source.head.index else set()
-            columns |= {"unit"} if source.timestamp else set()
-            columns |= set() if source.split is None else {"split"}
-        self._sources, self._indexed = sources, "line" in columns
-        numbers = dict.fromkeys(("index", "line") if self._indexed else (), pa.array([], pa.int64()))
-        none = {"id": pa.array([], pa.string()), **numbers}
-        self._mentions = mentions_of(none, none)
-        self._columns = {name: [np.empty(0, kind)] for name, kind in _KINDS.items() if name in columns}
-        self._names = {name: {text: n for n, text in enumerate(relations)} for name in _CATEGORIES}
-        self._names |= {EVIDENCE: {"": 0}} if EVIDENCE in columns else {}
-        self._pending: list[pa.Table] = []
-        self._rows: list[pa.Table] = []
+        none, names = pa.array([], pa.int32()), pa.array(list(relations), pa.string())
+        first = pa.DictionaryArray.from_arrays(none, names)
+        self._rows = [pa.table({"relation": first, "display_relation": first})]
+        self._ends = pa.DictionaryArray.from_arrays(none, pa.array([], pa.large_string()))
+        self._pending: list[pa.DictionaryArray] = []
+        self._sources = sources
 
-    def add(self, mentions: pa.Table, rows: pa.Table) -> None:
-        """Add the next block. ``rows``: columns of edges, whose ``head`` and ``tail`` (int32) refer to ``mentions``, and
-        whose texts are dictionary columns."""
-        self._pending.append(mentions)
+    def add(self, ends: pa.DictionaryArray, rows: pa.Table) -> None:
+        """Add the next block: the ``ends`` of its edges, and their other columns, whose texts are dictionary columns."""
+        self._pending.append(ends)
         self._rows.append(rows)
-        if sum(block.num_rows for block in self._pending) > max(_PENDING_MENTIONS, self._mentions.num_rows // 4):
+        waiting = sum(len(block.dictionary) for block in self._pending)
+        if waiting > max(_PENDING_MENTIONS, len(self._ends.dictionary) // 4):
             self._settle()
 
     def _settle(self) -> None:
-        """Number the pending blocks' mentions over all files, and free their strings."""
-        places = np.cumsum([self._mentions.num_rows, *(block.num_rows for block in self._pending)])
-        if places[-1] > _MOST_NODES:
-            raise InputError(f"the files have about {places[-1]:,} nodes; at most {_MOST_NODES:,} are supported")
-        self._mentions = pa.concat_tables([self._mentions, *self._pending])  # not the strings of nodes twice in memory
+        """Number the pending blocks' ends over all files, and free their texts."""
+        every = pa.chunked_array([self._ends, *self._pending])
         self._pending.clear()
-        self._mentions, code = distinct(self._mentions)
-        for rows, (start, end) in zip(self._rows, pairwise(places), strict=True):
-            for name, parts in self._columns.items():
-                parts.append(self._values(rows, name, code[start:end]).astype(_KINDS[name], copy=False))
-        self._rows = []
+        self._ends = every.unify_dictionaries().combine_chunks()
         pa.default_memory_pool().release_unused()
-
-    def _values(self, rows: pa.Table, name: str, number: np.ndarray) -> np.ndarray:
-        if name not in rows.column_names:
-            return np.full(rows.num_rows, _NOTHING[name])
-        column = rows[name].combine_chunks()
-        if (known := self._names.get(name)) is not None:
-            codes = [known.setdefault(text, len(known)) for text in column.dictionary.to_pylist()]
-            return np.array(codes, np.int32)[column.indices.to_numpy()]
-        values = column.to_numpy()
-        return number[values] if name in ("head", "tail") else values
 
     def finish(self) -> Assembled:
         """The tables, with nodes by index if the file has one, else in the order of their first appearance.
@@ -111,57 +91,74 @@ class Assembly:
         A row whose index means another node than at its first appearance is a reject.
         """
         self._settle()
-        columns = {name: np.concatenate(self._columns.pop(name)) for name in list(self._columns)}
-        nodes, rejects = self._mentions, list[Reject]()
-        if self._indexed:
-            nodes, columns, rejects = _by_index(nodes, columns, self._sources[0].head, self._sources[0].tail)
-        arrays = [as_column(columns[name], list(self._names[name])) for name in _CATEGORIES]
-        edges = pa.table([*arrays, pa.array(columns["head"]), pa.array(columns["tail"])], EDGES)
-        for name in ("split", "timestamp", *EDGE_NUMBERS):
-            edges = edges.append_column(name, pa.array(columns[name])) if name in columns else edges
-        if EVIDENCE in columns:
-            edges = edges.append_column(EVIDENCE, as_column(columns[EVIDENCE], list(self._names[EVIDENCE])))
-        texts = {name: text_of(nodes, name) for name in ("id", "type", "name", "source")}
-        unnamed = pc.equal(texts["name"], "")
-        index = nodes["index"] if self._indexed else pa.array(np.arange(nodes.num_rows))
-        name = pc.if_else(unnamed, texts["id"], texts["name"])
-        kinds = [texts[part].dictionary_encode() for part in ("type", "source")]
-        table = pa.table([index, texts["id"], kinds[0], name, kinds[1]], NODES)
+        rows = pa.concat_tables(self._rows, promote_options="default").unify_dictionaries().combine_chunks()
+        self._rows = []
+        for place, name in enumerate(rows.column_names):
+            if rows[name].null_count:
+                rows = rows.set_column(place, name, pc.fill_null(rows[name], _NOTHING[name]))
+        nodes, node = _nodes(self._ends)
+        rows = rows.append_column("head", pa.array(node[0::2])).append_column("tail", pa.array(node[1::2]))
+        rejects = list[Reject]()
+        if "line" in rows.column_names:
+            nodes, rows, rejects = _by_index(nodes, node, rows, self._sources[0])
+        else:
+            nodes = nodes.set_column(0, "index", pa.array(np.arange(nodes.num_rows)))
+        others = [name for name in ("split", "timestamp", *EDGE_NUMBERS, EVIDENCE) if name in rows.column_names]
+        unnamed = pc.equal(nodes["name"], "")
+        kinds = [nodes[part].combine_chunks().dictionary_encode() for part in ("type", "source")]
+        names = pc.if_else(unnamed, nodes["id"], nodes["name"])
+        table = pa.table([nodes["index"], nodes["id"], kinds[0], names, kinds[1]], NODES).combine_chunks()
         renamed, resourced, blank = (
             int(pc.sum(each).as_py() or 0) for each in (nodes["renamed"], nodes["resourced"], unnamed)
         )
-        return Assembled(table, edges, rejects, renamed, resourced, blank, columns.get("unit"))
+        units = rows["unit"].to_numpy() if "unit" in rows.column_names else None
+        return Assembled(table, rows.select([*EDGES.names, *others]), rejects, renamed, resourced, blank, units)
+
+
+def _nodes(ends: pa.DictionaryArray) -> tuple[pa.Table, np.ndarray]:
+    """The distinct nodes in the order of their first appearance, and the number (int32) of each end's.
+
+    Two ends are one node if ``index``, ``id`` and ``type`` are equal; its ``name`` and ``source`` are the first that are not
+    empty. ``renamed``, ``resourced`` (bool): whether a later end has another one.
+    """
+    split = pc.split_pattern(ends.dictionary, "\0")
+    parts = {part: pc.list_element(split, place).cast(pa.string()) for place, part in enumerate(_PARTS)}
+    code = codes_of(*(parts[part] for part in ("index", "id", "type")))
+    first = first_rows(code)
+    columns = {part: parts[part].take(pa.array(first)) for part in ("index", "id", "type")}
+    for part, flag in (("name", "renamed"), ("source", "resourced")):
+        rows, different = first_filled(parts[part], code, first)
+        columns |= {part: parts[part].take(pa.array(rows)), flag: pa.array(different)}
+    return pa.table(columns), code[ends.indices.to_numpy()]
 
 
 def _by_index(
-    mentions: pa.Table, columns: dict[str, np.ndarray], head: EdgeEnd, tail: EdgeEnd
-) -> tuple[pa.Table, dict[str, np.ndarray], list[Reject]]:
-    """The nodes in the order of their index, the edges between them, and a reject for each row in which an index means
-    another node than at its first appearance."""
-    index = mentions["index"].combine_chunks()
+    nodes: pa.Table, node: np.ndarray, rows: pa.Table, source: EdgeSource
+) -> tuple[pa.Table, pa.Table, list[Reject]]:
+    """The nodes in the order of their index, the rows between them, and a reject for each row in which an index means
+    another node than at its first appearance. ``node``: that of each end."""
+    index = nodes["index"].cast(pa.int64()).combine_chunks()
     key = codes_of(index)
-    owner = first_rows(key)[key]
-    heads, tails, used, rejects = columns["head"], columns["tail"], np.zeros(len(key), bool), list[Reject]()
-    usable = (owner[heads] == heads) & (owner[tails] == tails)
-    used[heads[usable]] = used[tails[usable]] = True
+    owner, begins, line = first_rows(key)[key], first_rows(node), rows["line"].to_numpy()
+    head, tail = rows["head"].to_numpy(), rows["tail"].to_numpy()
+    usable = (owner[head] == head) & (owner[tail] == tail)
+    used, rejects = np.zeros(len(key), bool), list[Reject]()
+    used[head[usable]] = used[tail[usable]] = True
     for row in np.flatnonzero(~usable).tolist():
-        at_head = owner[heads[row]] != heads[row]
-        mention = int(heads[row] if at_head else tails[row])
-        first, side = int(owner[mention]), head if at_head else tail
-        here, before = ((mentions["type"][m].as_py(), mentions["id"][m].as_py()) for m in (mention, first))
+        at_head = owner[head[row]] != head[row]
+        mention = int(head[row] if at_head else tail[row])
+        first, side = int(owner[mention]), source.head if at_head else source.tail
+        here, before = ((nodes["type"][n].as_py(), nodes["id"][n].as_py()) for n in (mention, first))
         column, value = (side.type, here[0]) if here[0] != before[0] else (side.id, here[1])
         reason = (
             f"index {index[mention]} is {here[0]} '{here[1]}' here, "
-            f"but {before[0]} '{before[1]}' on line {mentions['line'][first]}"
+            f"but {before[0]} '{before[1]}' on line {line[begins[first] // 2]}"
         )
-        rejects.append(Reject(int(columns["line"][row]), column, reason, value[:MAX_SHOWN]))
+        rejects.append(Reject(int(line[row]), column, reason, value[:MAX_SHOWN]))
     order = np.flatnonzero(used)
     order = order[np.argsort(index.to_numpy()[order])]
-    row_of = np.full(len(key), -1, dtype=np.int32)
-    row_of[order] = np.arange(len(order), dtype=np.int32)
-    selected = {name: values[usable] for name, values in columns.items() if name != "line"}
-    selected |= {end: row_of[selected[end]] for end in ("head", "tail")}
-    return mentions.take(pa.array(order)), selected, rejects
+    nodes = nodes.set_column(0, "index", index)
+    return *_among(nodes, rows, order), rejects
 
 
 def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table, pa.Table]:
@@ -189,7 +186,7 @@ def without_nodes(
 
 
 def _among(nodes: pa.Table, edges: pa.Table, kept: np.ndarray) -> tuple[pa.Table, pa.Table]:
-    """The nodes ``kept`` (row numbers, ascending) and the edges among them, which refer to them."""
+    """The nodes ``kept`` (row numbers, in their new order) and the edges among them, which refer to them."""
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
     row_of = np.full(nodes.num_rows, -1, dtype=np.int32)
     row_of[kept] = np.arange(len(kept), dtype=np.int32)

@@ -13,10 +13,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pydantic import field_validator, model_validator
+from pydantic import model_validator
 
 from graphmill.errors import InputError, listed
-from graphmill.ingest.column_maps import EdgeColumns, EdgeSource, KgColumns, NodeSource, checked_delimiter
+from graphmill.ingest.column_maps import DELIMITER, HEADER, Delimiter, EdgeColumns, EdgeSource, KgColumns, NodeSource
 from graphmill.ingest.files import guarded, path_text, within
 from graphmill.ingest.format import Candidate, Format, Guess, all_types, no_columns
 from graphmill.ingest.graph_files import read_graph
@@ -48,10 +48,8 @@ class TableFile(Settings):
     """One file of a folder."""
 
     file: str = setting("", "path of the file within the folder")
-    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
-    header: bool = setting(True, "whether the first line has column names; if not, the columns are named 0, 1, ...")
-
-    _delimiter = field_validator("delimiter")(checked_delimiter)
+    delimiter: Delimiter = DELIMITER
+    header: bool = HEADER
 
 
 class EdgeFile(TableFile):

@@ -37,15 +37,9 @@ from graphmill.ingest.tables import MAX_SHOWN, IngestResult, Reading, Reject, se
 from graphmill.settings import Settings, setting
 
 FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}
-LISTS = {
-    "users": "user_list.txt",
-    "items": "item_list.txt",
-    "entities": "entity_list.txt",
-    "relations": "relation_list.txt",
-}
+LISTS = {what: f"{what}_list.txt" for what in ("user", "item", "entity", "relation")}
 _COLUMNS = dict.fromkeys(SPLITS, ("user", "item")) | {"knowledge": ("entity", "relation", "entity")}
 """What the numbers of a file are of."""
-_LIST_OF = {"user": "users", "item": "items", "entity": "entities", "relation": "relations"}
 _LARGEST = 2**31 - 1
 _SMALL = 100_000
 _BLOCK_LINES = 1 << 16
@@ -105,11 +99,11 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     split = np.concatenate([np.zeros(0, np.int64), *(np.full(len(r), SPLITS.index(s)) for s, r in rows.items())])
     if not len(user) and not len(facts):
         raise InputError(f"{path_text(path)} has no usable line{reading.first_reject}")
-    num_users, num_items = _count(user, names.get("users")), _count(item, names.get("items"))
+    num_users, num_items = _count(user, names.get("user")), _count(item, names.get("item"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
         raise InputError(f"{path_text(path)}: which entities are items? Add item_list.txt, or read part: all")
-    num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(names.get("entities", ())))
-    known = np.append(facts[:, [0, 2]], np.array(list(names.get("entities", ())), np.int64))
+    num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(names.get("entity", ())))
+    known = np.append(facts[:, [0, 2]], np.array(list(names.get("entity", ())), np.int64))
     unique = np.unique(facts, axis=0)
     counts = {
         "rows": len(user) + len(facts) + reading.refused,
@@ -122,10 +116,10 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
         "items_without_facts": len(np.setdiff1d(np.arange(num_items), unique[:, [0, 2]])),
     }
-    entities = names.get("entities", {})
+    entities = names.get("entity", {})
     kinds = [
-        (USER, range(num_users), names.get("users", {})),
-        (ITEM, range(num_items), names.get("items", entities)),
+        (USER, range(num_users), names.get("user", {})),
+        (ITEM, range(num_items), names.get("item", entities)),
         (ENTITY, range(num_items, num_entities), entities),
     ]
     # A number that is not in a list is its own name.
@@ -136,7 +130,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     ]
     edges = [
         interaction_edges(user, item, split, num_users),
-        _fact_edges(unique, num_users, names.get("relations", {})),
+        _fact_edges(unique, num_users, names.get("relation", {})),
     ]
     texts = SENTENCES | (_FACTS if counts["facts"] else {})
     return IngestResult(
@@ -193,11 +187,11 @@ def _known(
     The last column is the line."""
     for column, what in enumerate(_COLUMNS[role]):
         usable = rows[:, column] <= largest
-        if (known := names.get(_LIST_OF[what])) is not None:
+        if (known := names.get(what)) is not None:
             usable &= np.isin(rows[:, column], np.fromiter(known, np.int64))
         rejects = []
         for number, line in np.unique(rows[~usable][:, [column, -1]], axis=0).tolist():
-            fault = "a number far beyond the others" if number > largest else f"not in {LISTS[_LIST_OF[what]]}"
+            fault = "a number far beyond the others" if number > largest else f"not in {LISTS[what]}"
             rejects.append(Reject(line, what, f"the {what} is {fault}", str(number)))
         reading.refuse(file, rejects)
         rows = rows[usable]

@@ -187,7 +187,7 @@ def _recognises(candidate: Candidate) -> int:
 FORMAT = Format(
     "mmrec",
     MmrecSettings,
-    "interactions and nodes",
+    "interactions",
     _recognises,
     read_mmrec,
     mmrec_files,

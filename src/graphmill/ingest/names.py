@@ -166,6 +166,17 @@ def with_point(text: str, delimiter: str) -> str:
     return text.replace(",", ".") if delimiter != "," and _DECIMAL_COMMA.fullmatch(text) else text
 
 
+def with_points(column: pa.DictionaryArray, delimiter: str) -> tuple[pa.DictionaryArray, int]:
+    """Cells :func:`with_point`, and the number of rows that had a decimal comma."""
+    if delimiter == ",":
+        return column, 0
+    texts = column.dictionary.to_pylist()
+    pointed = [with_point(text, delimiter) for text in texts]
+    changed = np.array(list(map(str.__ne__, texts, pointed)), bool)
+    number = int(changed[column.indices.to_numpy(zero_copy_only=False)].sum())
+    return pa.DictionaryArray.from_arrays(column.indices, pa.array(pointed, pa.string())), number
+
+
 def numbers_of(column: pa.StringArray, delimiter: str) -> pa.DoubleArray:
     """The numbers in cells, null for a cell that is blank or no number.
 

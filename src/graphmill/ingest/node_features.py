@@ -16,7 +16,7 @@ from pydantic import field_validator
 
 from graphmill.errors import InputError, listed
 from graphmill.ingest.cells import Column, RowBlock
-from graphmill.ingest.column_maps import checked_delimiter
+from graphmill.ingest.column_maps import DELIMITER, Delimiter
 from graphmill.ingest.files import guarded, load_matrix, path_text, text_lines, within
 from graphmill.ingest.format import FIRST_REJECTS, Candidate, Format, IngestReport, listed_columns
 from graphmill.ingest.id_columns import Aliases, coverage, renamed
@@ -218,9 +218,7 @@ class NodeFeatureSettings(Settings):
     ids_path: str = setting(
         "", ".npy: the list of ids, one per line; empty: the file in the same folder that ends in .ids.txt"
     )
-    delimiter: str = setting(
-        "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
-    )
+    delimiter: Delimiter = DELIMITER
 
     @field_validator("node_type")
     @classmethod
@@ -228,8 +226,6 @@ class NodeFeatureSettings(Settings):
         if not value:
             raise ValueError("a source of node features needs node_type")
         return value
-
-    _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
 @guarded

@@ -1,12 +1,4 @@
-"""Nodes: those that edges mention, those that node files list, and how both become one node for each type and id.
-
-A row *mentions* two nodes. The thread that parsed a block reduces its mentions to distinct ones (:func:`distinct`), which
-are merged into nodes a few blocks at a time, so that the strings of the whole file are never in memory at once.
-
-A table of mentions has the strings ``id``, ``type``, ``name`` and ``source``; ``renamed`` and ``resourced`` (bool): whether
-a later mention has another name or source; and, if nodes have an index, ``index`` and ``line`` (int64; of the first
-appearance in the file). Two mentions are the same if ``index``, ``id`` and ``type`` are equal. ``name`` and ``source`` are
-the first that is not empty.
+"""Nodes that node files list, and how they and those of edges become one node for each type and id.
 
 A listed node is identified by its id within its *space*: the node type, or what Neo4j calls an ID space. If it has several
 types (categories, labels), a rule chooses its type in the graph (:func:`catalogue_of`).
@@ -14,8 +6,7 @@ types (categories, labels), a rule chooses its type in the graph (:func:`catalog
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,34 +16,6 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import MAX_SHOWN, NODES
-
-
-def mentions_of(heads: dict[str, pa.Array], tails: dict[str, pa.Array]) -> pa.Table:
-    """The mentions of edges, head and tail in turn, from the columns of their ends; those that are missing are blank."""
-    count = len(heads["id"])
-    order = pa.array(np.arange(2 * count).reshape(2, -1).T.reshape(-1))
-    columns = {name: pa.concat_arrays([heads[name], tails[name]]).take(order) for name in heads}
-    blank, no = pa.repeat(pa.scalar("", pa.string()), 2 * count), pa.array(np.zeros(2 * count, bool))
-    return pa.table({"type": blank, "name": blank, "source": blank} | columns | {"renamed": no, "resourced": no})
-
-
-def distinct(every: pa.Table) -> tuple[pa.Table, np.ndarray]:
-    """The distinct ones of mentions that may repeat, in the order of their first appearance, and the number (int32) of each
-    mention's own. Of :func:`mentions_of` edges, the even ones are the heads."""
-    every = every.combine_chunks()
-    key, *others = [text_of(every, name) for name in ("index", "id", "type") if name in every.column_names]
-    code = codes_of(key)
-    # Where one key tells nodes apart, a second hash table is not needed: it would take the most memory of all.
-    if not all(_agrees(other, first_rows(code)[code]) for other in others):
-        code = codes_of(key, *others)
-    first = first_rows(code)
-    mentions = every.take(pa.array(first))
-    for name, flag in (("name", "renamed"), ("source", "resourced")):
-        rows, different = first_filled(text_of(every, name), code, first)
-        different[code[np.asarray(every[flag], bool)]] = True
-        for column, values in ((name, every[name].take(pa.array(rows))), (flag, pa.array(different))):
-            mentions = mentions.set_column(mentions.schema.get_field_index(column), column, values)
-    return mentions, code
 
 
 def codes_of(*columns: pa.Array) -> np.ndarray:
@@ -112,17 +75,6 @@ def category_of(table: pa.Table, name: str, constant: str = "") -> pa.Dictionary
         return pa.DictionaryArray.from_arrays(codes, pa.repeat(pa.scalar(constant, pa.string()), 1))
     array = table[name].combine_chunks()
     return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
-
-
-def parsed_cells(
-    column: pa.DictionaryArray, parse: Callable[[str], Any]
-) -> tuple[list[Any], np.ndarray, list[tuple[int, str]]]:
-    """What ``parse`` makes of the distinct texts without white space around them; the place of each row's among them; and
-    row and text of each cell that it cannot read, for which it returns None."""
-    texts, codes = column.dictionary.to_pylist(), column.indices.to_numpy(zero_copy_only=False)
-    read = [parse(text.strip()) for text in texts]
-    wrong = np.array([value is None for value in read], bool)
-    return read, codes, [(row, texts[codes[row]]) for row in np.flatnonzero(wrong[codes]).tolist()]
 
 
 MISSING_TYPE = "node"
@@ -223,32 +175,26 @@ def _types(
     code: np.ndarray, count: int, types: pa.StringArray, separators: str, prefix: str
 ) -> tuple[pa.StringArray, int, int]:
     """The type of each node, the number of nodes with several types, and the number without one."""
+    import pandas as pd
+
     encoded = types.dictionary_encode()
-    cells = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
-    pairs = np.unique(code.astype(np.int64) * max(len(cells), 1) + encoded.indices.to_numpy(), return_index=True)
-    in_order = np.sort(pairs[1])
-    of_node: list[dict[str, None]] = [{} for _ in range(count)]
-    for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
-        of_node[node] |= cells[cell]
-    number: Counter[str] = Counter(kind for kinds_of_node in of_node for kind in kinds_of_node)
-    place: Counter[str] = Counter()
-    for kinds_of_node in of_node:
-        for where, kind in enumerate(kinds_of_node):
-            place[kind] += where
-    keys = [tuple(kinds_of_node) for kinds_of_node in of_node]
-    kinds = {
-        key: min(key, key=lambda kind: (number[kind], place[kind] / number[kind], kind), default=MISSING_TYPE)
-        for key in set(keys)
-    }
-    several = sum(len(key) > 1 for key in keys)
-    return pa.array([kinds[key] for key in keys], pa.string()), several, keys.count(())
+    kinds_of = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
+    cells = pd.DataFrame({"node": code, "cell": encoded.indices.to_numpy()}).drop_duplicates()
+    cells["kind"] = [kinds_of[cell] for cell in cells["cell"]]
+    rows = cells.explode("kind").dropna(subset="kind").drop_duplicates(["node", "kind"])
+    rows["place"] = rows.groupby("node").cumcount()
+    often = rows.groupby("kind")["place"].agg(["size", "mean"])
+    rows = rows.join(often, on="kind").sort_values(["size", "mean", "kind"])
+    chosen = rows.drop_duplicates("node").set_index("node")["kind"].reindex(range(count), fill_value=MISSING_TYPE)
+    number = rows["node"].value_counts()
+    return pa.array(chosen.tolist(), pa.string()), int((number > 1).sum()), count - len(number)
 
 
-def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
+def _split(cell: str, separators: str, prefix: str) -> list[str]:
     for mark in separators[1:]:
         cell = cell.replace(mark, separators[0])
     parts = (part.strip() for part in (cell.split(separators[0]) if separators else [cell]))
-    return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
+    return [part.removeprefix(prefix) for part in parts if part.removeprefix(prefix)]
 
 
 def merged_nodes(*tables: pa.Table) -> tuple[pa.Table, list[np.ndarray]]:

@@ -21,16 +21,8 @@ from graphmill.ingest.files import guarded, lines_of, path_text
 from graphmill.ingest.format import Candidate, Format, all_types
 from graphmill.ingest.graph_files import finished
 from graphmill.ingest.graph_sources import GraphReading, is_withdrawn
-from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.node_tables import (
-    MISSING_TYPE,
-    Catalogue,
-    catalogue_of,
-    distinct,
-    listed_rows,
-    mentions_of,
-    text_of,
-)
+from graphmill.ingest.kg_assemble import Assembled, Assembly, ends_of
+from graphmill.ingest.node_tables import MISSING_TYPE, Catalogue, catalogue_of, listed_rows, text_of
 from graphmill.ingest.tables import KEEP_NEGATED, MAX_SHOWN, IngestResult, Reject
 from graphmill.settings import Settings
 
@@ -90,10 +82,10 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         text = raw.decode("utf-8", errors="backslashreplace")
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        is_text = text.encode() == raw
-        statement = _STATEMENT.fullmatch(text) if is_text else None
+        fault = "not UTF-8 text" if text.encode() != raw else "holds a NUL byte" if "\0" in text else ""
+        statement = None if fault else _STATEMENT.fullmatch(text)
         if statement is None:
-            reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
+            reason = fault or "no statement of N-Triples"
             reading.refuse(reading.name, [Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0"))])
             continue
         subject, predicate = _iri(statement[1] or statement[2]), _iri(statement[3])
@@ -134,13 +126,12 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     return finished(reading, made, known, listed_first=False)
 
 
-def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.Table, pa.Table]:
-    """The nodes and edges of some statements. Types are known at the end of the file only."""
+def _block(edges: list[tuple[str, str, str]]) -> tuple[pa.DictionaryArray, pa.Table]:
+    """The ends and edges of some statements. Types are known at the end of the file only."""
     subject, predicate, target = (pa.array([edge[part] for edge in edges], pa.string()) for part in range(3))
-    mentions, number = distinct(mentions_of({"id": subject}, {"id": target}))
     relation = predicate.dictionary_encode()
-    ends = {"head": number[0::2], "tail": number[1::2]}
-    return mentions, pa.table(ends | {"relation": relation, "display_relation": relation})
+    rows = pa.table({"relation": relation, "display_relation": relation})
+    return ends_of({"id": subject}, {"id": target}), rows
 
 
 def _typed(made: Assembled, known: Catalogue, relations: list[str]) -> Assembled:
@@ -208,7 +199,7 @@ def _unescaped(text: str, escape: re.Pattern[str] = _ESCAPE) -> str:
         if code[0] not in "uU":
             return _PLAIN[code]
         number = int(code[1:], 16)
-        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
+        return chr(number) if 0 < number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else escape_of[0]
 
     return escape.sub(one, text)
 

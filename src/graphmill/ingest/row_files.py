@@ -36,13 +36,13 @@ from graphmill.ingest.csv_blocks import (
     LAST_RESORTS,
     Header,
     guess_delimiter,
-    read_blocks,
+    in_threads,
     read_header,
     read_pieces,
     start_of,
     without_comments,
 )
-from graphmill.ingest.csv_parsers import CsvLayout
+from graphmill.ingest.csv_parsers import CsvLayout, Texts, read_texts
 from graphmill.ingest.files import LONGEST_LINE, PARQUET, Source, first_lines, is_plain, lines_of, path_text
 from graphmill.ingest.names import is_time_name
 from graphmill.ingest.tables import MAX_SHOWN, Reject
@@ -79,10 +79,11 @@ def json_names(path: str | Path) -> list[str]:
     return list(names)
 
 
-def json_blocks(
+def json_texts(
     path: str | Path, columns: tuple[Column, ...], decimals: list[tuple[str, int]], rows: int
-) -> Iterator[RowBlock]:
-    """Blocks of at most ``rows`` lines. ``decimals``: gets the column of each whole number that is written as decimal."""
+) -> Iterator[Texts]:
+    """The texts of at most ``rows`` lines at a time. ``decimals``: gets the column of each whole number that is written
+    as decimal."""
     records = _json_records(path)
     while part := list(islice(records, rows)):
         rejects, lines = list[Reject](), list[int]()
@@ -102,13 +103,8 @@ def json_blocks(
                 texts[column.name].append(text)
                 if column.names and isinstance(record.get(column.name), _Decimal):
                     decimals.append((column.name, 1))
-        block = checked_block(
-            pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()}),
-            np.array(lines, np.int64),
-            columns,
-        )
-        block.rejects.extend(rejects)
-        yield block
+        table = pa.table({name: pa.array(values, pa.string()) for name, values in texts.items()})
+        yield table, np.array(lines, np.int64), rejects
 
 
 def _cell(value: Any, column: Column) -> tuple[str, str]:
@@ -137,7 +133,7 @@ T = TypeVar("T")
 Digest = Callable[[RowBlock], T]
 
 _BLOCK_ROWS = 1 << 17
-_BLOCK_BYTES = 1 << 29
+_BLOCK_BYTES = 1 << 27
 _PREVIEW_BYTES = 1 << 16
 
 
@@ -250,21 +246,24 @@ class RowFile(AbstractContextManager["RowFile"]):
         layout = self._layout(columns, self.names)
         decimal = self._typed_names([column.name for column in columns if column.names])
 
-        def whole(block: RowBlock) -> T:
-            if not decimal:
-                return digest(block)
-            return digest(with_whole_ids(block, decimal, self._decimals, self.kind == "parquet"))
+        def read(part: Any) -> tuple[T, list[Reject]]:
+            if self._source:
+                data, line, regular = part
+                part = read_texts(data, line, regular, layout)
+            texts, lines, broken = part
+            block = checked_block(texts, lines, layout.columns)
+            block.rejects.extend(broken)
+            if decimal:
+                block = with_whole_ids(block, decimal, self._decimals, self.kind == "parquet")
+            return digest(block), block.rejects
 
-        if self._source:
-            yield from read_blocks(self._pieces(self._source, layout), layout, whole)
-            return
-        for block in self._typed_blocks(layout.columns):
-            yield whole(block), block.rejects
+        parts = self._pieces(self._source, layout) if self._source else self._typed_texts(layout.columns)
+        return in_threads(parts, read)
 
-    def _typed_blocks(self, columns: tuple[Column, ...], rows: int = _BLOCK_ROWS) -> Iterator[RowBlock]:
+    def _typed_texts(self, columns: tuple[Column, ...], rows: int = _BLOCK_ROWS) -> Iterator[Texts]:
         if self.kind == "parquet":
-            return _parquet_blocks(self._path, self.name, columns, rows)
-        return json_blocks(self._path, columns, self._decimals, rows)
+            return _parquet_texts(self._path, self.name, columns, rows)
+        return json_texts(self._path, columns, self._decimals, rows)
 
     def _typed_names(self, names: Sequence[str]) -> dict[str, int]:
         """The columns of ids that hold whole numbers as decimals (7.0), by the types of Parquet or by the first rows of a
@@ -294,8 +293,8 @@ class RowFile(AbstractContextManager["RowFile"]):
             )
             return [layout.split_loosely(line) for line in first_lines(start)[:count]]
         once = [name for name in self.names if self.names.count(name) == 1]
-        for block in self._typed_blocks(tuple(map(Column, once)), count):
-            rows = block.table.slice(0, count).to_pylist()
+        for texts, _, _ in self._typed_texts(tuple(map(Column, once)), count):
+            rows = texts.to_pylist()
             return [[str(row.get(name, "")) for name in self.names] for row in rows]
         return []
 
@@ -344,7 +343,7 @@ def parquet_file(path: str | Path, name: str) -> ParquetTable:
         return ParquetTable(pa.BufferReader(source.read_whole()), name)
 
 
-def _parquet_blocks(path: str | Path, name: str, columns: tuple[Column, ...], rows: int) -> Iterator[RowBlock]:
+def _parquet_texts(path: str | Path, name: str, columns: tuple[Column, ...], rows: int) -> Iterator[Texts]:
     line, table, names = 1, parquet_file(path, name), [column.name for column in columns]
     longest = table.longest_text(names)
     if longest > LONGEST_LINE:
@@ -354,7 +353,7 @@ def _parquet_blocks(path: str | Path, name: str, columns: tuple[Column, ...], ro
             texts = {column.name: _as_text(batch.column(column.name), column.name, name) for column in columns}
         except pa.ArrowException as error:
             raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
-        yield checked_block(pa.table(texts), np.arange(line, line + batch.num_rows), columns)
+        yield pa.table(texts), np.arange(line, line + batch.num_rows), []
         line += batch.num_rows
 
 

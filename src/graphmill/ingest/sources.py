@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.attributes import AttributeSettings, settings_of, with_attributes
+from graphmill.ingest.attributes import AttributeSettings, checked_kinds, with_attributes
 from graphmill.ingest.files import clear_of_client, path_text
 from graphmill.ingest.format import Gives
 from graphmill.ingest.formats import FORMATS
@@ -155,7 +155,7 @@ def parse_attributes(values: Any, root: Path) -> list[SourceFile]:
         kinds = {str(name): each for name, each in value.items() if name not in ("file", "id")}
         name = f"attributes_{re.sub(r'[^A-Za-z0-9_]', '_', str(kind))}"
         source = {"name": name, "format": "attributes", "path": value["file"], "node_type": str(kind)}
-        sources.append(_parse_source(source | {"id": value.get("id", "")} | settings_of(kinds, where), root))
+        sources.append(_parse_source(source | {"id": value.get("id", ""), "kinds": checked_kinds(kinds, where)}, root))
     return sources
 
 
@@ -206,23 +206,15 @@ def _read(source: SourceFile) -> IngestResult:
 
 
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
-    """The names of a dataset's table assets, which depend on its sources.
-
-    With interactions: ``interactions``, ``nodes`` if there are nodes without an interaction, and ``edges`` if there is
-    knowledge. Without: ``nodes`` and ``edges``.
-    """
-    added = {source.gives for source in sources}
-    gives = added - {"attributes"}
-    names: list[str] = []
-    if gives & {"interactions", "interactions and nodes", "interactions and facts"}:
-        names.append("interactions")
-    if gives != {"interactions"} and gives != {"interactions", "features"}:
-        names.append("nodes")
+    """The names of a dataset's table assets: ``nodes``, and those that its sources give."""
+    gives = {source.gives for source in sources}
+    names = ["interactions"] if gives & {"interactions", "interactions and facts"} else []
+    names.append("nodes")
     if gives & {"edges", "knowledge", "interactions and facts"}:
         names.append("edges")
     if "features" in gives or any(FORMATS[s.format].brings_features(s.settings) for s in sources):
         names.append("features")
-    return (*names, "attributes") if "attributes" in added else tuple(names)
+    return (*names, "attributes") if "attributes" in gives else tuple(names)
 
 
 def graph_settings(written: SettingsT, sources: Sequence[SourceFile]) -> SettingsT:

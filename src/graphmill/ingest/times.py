@@ -38,6 +38,7 @@ class Time(NamedTuple):
     unit: int
 
 
+UNTIMED = Time(NO_TIME, 0, 0)
 TIME = np.dtype([("second", np.int64), ("nano", np.int32), ("unit", np.uint8)])
 """Arrays of times: as of :class:`Time`."""
 
