@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 import scipy.sparse as sp
+from scipy import linalg
 
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
@@ -27,6 +28,8 @@ SHORTENING = 0.3
 _ALMOST_ZERO = 1e-4
 """Share of the largest singular value below which a direction is rounding error."""
 _ITERATIONS = 4
+_MORE = 10
+"""Directions beyond those that are wanted."""
 #: Number of products with dense matrices in :func:`factors`, which take most of its time.
 PRODUCTS = 2 * _ITERATIONS + 2
 
@@ -125,14 +128,28 @@ def factors(matrix: sp.csr_matrix, width: int, seed: int) -> tuple[np.ndarray, n
 
     Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero.
     """
-    from sklearn.utils.extmath import randomized_svd
-
     vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
     kept = min(width, *matrix.shape)
     if kept:
-        left, singular, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
+        left, singular = _largest(matrix, kept, seed)
         vectors[:, :kept], values[:kept] = left * singular, singular
     return vectors, values
+
+
+def _largest(matrix: sp.csr_matrix, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ``count`` first left singular vectors and their values. As sklearn's ``randomized_svd``, bit for bit; but every
+    training would wait a second for the import of sklearn."""
+    is_wide = matrix.shape[0] < matrix.shape[1]
+    tall = matrix.T if is_wide else matrix
+    basis = np.random.RandomState(seed).normal(size=(tall.shape[1], count + _MORE)).astype(tall.dtype)
+    for _ in range(_ITERATIONS):
+        basis, _ = linalg.lu(tall @ basis, permute_l=True, check_finite=False)
+        basis, _ = linalg.lu(tall.T @ basis, permute_l=True, check_finite=False)
+    basis, _ = linalg.qr(tall @ basis, mode="economic", check_finite=False)
+    inner, values, right = linalg.svd(basis.T @ tall, full_matrices=False)
+    left = (right.T if is_wide else basis @ inner)[:, :count]
+    signs = np.sign(left[np.abs(left).argmax(0), np.arange(count)])
+    return left * signs, values[:count]
 
 
 class SpectralVectors:

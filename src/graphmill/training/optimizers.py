@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import torch
@@ -104,6 +105,13 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
     # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.
     if settings.OPTIMIZER == "adagrad":
-        return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
-    adam = torch.optim.AdamW if settings.OPTIMIZER == "adamw" else torch.optim.Adam
+        return _uncompiled(torch.optim.Adagrad)(options, lr=rate, fused=device.type == "cpu")
+    adam = _uncompiled(torch.optim.AdamW if settings.OPTIMIZER == "adamw" else torch.optim.Adam)
     return adam(options, lr=rate, betas=settings.BETAS, fused=True)
+
+
+def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
+    """``kind`` without the wrappers that keep torch.compile out of its methods: they import the compiler, which takes
+    longer than torch itself, and an optimizer is compiled nowhere here."""
+    add, step = (inspect.unwrap(getattr(kind, name)) for name in ("add_param_group", "step"))
+    return type(kind.__name__, (kind,), {"add_param_group": add, "step": torch.no_grad()(step)})
