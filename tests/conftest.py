@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import importlib.util
 import os
 import signal
@@ -62,3 +63,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("long") and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(1800))
+
+
+def pytest_collection_finish() -> None:
+    """All that is loaded by now stays to the end. A training that collects garbage need not go through it each time."""
+    gc.collect()
+    gc.freeze()
