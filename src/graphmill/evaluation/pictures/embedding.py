@@ -65,7 +65,8 @@ def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int 
             continue
         mean = float(values.mean())
         said.append(f"{mean:.2f} {label}")
-        ax.hist(values, bins=81, range=(-1, 1), density=True, alpha=0.55, color=COLOURS[place], label=label)
+        look = {"histtype": "stepfilled", "alpha": 0.55, "color": COLOURS[place], "label": label}
+        ax.hist(values, bins=81, range=(-1, 1), density=True, **look)
         ax.axvline(mean, color=COLOURS[place], linestyle=("-", "--")[place], linewidth=1.5)
     title = "Mean cosine " + ", ".join(said) if said else "No pair of rows to compare"
     return png(labelled(figure, ax, title, "cosine of two rows", "density", "best" if said else ""))
