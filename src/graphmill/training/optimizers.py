@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import cache
 from typing import Any
 
 import torch
@@ -110,6 +111,7 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     return adam(options, lr=rate, betas=settings.BETAS, fused=True)
 
 
+@cache
 def _uncompiled(kind: type[torch.optim.Optimizer]) -> Any:
     """``kind`` without the wrappers that keep torch.compile out of its methods: they import the compiler, which takes
     longer than torch itself, and an optimizer is compiled nowhere here."""
