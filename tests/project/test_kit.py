@@ -328,7 +328,7 @@ class Server:
         ]
 
     def trains(self, run: str) -> bool:
-        return any(int(str(seen.get("epoch", 0))) > 20 for seen in self.observed(run))
+        return any(int(str(seen.get("epoch", 0))) > 10 for seen in self.observed(run))
 
     def worker(self) -> psutil.Process | None:
         for process in psutil.process_iter(["cmdline", "status"]):
