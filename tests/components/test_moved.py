@@ -6,7 +6,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from tests.components.conftest import Project, failure
+from tests.components.conftest import Project, WorkerHere, failure
 
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
@@ -21,13 +21,14 @@ def chain(project: Project) -> tuple[dg.Definitions, dg.Definitions]:
 
 
 def made(project: Project, *parts: str) -> dg.ExecuteInProcessResult:
-    return project.materialize(*chain(project), only=" or ".join(f'key:"toy/hgt_{part}"' for part in parts))
+    only = " or ".join(f'key:"toy/hgt_{part}"' for part in parts)
+    return project.materialize(*chain(project), only=only, worker=WorkerHere())
 
 
 @pytest.mark.slow
 def test_every_asset_is_made_where_the_project_is(tmp_path: Path) -> None:
     before = Project(tmp_path / "before")
-    assert before.materialize(*chain(before), only='+key:"toy/hgt_embeddings"').success
+    assert before.materialize(*chain(before), only='+key:"toy/hgt_embeddings"', worker=WorkerHere()).success
     before.root.rename(tmp_path / "after")
     after = Project(tmp_path / "after")
     after.instance = before.instance

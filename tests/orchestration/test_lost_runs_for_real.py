@@ -11,7 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from graphmill.orchestration.lost_runs import INTERVAL_SECONDS, NAME
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.run_directory import RunDirectory
 from tests.components.conftest import write_kg
+from tests.runs.processes import paced
 from tests.training.runs import assert_same, outcome
 from tests.training.runs import run as trained_alone
 
@@ -54,7 +55,7 @@ DEFS = [
 class Daemon:
     """``dagster-daemon run`` of a project of its own, and its instance."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, more: Mapping[str, str]) -> None:
         self.root, self.home = root, root / "home"
         package = root / "src" / "tiny"
         (package / "defs" / "toy").mkdir(parents=True)
@@ -74,7 +75,7 @@ class Daemon:
         self.home.mkdir()
         shutil.copy(REPOSITORY / "dagster.yaml", self.home)
         write_kg(root / "data" / "01_raw" / "kg.csv")
-        self.environment = {**os.environ, "DAGSTER_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
+        self.environment = {**os.environ, "DAGSTER_HOME": str(self.home), "OMP_NUM_THREADS": "1", **more}
         self.instance = dg.DagsterInstance.from_config(str(self.home))
         self.webserver: subprocess.Popen[bytes] | None = None
         self.start()
@@ -204,8 +205,9 @@ class Daemon:
 
 
 @pytest.fixture
-def daemon(tmp_path: Path) -> Iterator[Daemon]:
-    daemon = Daemon(tmp_path)
+def daemon(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Daemon]:
+    """The trainings of the long tests are not paced, so that kills come at every moment of them."""
+    daemon = Daemon(tmp_path, {} if request.node.get_closest_marker("long") else paced(tmp_path / "paced"))
     yield daemon
     daemon.stop()
 

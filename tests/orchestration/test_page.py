@@ -108,7 +108,7 @@ def test_links_follow_the_setting_of_the_moment(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_all_pictures_of_a_page_are_in_its_metadata_and_within_its_bound(tmp_path: Path) -> None:
-    drawn = {str(n): Picture(noise(900), f"run/{n}.png", "PCA") for n in range(5)}
+    drawn = {str(n): Picture(noise(300), f"run/{n}.png", "PCA") for n in range(5)}
     with dg.instance_for_test() as instance:
         output = asset_page("Well.", previous=PreviousRun(instance, KEY), pictures=drawn, root=tmp_path)
     texts = [output[name].md_str for name in drawn]

@@ -16,11 +16,29 @@ import psutil
 import pytest
 
 PATIENCE = 120.0
+PACED = """
+import sys
+if "graphmill.worker" in sys.orig_argv:
+    import time
+    from graphmill.training.metrics_log import MetricsLog
+    append = MetricsLog.append
+    def paced(self, kind, *values):
+        append(self, kind, *values)
+        time.sleep(0.1 * (kind == "epoch"))
+    MetricsLog.append = paced
+"""
 
 
 def environment(**more: str) -> dict[str, str]:
     """One thread a process: these tests share their machine."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1", **more}
+
+
+def paced(folder: Path) -> dict[str, str]:
+    """Variables with which a training rests after each epoch: one without an end leaves the processor to what is tested."""
+    folder.mkdir(parents=True)
+    (folder / "sitecustomize.py").write_text(PACED)
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))}
 
 
 def start(values: dict[str, Any], root: Path, *options: str, **more: str) -> subprocess.Popen[str]:

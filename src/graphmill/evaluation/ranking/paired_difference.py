@@ -17,6 +17,8 @@ from graphmill.sampling.keyed import generator
 Int64 = NDArray[np.int64]
 DRAWS = 1000
 LEVEL = 0.95
+_VALUES = 1 << 13
+"""Queries times draws that are computed at once."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +68,14 @@ def paired_bootstrap(
     group, unit, sides = group[order], unit[order], sides[:, order]
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     count, rng = int(unit.max()) + 1, generator("paired bootstrap", seed)
-    drawn = np.zeros((DRAWS, 2))
-    for draw in range(DRAWS):
-        weight = np.bincount(rng.integers(0, count, count), minlength=count)[unit]
-        total = np.add.reduceat(weight, starts)
-        present = total > 0  # a small group may have no query in a draw
-        if present.any():
-            sums = np.add.reduceat(weight * sides, starts, axis=1)
-            drawn[draw] = (sums[:, present] / total[present]).mean(axis=1)
+    drawn, at_once = np.zeros((DRAWS, 2)), 1 + _VALUES // len(unit)
+    for draws in np.split(np.arange(DRAWS), range(at_once, DRAWS, at_once)):
+        taken = rng.integers(0, count, (len(draws), count)) + count * np.arange(len(draws))[:, None]
+        weight = np.bincount(taken.ravel(), minlength=taken.size).reshape(taken.shape).take(unit, axis=1)
+        total = np.add.reduceat(weight, starts, axis=1)
+        means = np.add.reduceat(weight[:, None] * sides, starts, axis=2) / np.maximum(total, 1)[:, None]
+        present = np.count_nonzero(total, axis=1)  # a small group may have no query in a draw
+        drawn[draws] = means.sum(axis=2) / np.maximum(present, 1)[:, None]
     tails = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
     low, high = np.quantile(drawn[:, 0] - drawn[:, 1], tails)
     ratios = np.quantile(drawn[:, 0] / drawn[:, 1], tails) if drawn[:, 1].min() > 0 else (math.nan, math.nan)
