@@ -20,7 +20,7 @@ from graphmill.ingest.tables import EDGE_NUMBERS, EDGES, EVIDENCE, MAX_SHOWN, NO
 _PENDING_MENTIONS = 1_000_000
 _PARTS = ("index", "id", "type", "name", "source")
 """What rows say of a node at their ends."""
-_BETWEEN = pa.scalar("\0", pa.large_string())
+_BETWEEN = "\0"
 """Stands between the parts of a node in one text. No cell has it."""
 _NOTHING: dict[str, Any] = {"timestamp": NO_TIME, "unit": 0, EVIDENCE: ""} | EDGE_NUMBERS
 """What stands in optional columns where a file has none."""
@@ -32,9 +32,10 @@ def ends_of(heads: Mapping[str, pa.Array], tails: Mapping[str, pa.Array]) -> pa.
     ``heads``, ``tails``: the columns of both ends by part; those that are missing are blank.
     """
     blank = pa.scalar("", pa.large_string())
+    between = pa.scalar(_BETWEEN, pa.large_string())  # made when this module is read, it would import pandas
     texts = [
         pc.binary_join_element_wise(
-            *(end[part].cast(pa.large_string()) if part in end else blank for part in _PARTS), _BETWEEN
+            *(end[part].cast(pa.large_string()) if part in end else blank for part in _PARTS), between
         )
         for end in (heads, tails)
     ]

@@ -24,12 +24,14 @@ SHOWN_RELATIONS = 30
 
 def pca_scatter(X: NDArray[Any], types: NDArray[np.integer], type_names: Sequence[str], *, seed: int = 0) -> bytes:
     """Rows by their first two principal components, coloured by type: X (n × d), codes (n) into ``type_names``."""
+    from sklearn.decomposition import PCA
+
     sample, codes = _sample(X, types, SCATTER_POINTS, seed)
-    centred, points = sample - sample.mean(axis=0), np.zeros((len(sample), 2))
-    _, singular, axes = np.linalg.svd(centred, full_matrices=False)  # sklearn's PCA takes a second to import
-    projected = centred @ axes[:2].T
-    points[:, : projected.shape[1]] = projected
-    shares = np.append(singular**2 / max(float(singular @ singular), 1e-300), [0.0, 0.0])
+    kept = min(2, sample.shape[1])
+    pca, points = PCA(kept, svd_solver="full"), np.zeros((len(sample), 2))
+    with np.errstate(invalid="ignore"):  # without variance there are no shares
+        points[:, :kept] = pca.fit_transform(sample)
+    shares = np.append(np.nan_to_num(pca.explained_variance_ratio_), [0.0, 0.0])
     figure, ax = blank()
     counts = np.bincount(codes, minlength=len(type_names))
     order = np.argsort(-counts, kind="stable")
@@ -65,8 +67,8 @@ def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int 
             continue
         mean = float(values.mean())
         said.append(f"{mean:.2f} {label}")
-        look = {"histtype": "stepfilled", "alpha": 0.55, "color": COLOURS[place], "label": label}
-        ax.hist(values, bins=81, range=(-1, 1), density=True, **look)
+        style = {"histtype": "stepfilled", "alpha": 0.55, "color": COLOURS[place], "label": label}
+        ax.hist(values, bins=81, range=(-1, 1), density=True, **style)
         ax.axvline(mean, color=COLOURS[place], linestyle=("-", "--")[place], linewidth=1.5)
     title = "Mean cosine " + ", ".join(said) if said else "No pair of rows to compare"
     return png(labelled(figure, ax, title, "cosine of two rows", "density", "best" if said else ""))
