@@ -57,14 +57,14 @@ class KubernetesWorker(RemoteWorker):
 
     def __init__(self, settings: LauncherSettings, job: WorkerCommand) -> None:
         require("launcher: k8s", "kubernetes", "k8s")
-        import kubernetes
-
         super().__init__()
         self._namespace = settings.namespace
         self._stuck = self._waits = ""
         label = re.sub(r"[^a-z0-9]+", "-", job.name.lower()).strip("-")[:40].strip("-") or "worker"
         self._name = f"{label}-{uuid.uuid4().hex[:8]}"
         try:
+            import kubernetes
+
             _configure(kubernetes.config, settings.context)
             self._jobs: Any = kubernetes.client.BatchV1Api()
             self._pods: Any = kubernetes.client.CoreV1Api()

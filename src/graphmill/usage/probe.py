@@ -16,7 +16,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.probe import LEAST, VECTORS, LabelSettings, labels_of, probe
 from graphmill.evaluation.ranking.parts import NodeLabels
-from graphmill.export.manifests import export_folder
+from graphmill.export.manifests import export_folder, read_manifest
 from graphmill.graph.attributes import SET as ATTRIBUTES
 from graphmill.graph.spectral import SpectralVectors, neighbourhoods
 from graphmill.graph.typed_graph import TypedGraph
@@ -153,7 +153,9 @@ def probe_run(path: Path, settings: LabelSettings) -> dict[str, Any]:
     Without the graph, the vectors are compared with chance alone, and ``notes`` says so.
     """
     path = path.resolve() if path.is_symlink() else path  # `current` is a link to a version
-    result = probe_embeddings(read_embeddings(export_folder(path)), graph_of(path), settings)
+    folder = export_folder(path)
+    read_manifest(folder)  # without one, an export is not finished
+    result = probe_embeddings(read_embeddings(folder), graph_of(path), settings)
     if (path / "report.json").is_file():
         keep_probe(path, result)
     return result

@@ -55,6 +55,10 @@ class ByModule(getattr(caching, "UserProvidedCacheLocator", object)):  # type: i
         """The name of the module's folder."""
         return Path(py_file).parent.name
 
+    def get_source_stamp(self) -> str:
+        """None: the folder stands for the sources. Some versions of numba would compare when they were installed."""
+        return ""
+
 
 # Sums may be reassociated and fused. Infinities and NaN keep their meaning (a masked logit is −∞).
 FAST = {"reassoc", "contract", "nsz", "arcp"}
