@@ -39,6 +39,14 @@ def test_an_export_of_excels_with_decimal_commas(tmp_path):
     assert any("2 numbers have a decimal comma" in note for note in result.notes)
 
 
+def test_a_reject_shows_the_cell_as_it_is_written(tmp_path):
+    text = "user\titem\ttime\n1\ta\t99999999999999999999,5\n1\tb\t7\n2\tb\t0x1F\n"
+    result = read_interactions_csv(write(tmp_path, text))
+    assert [r["value"] for r in result.rejects.to_pylist()] == ["99999999999999999999,5", "0x1F"]
+    hexadecimal = read_interactions_csv(write(tmp_path, "user,item,time\n1,a,0x1F\n1,b,7\n2,b,8\n"))
+    assert [r["value"] for r in hexadecimal.rejects.to_pylist()] == ["0x1F"]
+
+
 def test_dates_become_seconds(tmp_path):
     rows = ["1,a,2024-01-02", "1,b,2024-01-01T12:00:00+02:00", "1,c,1704067200", "2,c,2024-01-01 10:00:01", "2,d,May"]
     text = "\n".join(["user,item,date", *rows]) + "\n"

@@ -463,6 +463,8 @@ class TestColumnMap:
         (reject,) = result.rejects.to_pylist()
         assert (reject["line"], reject["column"], reject["value"]) == (5, "t", "soon")
         assert reject["reason"] == "neither a number nor a date such as 2024-01-31"
+        hexadecimal = write(tmp_path, "a\tb\tt\nx\ty\t0x1F\nx\tz\t31\n", "hexadecimal.tsv")
+        assert [each["value"] for each in read_kg_csv(hexadecimal, settings).rejects.to_pylist()] == ["0x1F"]
         few = read_kg_csv(path, settings.model_copy(update={"limit_nodes": 3}))
         assert few.edges["timestamp"].to_pylist() == [1546300800, 1706659200, NO_TIME]
         graph = build_graph(result.nodes, result.edges, GraphSettings.model_validate(BY_TIME), tmp_path / "graph")

@@ -158,9 +158,12 @@ def times_of(
 ) -> tuple[np.ndarray, list[tuple[int, str]]]:
     """The times of a column with the type :data:`~graphmill.ingest.times.TIME`, and the cells that are none, as
     :func:`parsed_column` has them."""
+    hexadecimal = pc.any(pc.match_substring(column.dictionary, "x", ignore_case=True)).as_py()  # the cast would read it
     try:
-        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
+        numbers = None if hexadecimal else pc.cast(column.dictionary, pa.int64()).to_numpy()
     except pa.ArrowInvalid:
+        numbers = None
+    if numbers is None:
         return parsed_column(column, parse, UNTIMED, TIME)
     return whole_times(numbers)[column.indices.to_numpy(zero_copy_only=False)], []
 

@@ -231,7 +231,7 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
     for role, name in chosen.items():
-        column = category_of(block.table, name)
+        column = written = category_of(block.table, name)
         if role in ("user", "item"):
             out[role], spaced = without_blanks(column)
             mended["padded"] += spaced
@@ -246,8 +246,9 @@ def _digest(block: RowBlock, chosen: Mapping[str, str], mark: str) -> tuple[pa.T
         else:
             numbers, wrong = parsed_column(column, parse, 0, np.float64)
             out["weight" if role in ("disliking", "reaction") else role] = pa.array(numbers)
-        rejects += [Reject(int(block.lines[row]), name, reason, text[:MAX_SHOWN]) for row, text in wrong if keep[row]]
-        keep[[row for row, _ in wrong]] = False
+        rows = [row for row, _ in wrong if keep[row]]
+        rejects += [Reject(int(block.lines[row]), name, reason, written[row].as_py()[:MAX_SHOWN]) for row in rows]
+        keep[rows] = False
     return pa.table(out).filter(pa.array(keep)), rejects, mended
 
 
