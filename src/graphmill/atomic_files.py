@@ -192,13 +192,14 @@ def _locked(target: Path) -> tuple[Path, IO[bytes]]:
 
 
 def _reserve(file: IO[bytes], path: Path, size: int) -> None:
+    # The attempt alone would fill the disk for a moment, and fail what others write to it.
+    if shutil.disk_usage(path.parent).free < size:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     try:
         os.posix_fallocate(file.fileno(), 0, size)
     except (AttributeError, OSError) as error:  # AttributeError: macOS
         if isinstance(error, OSError) and error.errno not in _UNSUPPORTED:
             raise
-        if shutil.disk_usage(path.parent).free < size:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from None
 
 
 def sync(path: Path) -> None:
