@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CHAIN  ?= biomed
-# Test processes at once, one more than cores, since many tests wait for servers; 1 for one after the other.
-JOBS   ?= 3
+# Test processes at once, two more than cores, since many tests wait for servers; 1 for one after the other.
+JOBS   ?= 4
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := link_quality links recommenders sequence_quality conve hgt health
 
