@@ -86,7 +86,7 @@ def holds(target: str, ours: float, ratio: float | None) -> bool | None:
 
 def write(name: str, rows: Sequence[Row], command: str) -> Path:
     """Write ``benchmarks/results/<name>.json`` and return its path. ``command`` is what repeats the measurement."""
-    commit, now = _commit(), datetime.now(UTC).isoformat(timespec="seconds")
+    commit, now = commit_of_the_code(), datetime.now(UTC).isoformat(timespec="seconds")
     content = {
         "benchmark": name,
         "commit": commit,
@@ -168,7 +168,7 @@ def _accelerator() -> str:
     return str(torch.cuda.get_device_name())
 
 
-def _commit() -> str:
+def commit_of_the_code() -> str:
     """The commit measured, with a plus where tracked files differ from it."""
     try:
         head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)

@@ -14,18 +14,20 @@ def measured(chosen: str, seconds: float | None = 60.0, **test: float) -> dict[s
         name: {"valid": value, "test": value, "seconds": 1.0, "chosen": name == chosen, **less}
         for name, value in test.items()
     }
-    return {"metric": "mrr", "seconds": seconds, "systems": systems, "without": {"conve": "no time"}}
+    return {"metric": "mrr", "seconds": seconds, "commit": "abc", "systems": systems, "without": {"conve": "no time"}}
 
 
 def test_the_chosen_one_is_compared_with_the_best_by_its_defaults() -> None:
     tuned = "mf (objective.regularisation=0.1)"
-    runs = [measured(tuned, **{"mf": 0.4, "ease": 0.5, tuned: 0.6}), measured("ease", mf=0.4, ease=0.7)]
+    runs = [measured(tuned, **{"mf": 0.4, "ease": 0.5, tuned: 0.6}), measured("ease", 61.0, mf=0.4, ease=0.7)]
     quality, time = rows_of("UMLS", runs, "10min", every=True)
     assert (quality.ours, quality.rival, quality.theirs) == (pytest.approx(0.65), "ease", pytest.approx(0.6))
     assert quality.holds
     assert "conve (no time)" in quality.note
     assert "-0.0100 to 0.0200, -0.0100 to 0.0200" in quality.note
-    assert (time.ours, time.theirs, time.holds) == (60.0, 600.0, True)
+    assert "commits of the seeds: abc, abc" in quality.note
+    # Each call must keep its budget, so the longest one counts.
+    assert (time.ours, time.theirs, time.holds, time.note) == (61.0, 600.0, True, "of the seeds: 60, 61")
     # A measurement that went on after a kill has no time.
     (alone,) = rows_of("UMLS", [measured("ease", None, mf=0.4, ease=0.39)], "10min", every=True)
     assert (alone.rival, alone.holds) == ("mf", False)
