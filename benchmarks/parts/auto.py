@@ -98,8 +98,8 @@ def measure(data: str, seed: int, folder: Path, budget: str, every: bool) -> dic
             less = paired_bootstrap(ours.values, test.values, groups=ours.groups, units=ours.units)
             figures[name]["chosen minus this"] = [less.low, less.high]
     without = {each.name: each.state for each in choice.candidates if not each.run and each.state != "does not suit"}
-    about = {"metric": choice.metric, "seconds": seconds, "commit": commit_of_the_code()}
-    return {**about, "systems": figures, "without": without}
+    named = {"systems": figures, "without": without}
+    return {"metric": choice.metric, "seconds": seconds, "commit": commit_of_the_code(), **named}
 
 
 def lightgcn(data: str, seed: int, folder: Path) -> dict[str, Any]:
@@ -215,8 +215,18 @@ def rows_of(data: str, measured: Runs, budget: str, every: bool) -> list[Row]:
     seconds = [each["seconds"] for each in measured if each["seconds"] is not None]
     if seconds:
         limit, note = seconds_of(budget), "of the seeds: " + ", ".join(f"{each:.0f}" for each in seconds)
-        of_budget = {"rival": "budget", "theirs": limit, "target": "ratio <= 1", "note": note}
-        rows.append(row(data + what, "longest time", "s", max(seconds), **of_budget))
+        rows.append(
+            row(
+                data + what,
+                "longest time",
+                "s",
+                max(seconds),
+                rival="budget",
+                theirs=limit,
+                target="ratio <= 1",
+                note=note,
+            )
+        )
     if every:
         return rows
     tuned = [max((name for name in run if name.startswith("mf")), key=lambda name: run[name]["valid"]) for run in runs]
