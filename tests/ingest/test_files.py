@@ -9,6 +9,7 @@ import fsspec
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.ingest import files
 from graphmill.ingest.files import Source, path_text
 
 
@@ -42,6 +43,16 @@ class TestSource:
         (tmp_path / "kg.csv").write_bytes(b"\xef\xbb\xbfa")
         with Source(tmp_path / "kg.csv") as source:
             assert (source.bom, source.read()) == (True, b"a")
+
+    def test_utf16_text_of_several_blocks_is_read_in_parts(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        text = "".join(f"{row};ä𝄞\n" for row in range(300))
+        (tmp_path / "kg.csv").write_bytes(text.encode("utf-16"))
+        monkeypatch.setattr(files, "_BUFFER", 101)  # blocks end within a character
+        monkeypatch.setattr(files, "available_memory", lambda: 1000)
+        with Source(tmp_path / "kg.csv") as source:
+            assert (source.bom, source.read(2).decode(), source.read().decode()) == (True, text[:2], text[2:])
 
     @pytest.mark.parametrize("url", ["memory://nothing/there.csv", "nosuch://place/x.csv"])
     def test_a_url_that_cannot_be_opened_is_refused(self, url: str) -> None:

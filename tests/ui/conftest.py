@@ -242,9 +242,9 @@ def finished_run(server: Server) -> str:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def model_again(server: Server, finished_run: str) -> Iterator[None]:
-    """For a test that leaves a cancelled training behind: the finished one is the model's last again."""
+    """For a file whose tests leave cancelled trainings behind: at its end the finished one is the model's last again."""
     yield
     again = server.launch("biomed_hgt_retrain", {}, assets=["biomed/hgt_model"])["run"]["runId"]
     assert server.wait(again) == "SUCCESS", failures(server, again)

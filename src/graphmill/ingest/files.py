@@ -4,6 +4,7 @@ refused.
 
 from __future__ import annotations
 
+import codecs
 import errno
 import gzip
 import io
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -212,13 +213,32 @@ class Source(AbstractContextManager["Source"]):
             if start.startswith(magic):
                 raise InputError(f"{self.name} is {what}")
         if encoding := _UTF16.get(start[:2]) or _looks_like_utf16(start[:256]):
-            text = self._guarded(lambda: self.read_whole().decode(encoding))
-            self._file = io.BufferedReader(cast(io.RawIOBase, io.BytesIO(text.encode())))
-            start = self._file.peek(8)
+            self._file = io.BufferedReader(_AsUtf8(self._file, encoding), _BUFFER)
+            start = self._guarded(lambda: self._file.peek(8))
         bom = start.startswith(_BOM)
         if bom:
             self.read(len(_BOM))
         return bom
+
+
+class _AsUtf8(io.RawIOBase):
+    """The bytes in UTF-8 of a text in another encoding, which is decoded block by block."""
+
+    def __init__(self, file: io.BufferedReader, encoding: str) -> None:
+        self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(encoding)(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = self._file.read(_BUFFER)
+            self._rest = self._decoder.decode(block, final=not block).encode()
+            if not block:
+                break
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
 
 
 def load_matrix(path: str | Path) -> np.ndarray:
