@@ -43,11 +43,11 @@ def rival(*arguments: str, tuned: bool = True) -> Run:
     return _with_median(json.loads(finished.stdout.strip().splitlines()[-1]))
 
 
-def _with_median(found: Run) -> Run:
-    if "seconds" in found:
-        found["s"] = median(found["seconds"])
-    found["own_gb"] = found.get("own_gb", found["peak_gb"] - found["imported_gb"])
-    return found
+def _with_median(run: Run) -> Run:
+    if "seconds" in run:
+        run["s"] = median(run["seconds"])
+    run["own_gb"] = run.get("own_gb", run["peak_gb"] - run["imported_gb"])
+    return run
 
 
 def step_rows() -> Iterator[Row]:

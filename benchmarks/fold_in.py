@@ -67,9 +67,9 @@ def held_out(graph: TypedGraph, hidden: np.ndarray) -> dict[str, set[str]]:
     return request
 
 
-def recall(lists: dict[str, list[str]], asked: dict[str, set[str]]) -> float:
+def recall(lists: dict[str, list[str]], held_items: dict[str, set[str]]) -> float:
     """Mean over users of the part of their held-out items in their list."""
-    return float(np.mean([len(items & set(lists.get(user, []))) / len(items) for user, items in asked.items()]))
+    return float(np.mean([len(items & set(lists.get(user, []))) / len(items) for user, items in held_items.items()]))
 
 
 def measure(graph: TypedGraph, values: dict[str, Any], k: int, folder: Path, seed: int = 0) -> dict[str, Any]:
@@ -108,9 +108,9 @@ def _retrained(
 ) -> dict[str, list[str]]:
     """The ``k`` best items of users by the model that was trained with them, without those of their history."""
     relation = interaction_relation(graph)
-    own, items = graph.node_type(relation.source), graph.node_type(relation.target)
+    user_type, items = graph.node_type(relation.source), graph.node_type(relation.target)
     ids = graph.node_table()["id"].to_pylist()
-    place = {ids[own.offset + n]: n for n in range(own.count)}
+    place = {ids[user_type.offset + n]: n for n in range(user_type.count)}
     numbers = np.array([place[user] for user in users], np.int64)
     if hasattr(whole.system, "view"):
         scores = whole.system.scorer(whole.model).of_users(numbers).cpu().numpy().copy()
@@ -121,7 +121,7 @@ def _retrained(
         scores = whole.system.score_at(whole.model, lambda: None)(numbers, stops).cpu().numpy().copy()
     row = {int(n): r for r, n in enumerate(numbers)}
     for user, item in zip(
-        (heads[history] - own.offset).tolist(), (tails[history] - items.offset).tolist(), strict=True
+        (heads[history] - user_type.offset).tolist(), (tails[history] - items.offset).tolist(), strict=True
     ):
         if user in row:
             scores[row[user], item] = -np.inf

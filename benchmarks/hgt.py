@@ -104,9 +104,7 @@ def _against(graph: str, ours: str, rival: str, target: str) -> Iterator[Row]:
     """In turn; of three pairs the one with the middle ratio."""
     pairs = [(step(graph, ours), step(graph, rival)) for _ in range(3)]
     mine, theirs = sorted(pairs, key=lambda p: p[0]["s"] / p[1]["s"])[1]
-    yield _timed(
-        f"{graph} {ours}", mine["s"], rival, theirs["s"], target, [graphmill_value for graphmill_value, _ in pairs]
-    )
+    yield _timed(f"{graph} {ours}", mine["s"], rival, theirs["s"], target, [our_step for our_step, _ in pairs])
 
 
 def _memory(graph: str, ours: str, rival: str, target: str) -> Row:
@@ -164,10 +162,10 @@ def main() -> None:
         sys.exit(f"not measured: {', '.join(failed)}")
 
 
-def _on_device(found: Row) -> Row:
+def _on_device(measured_row: Row) -> Row:
     if DEVICE.name == "cpu":
-        return found
-    return replace(found, workload=f"{found.workload}, on {DEVICE.name}", note=found.note)
+        return measured_row
+    return replace(measured_row, workload=f"{measured_row.workload}, on {DEVICE.name}", note=measured_row.note)
 
 
 def _label(name: str) -> str:
@@ -190,10 +188,10 @@ def _done() -> set[str]:
     return {r["note"].partition("] ")[0].removeprefix("[") for r in mine}
 
 
-def _store(name: str, found: Sequence[Row]) -> None:
+def _store(name: str, rows: Sequence[Row]) -> None:
     """Replace this processor's rows of this name, so that they can be measured one at a time; the note begins with it."""
     label = _label(name)
-    new = [replace(r, note=f"[{label}] {r.note}") for r in found]
+    new = [replace(r, note=f"[{label}] {r.note}") for r in rows]
     replace_rows("hgt", new, "python -m benchmarks.hgt --json", lambda r: r.note.startswith(f"[{label}] "))
 
 

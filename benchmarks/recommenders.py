@@ -163,13 +163,13 @@ def baseline_rows() -> Iterator[Row]:
 
 def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str = "") -> dict[str, Any]:
     """The training of the vectors that KGAT starts from."""
-    graphmill_value, whole = STARTS.get(settings, {}), data == "last-fm"
-    epochs = graphmill_value.get("epochs", EPOCHS) if whole else EPOCHS
+    values, whole = STARTS.get(settings, {}), data == "last-fm"
+    epochs = values.get("epochs", EPOCHS) if whole else EPOCHS
     return train_one(
         folder,
         "mf",
         graph,
-        objective=graphmill_value.get("objective", START),
+        objective=values.get("objective", START),
         training={"epochs": epochs, "seed": seed, "patience_epochs": 0},
         evaluation={"eval_every": epochs if whole else 10, "baselines": []},
     )
@@ -191,13 +191,13 @@ def _mean(runs: Sequence[dict[str, Any]], name: str) -> float:
 
 def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
     """A factorisation, and KGAT from its vectors, with the rival's settings or one of our own."""
-    graphmill_value = OWN.get(settings, {})
+    values = OWN.get(settings, {})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = graph_of(data, folder)
         whole = data == "last-fm"
         epochs, batch, rate = (60, 4096, 0.002) if data == "baby" else (145, 1024, 0.001)
-        short = graphmill_value.get("training", {}).get("epochs", 0)
+        short = values.get("training", {}).get("epochs", 0)
         start = factorisation(folder, graph, data, seed, settings)
         result = train_one(
             folder,
@@ -209,11 +209,11 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
                 "seed": seed,
                 "patience_epochs": 0,
                 "init_from": start["run_dir"],
-                **graphmill_value.get("training", {}),
+                **values.get("training", {}),
             },
-            model=graphmill_value.get("model", {}),
-            objective=graphmill_value.get("objective", {}),
-            acceleration={"batch_size": batch, **graphmill_value.get("acceleration", {})},
+            model=values.get("model", {}),
+            objective=values.get("objective", {}),
+            acceleration={"batch_size": batch, **values.get("acceleration", {})},
             evaluation={"eval_every": (short or epochs) if whole else 2 if short else 5, "baselines": []},
         )
     metrics = result["metrics"]

@@ -84,7 +84,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
     with tempfile.TemporaryDirectory() as folder:
         tables = read_sequence(data_file(data))
         graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
-        graphmill_value = {
+        values = {
             "system": system,
             "data": str(graph.path),
             "training": {"seed": seed},
@@ -92,9 +92,7 @@ def train_once(data: str, system: str, form: str, seed: int, threads: int) -> di
             "evaluation": {} if (seed == 0 and form == "own") or form == SIMPLE else {"baselines": []},
         }
         with contextlib.redirect_stdout(sys.stderr):
-            report = train(
-                merge(settings_of(data, form), graphmill_value), "benchmark", root=str(Path(folder) / "runs")
-            )
+            report = train(merge(settings_of(data, form), values), "benchmark", root=str(Path(folder) / "runs"))
     return {
         "best_epoch": report["best_epoch"],
         "epochs": report["epochs_done"],
@@ -119,7 +117,7 @@ def kept_or_trained(folder: Path | None, data: str, system: str, form: str, seed
 
 def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> list[Row]:
     """The rows of one system, its seeds together."""
-    plan, graphmill_value = PLANS[data], form == "own"
+    plan, has_target = PLANS[data], form == "own"
     name = f"{data} {system}{FORMS[form]}, test, {len(runs)} seeds"
 
     def figure(key: str) -> tuple[float, str]:
@@ -130,7 +128,7 @@ def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> li
     for key, bound in plan["targets"].items():
         value, note = figure(key)
         best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in BASELINES), default=(0.0, ""))
-        if graphmill_value and best[0]:
+        if has_target and best[0]:
             target = f"ours > {bound}"
             result.append(
                 row(name, key, "", value, rival=f"best baseline ({best[1]})", theirs=best[0], target=target, note=note)
@@ -147,10 +145,10 @@ def rows_of(data: str, system: str, form: str, runs: list[dict[str, Any]]) -> li
     return result
 
 
-def simple_rows(data: str, found: dict[str, Any]) -> list[Row]:
+def simple_rows(data: str, run: dict[str, Any]) -> list[Row]:
     """Those of the predictors in closed form: popularity of the best number of days, Markov, item-kNN."""
     names = [(family, metric) for family in BASELINES for metric in PLANS[data]["targets"]]
-    figures = {n: found.get(f"test_{n[0]}_{n[1]}", found[f"test_{n[1]}"]) for n in names}  # the run is Markov's
+    figures = {n: run.get(f"test_{n[0]}_{n[1]}", run[f"test_{n[1]}"]) for n in names}  # the run is Markov's
     return [row(f"{data}, closed forms, test", " ".join(name), "", value) for name, value in figures.items()]
 
 

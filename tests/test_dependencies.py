@@ -86,10 +86,10 @@ def imports(nodes: Iterator[ast.AST]) -> set[str]:
 @pytest.fixture(scope="module")
 def distributions() -> Callable[[set[str]], set[str]]:
     known = packages_distributions()
-    own = {"graphmill", "tests", "benchmarks"} | set(sys.stdlib_module_names)
+    inside = {"graphmill", "tests", "benchmarks"} | set(sys.stdlib_module_names)
 
     def of(modules: set[str]) -> set[str]:
-        outside = {module.partition(".")[0] for module in modules} - own
+        outside = {module.partition(".")[0] for module in modules} - inside
         return {name_of(known.get(module, [module])[0]) for module in outside} - ELSEWHERE
 
     return of

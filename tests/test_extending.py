@@ -55,10 +55,10 @@ def mentions(repository: Path, word: str) -> set[str]:
 
 def test_a_system_takes_four_files_and_an_entry(repository: Path) -> None:
     folder = repository / "src" / "graphmill" / "systems" / "lightgcn"
-    own = {str(path.relative_to(repository)) for path in folder.iterdir() if path.is_file() and path.stat().st_size}
-    assert len(own) == 4
+    files = {str(path.relative_to(repository)) for path in folder.iterdir() if path.is_file() and path.stat().st_size}
+    assert len(files) == 4
     prose = {"docs/reference/knobs.md", "docs/reference/results.md"}  # what was found out about it, for readers
-    assert mentions(repository, "lightgcn") - prose == own | {"src/graphmill/systems/entry.py"}
+    assert mentions(repository, "lightgcn") - prose == files | {"src/graphmill/systems/entry.py"}
 
 
 def test_every_folder_of_a_system_is_found() -> None:

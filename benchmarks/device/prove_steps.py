@@ -104,10 +104,10 @@ def _graph(source: str, tiny: bool) -> Any:
 
 def systems(device: torch.device, tiny: bool) -> str:
     """A step of every system at a real size: sampling, each precision, launches, memory beside the planner's figure."""
-    for label, own in (_TINY if tiny else _SIZES).items():
+    for label, settings in (_TINY if tiny else _SIZES).items():
         for precision in ("fp32",) if tiny else ("fp32", "bf16"):
             with case(system=label, precision=precision):
-                _system(label, own, precision, device, tiny)
+                _system(label, settings, precision, device, tiny)
     return "all ran"
 
 
@@ -121,9 +121,9 @@ class _Notes(TrainingListener):
 class Trained:
     """A system on the device, stepped by the engine: each phase by its own optimizer, losses read as often as there."""
 
-    def __init__(self, label: str, own: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
+    def __init__(self, label: str, settings: dict[str, Any], graph: Any, precision: str, device: torch.device) -> None:
         on_device = {"device": device.type, "precision": precision}
-        values = {"system": label.split()[0], "preset": "none", **own}
+        values = {"system": label.split()[0], "preset": "none", **settings}
         job = resolve(merge(values, {"data": str(graph.path), "acceleration": on_device}), "prove")
         self.plan = plan_run(job, graph, "prove")
         self.system: Any = registry.create(label.split()[0], graph, job.settings, job.batching)
@@ -143,9 +143,9 @@ class Trained:
         self.engine._step(self.system.phases[phase], 0, 0)
 
 
-def _system(label: str, own: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
+def _system(label: str, settings: dict[str, Any], precision: str, device: torch.device, tiny: bool) -> None:
     """Some steps of each phase in one precision, a row a phase."""
-    made = Trained(label, own, _graph(_OF.get(label, label), tiny), precision, device)
+    made = Trained(label, settings, _graph(_OF.get(label, label), tiny), precision, device)
     option, phases = made.plan.option, made.system.phases
     for number, phase in enumerate(phases):
         empty_device_cache(device)
@@ -205,12 +205,12 @@ def _sasrec_pair(name: str, device: torch.device, tiny: bool) -> tuple[Any, Any]
     """By the papers' training: width 50, 200 items, one negative; users' newest windows, 128 a step."""
     length, size = (10, 16) if tiny else (200, 128)
     graph = _graph("sasrec", tiny)
-    own = {
+    settings = {
         "model": {"embedding_dim": 50, "norm": "original", "max_length": length},
         "objective": {"loss": "bce", "windows": "last"},
         "acceleration": {"batch_size": size},
     }
-    made = Trained(name, own, graph, "fp32", device)
+    made = Trained(name, settings, graph, "fp32", device)
     batches = [made.batch(n) for n in range(4)]
     items = 1 + max(int(max(b.items.max(), b.targets.max(), b.negatives.max())) for b in batches)
     rows = [_padded(b, length) for b in batches]
@@ -248,8 +248,8 @@ def _kgats(device: torch.device, tiny: bool) -> tuple[Any, Any]:
     """Ours and the public form's step, on a graph of about the size of KGAT's last-fm."""
     sizes = (80, 60, 900, 200, 8) if tiny else (24_000, 48_000, 2_000_000, 460_000, 8)
     graph = made_up_graphs.interactions(FOLDER / "plain", *sizes)
-    own = {"acceleration": {"batch_size": 50 if tiny else 1024}}
-    made = Trained("kgat", own, graph, "fp32", device)
+    settings = {"acceleration": {"batch_size": 50 if tiny else 1024}}
+    made = Trained("kgat", settings, graph, "fp32", device)
     facts, count = made.system.facts, graph.num_nodes
     places = torch.from_numpy(np.stack((facts.head, facts.tail)))
     weights = torch.from_numpy(facts.first_values.copy())

@@ -43,21 +43,21 @@ def read(archive: Path) -> Found:
     return result
 
 
-def rows_of(found: Found) -> list[card.Row]:
+def rows_of(results: Found) -> list[card.Row]:
     """A row a figure that stands for something, and one for each case that failed."""
     rows = [
         card.row(f"{phase}, {' '.join(str(v) for k, v in r.items() if k != 'failed')}", "ran", "", 0.0,
                  target="ours >= 1", note=r["failed"])
-        for phase, lines in found.items() for r in lines if "failed" in r
+        for phase, lines in results.items() for r in lines if "failed" in r
     ]  # fmt: skip
-    found = {phase: [r for r in lines if "failed" not in r] for phase, lines in found.items()}
-    rows += [*_card_rows(found.get("card", [])), *_hgt_rows(found)]
-    for r in found.get("systems", []):
+    results = {phase: [r for r in lines if "failed" not in r] for phase, lines in results.items()}
+    rows += [*_card_rows(results.get("card", [])), *_hgt_rows(results)]
+    for r in results.get("systems", []):
         if "ms" in r:
             note = f"{r.get('launches', '?')} launches, device at work {r.get('device_ms', '?')} ms, "
             note += f"peak {r['peak_mb']} MB, planned {r['planned_mb']} MB"
             rows.append(card.row(f"{r['system']} {r['precision']}", "step", "ms", float(r["ms"]), note=note))
-    for r in found.get("plain", []):
+    for r in results.get("plain", []):
         note = f"{r['launches']} launches, theirs {r['plain_launches']}"
         rows.append(
             card.row(
@@ -65,14 +65,14 @@ def rows_of(found: Found) -> list[card.Row]:
                 target="ratio <= 0.334", note=note,
             )
         )  # fmt: skip
-    for r in found.get("traces", []):
+    for r in results.get("traces", []):
         rows.append(card.row(f"{r['case']}: CPU and CUDA", "losses apart", "", r["apart"], target="ours <= 0.002"))
-    for r in found.get("resume", []):
+    for r in results.get("resume", []):
         rows.append(card.row(r["case"], "same bits after a stop", "", float(r["same_bits"]), target="ours >= 1"))
-    for r in found.get("cancel", []):
+    for r in results.get("cancel", []):
         name, note = f"SIGTERM, turn {r['turn']}", r["sentence"]
         rows.append(card.row(name, "until it ends", "s", r["seconds"], target="ours <= 10", note=note))
-    for r in found.get("oom", []):
+    for r in results.get("oom", []):
         name, goes_on = f"memory of {r['share']} of the peak", "rungs" in r
         note = f"{len(r['rungs'])} rungs, {r['rungs'][-1:]}" if goes_on else r["ended"]
         target = "ours >= 1" if r["share"] == 0.9 else ""
@@ -80,11 +80,11 @@ def rows_of(found: Found) -> list[card.Row]:
         if goes_on:
             rows.append(card.row(name, "losses apart", "", r["losses_apart"], target="ours <= 0.0001"))
     for phase in ("kernels", "suite"):
-        for r in found.get(phase, []):
+        for r in results.get(phase, []):
             failed = r["failures"] + r["errors"]
             note = f"{r['tests'] - failed - r['skipped']} passed, {r['skipped']} skipped"
             rows.append(card.row(f"pytest -m gpu, {phase}", "failed tests", "", failed, target="ours <= 0", note=note))
-    return rows + _conve_rows(found.get("conve", []))
+    return rows + _conve_rows(results.get("conve", []))
 
 
 def _card_rows(lines: list[dict[str, Any]]) -> list[card.Row]:
@@ -101,11 +101,11 @@ def _limits(lines: list[dict[str, Any]]) -> dict[str, float]:
     return {r["best"]: r["most"] for r in lines if "best" in r}
 
 
-def _hgt_rows(found: Found) -> list[card.Row]:
+def _hgt_rows(results: Found) -> list[card.Row]:
     """The layers beside PyG's, and beside what the card needs for the products and the bytes alone."""
-    rows, best = [], _limits(found.get("card", []))
-    hgt = {(r["variant"], r["precision"]): r["ms"] for r in found.get("hgt", [])}
-    for r in found.get("hgt", []):
+    rows, best = [], _limits(results.get("card", []))
+    hgt = {(r["variant"], r["precision"]): r["ms"] for r in results.get("hgt", [])}
+    for r in results.get("hgt", []):
         variant, precision, ms = r["variant"], r["precision"], r["ms"]
         if not variant.startswith("ours"):
             continue

@@ -119,8 +119,8 @@ def stored(name: str) -> list[Row]:
 def replace_rows(name: str, new: Sequence[Row], command: str, outdated: Callable[[Row], bool]) -> Path:
     """Put ``new`` in the place of this processor's rows that are ``outdated``; those of other processors stay, but for what
     a ranking reaches (``@``), which is no processor's."""
-    graphmill_value = _processor()
-    kept = [r for r in stored(name) if not ((r.processor == graphmill_value or "@" in r.metric) and outdated(r))]
+    processor = _processor()
+    kept = [r for r in stored(name) if not ((r.processor == processor or "@" in r.metric) and outdated(r))]
     return write(name, [*kept, *new], command)
 
 

@@ -62,19 +62,19 @@ def trained(values: dict[str, Any], graph: TypedGraph, root: Path, **training: A
     return run
 
 
-def turned(found: Embeddings) -> Embeddings:
+def turned(embeddings: Embeddings) -> Embeddings:
     """By a random rotation."""
-    rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((found.vectors.shape[1],) * 2))[0]
-    return replace(found, vectors=(found.vectors @ rotation).astype(np.float32))
+    rotation = np.linalg.qr(np.random.default_rng(1).standard_normal((embeddings.vectors.shape[1],) * 2))[0]
+    return replace(embeddings, vectors=(embeddings.vectors @ rotation).astype(np.float32))
 
 
-def permuted(found: Embeddings) -> Embeddings:
+def permuted(embeddings: Embeddings) -> Embeddings:
     """Within each type the ids of the rows in another order."""
-    rng, order = np.random.default_rng(2), np.arange(len(found.ids))
-    for kind in np.unique(found.types):
-        ours = np.flatnonzero(found.types == kind)
+    rng, order = np.random.default_rng(2), np.arange(len(embeddings.ids))
+    for kind in np.unique(embeddings.types):
+        ours = np.flatnonzero(embeddings.types == kind)
         order[ours] = rng.permutation(ours)
-    return replace(found, vectors=found.vectors[order])
+    return replace(embeddings, vectors=embeddings.vectors[order])
 
 
 def measured(system: str, folder: Path) -> Iterator[card.Row]:

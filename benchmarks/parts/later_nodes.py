@@ -52,13 +52,13 @@ def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split:
     offset = {t.name: t.offset for t in graph.node_types}
     parts: dict[str, list[np.ndarray]] = {name: [] for name in ("head", "tail", "relation", "split", *KEPT)}
     for relation in graph.relations:
-        graphmill_value = graph.edges(relation)
-        parts["head"].append(np.asarray(graphmill_value.src).astype(np.int64) + offset[relation.source])
-        parts["tail"].append(np.asarray(graphmill_value.dst).astype(np.int64) + offset[relation.target])
-        parts["relation"].append(np.full(len(graphmill_value.src), relation.index, np.int32))
-        parts["split"].append(np.asarray(graphmill_value.split))
+        relation_edges = graph.edges(relation)
+        parts["head"].append(np.asarray(relation_edges.src).astype(np.int64) + offset[relation.source])
+        parts["tail"].append(np.asarray(relation_edges.dst).astype(np.int64) + offset[relation.target])
+        parts["relation"].append(np.full(len(relation_edges.src), relation.index, np.int32))
+        parts["split"].append(np.asarray(relation_edges.split))
         for name in KEPT:
-            given = getattr(graphmill_value, name)
+            given = getattr(relation_edges, name)
             parts[name] += [] if given is None else [np.asarray(given)]
     column = {name: np.concatenate(each)[edges] for name, each in parts.items() if each}
     names = pa.DictionaryArray.from_arrays(pa.array(column["relation"]), pa.array([r.name for r in graph.relations]))
@@ -79,10 +79,10 @@ def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split:
 def ends_of(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Heads and tails of all edges by global number, and their split."""
     offset = {t.name: t.offset for t in graph.node_types}
-    graphmill_value = [(graph.edges(r), r) for r in graph.relations]
-    heads = np.concatenate([np.asarray(e.src) + np.int64(offset[r.source]) for e, r in graphmill_value])
-    tails = np.concatenate([np.asarray(e.dst) + np.int64(offset[r.target]) for e, r in graphmill_value])
-    return heads, tails, np.concatenate([np.asarray(e.split) for e, _ in graphmill_value])
+    edge_sets = [(graph.edges(r), r) for r in graph.relations]
+    heads = np.concatenate([np.asarray(e.src) + np.int64(offset[r.source]) for e, r in edge_sets])
+    tails = np.concatenate([np.asarray(e.dst) + np.int64(offset[r.target]) for e, r in edge_sets])
+    return heads, tails, np.concatenate([np.asarray(e.split) for e, _ in edge_sets])
 
 
 class LaterScorer:
@@ -104,9 +104,9 @@ class LaterScorer:
 
     def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]; a node without an edge scores below all."""
-        graphmill_value = self.graph.relations[relation]
-        result = self.scorer.score_targets(self.relations[relation], self.places[graphmill_value.source][heads])
-        tails = self.places[graphmill_value.target]
+        whole_relation = self.graph.relations[relation]
+        result = self.scorer.score_targets(self.relations[relation], self.places[whole_relation.source][heads])
+        tails = self.places[whole_relation.target]
         result = result[:, np.maximum(tails, 0)]
         result[:, np.flatnonzero(tails < 0)] = -1e9
         return result
@@ -125,10 +125,10 @@ def mean_reciprocal_rank(scorer: Scorer, graph: TypedGraph, hidden: np.ndarray) 
     return float(np.mean(means)), total
 
 
-def _only(queries: RelationQueries, asked: np.ndarray) -> RelationQueries:
+def _only(queries: RelationQueries, kept: np.ndarray) -> RelationQueries:
     known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr)), queries.known_tails
     degree = np.repeat(np.arange(queries.candidates), queries.train_degree)
-    ends = queries.heads[asked], queries.tails[asked]
+    ends = queries.heads[kept], queries.tails[kept]
     sizes = len(queries.known_indptr) - 1, queries.candidates
     result = relation_queries(queries.relation, queries.name, ends, (degree[:0], degree[:0]), [known], *sizes)
     return result

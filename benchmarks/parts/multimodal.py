@@ -68,12 +68,12 @@ Found = dict[str, list[dict[str, Any]]]
 
 def large_settings(system: str, size: int) -> dict[str, Any]:
     """What a batch of ``size`` changes in a system's file: as many steps, and looks at them, as with :data:`WIDE`."""
-    own, times = LARGE[system], size // WIDE
-    training = {**own["training"], **{k: own["training"][k] * times for k in ("epochs", "patience_epochs")}}
+    settings, times = LARGE[system], size // WIDE
+    training = {**settings["training"], **{k: settings["training"][k] * times for k in ("epochs", "patience_epochs")}}
     return {
         "acceleration": {"batch_size": size, "lr_scaling": "sqrt"},
         "training": training,
-        "evaluation": {"eval_every": own["evaluation"]["eval_every"] * times},
+        "evaluation": {"eval_every": settings["evaluation"]["eval_every"] * times},
     }
 
 
@@ -99,7 +99,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
         tables = read_mmrec(DATASETS / "tiktok")
         graph = Path(folder) / "graph"
         build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), graph, tables.features)
-        own: dict[str, Any] = {
+        run_settings: dict[str, Any] = {
             "data": str(graph),
             "training": {"seed": seed},
             "acceleration": {"device": "cpu"},
@@ -108,10 +108,10 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bo
         given = partial(_shuffled, seed=seed) if shuffled else modalities
         with contextlib.redirect_stdout(sys.stderr), patch.object(multimodal, "modalities", given):
             if system in STARTS:
-                first = {**own, "evaluation": {"baselines": []}}
+                first = {**run_settings, "evaluation": {"baselines": []}}
                 start = train(merge(_example(STARTS[system]), first), "benchmark", root=str(Path(folder) / "starts"))
-                own["training"]["init_from"] = str(start["run_dir"])
-            values = merge(merge(settings, large_settings(system, large) if large else {}), own)
+                run_settings["training"]["init_from"] = str(start["run_dir"])
+            values = merge(merge(settings, large_settings(system, large) if large else {}), run_settings)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without baselines.
             mf, _ = mf_figures(rival_mf(restore(report["run_dir"])), "test", "recall@20")
@@ -145,18 +145,20 @@ def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> 
     return answer
 
 
-def rows_of(system: str, found: Found) -> list[Row]:
+def rows_of(system: str, results: Found) -> list[Row]:
     """The rows of one system: beside the baselines, and beside itself with shuffled features."""
-    own, shuffled = found["own"], found["shuffled"]
-    seeds = len(own)
+    runs, shuffled = results["own"], results["shuffled"]
+    seeds = len(runs)
     baselines = ("popularity", "item_knn", "ease", "mf")
-    baseline = max((own[0][f"test_{name}_recall@20"], name) for name in baselines if f"test_{name}_recall@20" in own[0])
+    baseline = max(
+        (runs[0][f"test_{name}_recall@20"], name) for name in baselines if f"test_{name}_recall@20" in runs[0]
+    )
     notes = [
-        _listed(own, "test_recall@20"),
-        "valid " + _listed(own, "valid_recall@20"),
-        "best epochs " + _epochs(own),
+        _listed(runs, "test_recall@20"),
+        "valid " + _listed(runs, "valid_recall@20"),
+        "best epochs " + _epochs(runs),
     ]
-    test, other = _mean(own, "test_recall@20"), _mean(shuffled, "test_recall@20")
+    test, other = _mean(runs, "test_recall@20"), _mean(shuffled, "test_recall@20")
     return [
         row(
             f"tiktok {system}, test, {seeds} seeds",
@@ -173,9 +175,9 @@ def rows_of(system: str, found: Found) -> list[Row]:
             f"tiktok {system}, test, {seeds} seeds",
             "ndcg@20",
             "",
-            _mean(own, "test_ndcg@20"),
+            _mean(runs, "test_ndcg@20"),
             rival=f"best baseline ({baseline[1]})",
-            theirs=own[0][f"test_{baseline[1]}_ndcg@20"],
+            theirs=runs[0][f"test_{baseline[1]}_ndcg@20"],
             target=f"ours >= {NDCG_TARGET}",
         ),
         row(
@@ -186,14 +188,14 @@ def rows_of(system: str, found: Found) -> list[Row]:
             rival="the same with shuffled features",
             theirs=other,
             target="ratio > 1",
-            note=f"shuffled {_listed(shuffled, 'test_recall@20')}; {paired_difference(own, shuffled, 'test_recall@20')}",
+            note=f"shuffled {_listed(shuffled, 'test_recall@20')}; {paired_difference(runs, shuffled, 'test_recall@20')}",
         ),
     ]
 
 
-def large_rows(system: str, found: Found, size: int = WIDE) -> list[Row]:
+def large_rows(system: str, results: Found, size: int = WIDE) -> list[Row]:
     """Large batches beside the system's file, which has the rivals'."""
-    large, base = found["large-batch"], found["own"]
+    large, base = results["large-batch"], results["own"]
     rows = []
     for split in ("valid", "test"):
         name = f"{split}_recall@20"

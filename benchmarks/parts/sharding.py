@@ -133,8 +133,8 @@ def main() -> None:
     figures = [] if chosen.memory_alone or chosen.bytes_alone else modelled()
     rows = [*figures, *measured(chosen.systems, chosen.scale, bytes_alone=chosen.bytes_alone)]
     for r in rows:
-        beside = f", {r.rival} {r.theirs:.4g} ({r.ratio:.2f}). {r.note}" if r.theirs else ""
-        print(f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}{beside}")
+        comparison = f", {r.rival} {r.theirs:.4g} ({r.ratio:.2f}). {r.note}" if r.theirs else ""
+        print(f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}{comparison}")
     if chosen.json:
         command = "python -m benchmarks.large sharding --json"
         new = {(r.workload, r.metric) for r in rows}

@@ -47,10 +47,10 @@ def test_hidden_nodes_have_only_test_links_and_keep_weights_and_features(tmp_pat
     assert np.array_equal(np.asarray(after.split)[~at_hidden], np.asarray(before.split)[~at_hidden])
     assert after.weight is not None
     assert np.array_equal(after.weight, np.asarray(before.weight))
-    own = plain.features("item")
-    assert own is not None
+    features = plain.features("item")
+    assert features is not None
     others = attributes.features_of(plain, np.random.default_rng(0))["item"]["values"].to_pylist()
-    assert sorted(others) == sorted(own.tolist()) != others != own.tolist()
+    assert sorted(others) == sorted(features.tolist()) != others != features.tolist()
 
 
 def test_the_parts_of_the_test_links_are_ranked_apart(tmp_path: Path) -> None:

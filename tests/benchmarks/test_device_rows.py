@@ -52,9 +52,9 @@ def test_a_dry_run_has_a_row_for_each_target(tmp_path: Path) -> None:
         "profile",
         "conve",
     ]
-    own = {"DEVICE": "cpu", "PYTHON": sys.executable, "OUT": str(tmp_path), "BUDGET": "1700", "JOBS": "1"}
-    own |= {"CONVE_SETTINGS": '{"training": {"learning_rate": 0.003}}'}
-    process = subprocess.run(["bash", SCRIPT, *phases], env={**os.environ, **own}, capture_output=True, text=True)
+    variables = {"DEVICE": "cpu", "PYTHON": sys.executable, "OUT": str(tmp_path), "BUDGET": "1700", "JOBS": "1"}
+    variables |= {"CONVE_SETTINGS": '{"training": {"learning_rate": 0.003}}'}
+    process = subprocess.run(["bash", SCRIPT, *phases], env={**os.environ, **variables}, capture_output=True, text=True)
     assert process.returncode == 0, process.stdout[-3000:]
     rows = rows_of(read(tmp_path / "prove.tgz"))
     result = {(re.sub("FB15k-237, .*(?=learning)", "FB15k-237, ", row.workload), row.metric) for row in rows}

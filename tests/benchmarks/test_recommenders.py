@@ -18,7 +18,7 @@ BASELINES = {
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     """Measurements are given, since real ones take hours; which were asked for is kept."""
     kept: list[Sequence[str]] = []
 
@@ -38,7 +38,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
     recommenders.baselines_of.cache_clear()
 
 
-def test_recall_and_ndcg_stand_beside_the_products_best_baseline_of_each(asked: list[Sequence[str]]) -> None:
+def test_recall_and_ndcg_stand_beside_the_products_best_baseline_of_each(requests: list[Sequence[str]]) -> None:
     recall, ndcg = recommenders.kgat_rows(("last-fm",))
     assert (recall.metric, recall.rival, recall.theirs) == ("test recall@20", "baseline mf", pytest.approx(0.40))
     assert recall.holds
@@ -48,10 +48,10 @@ def test_recall_and_ndcg_stand_beside_the_products_best_baseline_of_each(asked: 
     assert ndcg.ratio == pytest.approx(0.96)
 
 
-def test_baselines_are_measured_once_for_a_data_set(asked: list[Sequence[str]]) -> None:
+def test_baselines_are_measured_once_for_a_data_set(requests: list[Sequence[str]]) -> None:
     rows = list(recommenders.kgat_rows(("last-fm", "last-fm, tuned, masked", "baby")))
     assert len(rows) == 6
-    assert [a[-1] for a in asked if "baselines" in a] == ["last-fm", "baby"]
+    assert [a[-1] for a in requests if "baselines" in a] == ["last-fm", "baby"]
     assert [r.target for r in rows if r.workload == "kgat baby"] == ["ratio >= 1", "ratio >= 1"]
 
 

@@ -29,8 +29,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     graph = typed_graph(folder / "graph")
     path = folder / "settings.yaml"
-    own = merge(CASES["hgt-full"].settings, {"evaluation": {"baselines": ["knn"]}})
-    path.write_text(yaml.safe_dump({"system": "hgt", "data": str(graph.path), **own}))
+    values = merge(CASES["hgt-full"].settings, {"evaluation": {"baselines": ["knn"]}})
+    path.write_text(yaml.safe_dump({"system": "hgt", "data": str(graph.path), **values}))
     return path
 
 
@@ -123,7 +123,7 @@ def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_pa
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
     figures = json.loads(run("rank", of, "--split", "valid", "--json").stdout)["figures"]
     assert set(figures) == {"model", "popularity", "item_knn", "ease", "mf"}
-    assert all("recall@3" in own for own in figures.values())
+    assert all("recall@3" in scores for scores in figures.values())
     assert "mf" in run("rank", of).stdout
     assert "valid or test" in mistake("rank", of, "--split", "train")
 

@@ -11,7 +11,7 @@ from graphmill.ingest import samples
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+def printed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set once a line is printed, which is due at once."""
     event = threading.Event()
 
@@ -24,9 +24,9 @@ def told(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return event
 
 
-def test_a_command_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch, told: threading.Event) -> None:
+def test_a_command_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch, printed: threading.Event) -> None:
     def slow(chain: str, out: Path) -> str:
-        assert told.wait(60)
+        assert printed.wait(60)
         return f"{chain} is in {out}"
 
     monkeypatch.setattr(samples, "write_sample", slow)
@@ -36,7 +36,7 @@ def test_a_command_that_takes_long_says_so(monkeypatch: pytest.MonkeyPatch, told
     assert process.stderr.count("\n") == 1
 
 
-def test_nothing_is_said_while_a_person_answers(told: threading.Event, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_said_while_a_person_answers(printed: threading.Event, capsys: pytest.CaptureFixture[str]) -> None:
     with waiting.question(), waiting.progress("graphmill init"):
         pass
     assert capsys.readouterr().err == ""

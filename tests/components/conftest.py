@@ -94,13 +94,13 @@ def write_interactions(path: Path, users: int = 40, items: int = 30) -> None:
 class WorkerHere(WorkerClient):
     """Does the worker's job in this process."""
 
-    asked: ClassVar[list[str]] = []
+    modes: ClassVar[list[str]] = []
     """The modes that were asked for; of the class, since Dagster copies a resource."""
 
     def run(
         self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **how: Any
     ) -> WorkerReport:
-        self.asked.append(str(extras.get("mode", "train")))
+        self.modes.append(str(extras.get("mode", "train")))
         with contextlib.chdir(cwd), StopRequest() as stop:
             try:
                 return WorkerReport(result=run_mode(extras, [], stop))
@@ -161,9 +161,9 @@ class Project:
         return self.figures(output) | output
 
     @staticmethod
-    def figures(shown: Mapping[str, Any]) -> dict[str, Any]:
+    def figures(entries: Mapping[str, Any]) -> dict[str, Any]:
         """The numbers of the table ``figures``, where an asset has one of records."""
-        table = shown.get("figures")
+        table = entries.get("figures")
         result: dict[str, Any] = {}
         for record in table.records if isinstance(table, dg.TableMetadataValue) else ():
             with contextlib.suppress(ValueError):

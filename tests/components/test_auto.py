@@ -22,9 +22,9 @@ SPLIT = {"split": {"method": "random", "valid": 0.2, "test": 0.2}}
 def run(
     project: Project, dataset: dg.Definitions, *systems: str, without: Sequence[str] = (), **attributes: Any
 ) -> dg.ExecuteInProcessResult:
-    own = project.model(system="auto", settings={"budget": "1h", "systems": list(systems)}, **attributes)
+    model = project.model(system="auto", settings={"budget": "1h", "systems": list(systems)}, **attributes)
     chosen = dg.AssetSelection.all() - dg.AssetSelection.assets(*without)
-    return project.materialize(dataset, own, only=chosen, worker=WorkerHere())
+    return project.materialize(dataset, model, only=chosen, worker=WorkerHere())
 
 
 def passing(project: Project, predicts: str) -> dict[str, Any]:

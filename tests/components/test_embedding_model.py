@@ -77,11 +77,11 @@ def graph_of(project: Project) -> TypedGraph:
 
 
 def run_model(
-    project: Project, *names: str, own: dict[str, Any] | None = None, **replies: Any
+    project: Project, *names: str, attributes: dict[str, Any] | None = None, **replies: Any
 ) -> dg.ExecuteInProcessResult:
-    """Materialize parts of the model; ``own``: attributes of it."""
+    """Materialize parts of the model, which has ``attributes``."""
     selection = " or ".join(f'key:"toy/hgt_{name}"' for name in names)
-    definitions = project.model(publish="data/06_models/embeddings/out.csv", **(own or {}))
+    definitions = project.model(publish="data/06_models/embeddings/out.csv", **(attributes or {}))
     return project.materialize(project.dataset(), definitions, only=selection, worker=FakeWorker(replies=replies))
 
 
@@ -123,8 +123,8 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
 
 def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -> None:
     graph = dg.Definitions.merge(project.model(), project.dataset(), RESOURCES).resolve_asset_graph()
-    own = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
-    blocking = {key.name for key in own if graph.get_check_spec(key).blocking}
+    check_keys = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
+    blocking = {key.name for key in check_keys if graph.get_check_spec(key).blocking}
     of_vectors = {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"}
     assert blocking == of_vectors | {"version_is_whole"}
 
@@ -294,12 +294,12 @@ def embeddings(
     nodes: pa.Table | None = None,
     *,
     validated: bool = False,
-    own: dict[str, Any] | None = None,
+    attributes: dict[str, Any] | None = None,
 ) -> dg.ExecuteInProcessResult:
     table = graph_of(project).node_table() if nodes is None else nodes
     reply = export(project, vectors, table)
     names = ["model", "embeddings", *(["validation"] if validated else [])]
-    return run_model(project, *names, own=own, train=trained(), export=reply)
+    return run_model(project, *names, attributes=attributes, train=trained(), export=reply)
 
 
 def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
@@ -381,8 +381,8 @@ def test_labels_in_the_yaml_are_probed_and_checked(built: Project) -> None:
     names = graph_of(built).node_table().slice(0, 40)["id"].to_pylist()
     (built.root / "labels.csv").write_text("\n".join(["id,area", *(f"{n},{'ab'[k % 2]}" for k, n in enumerate(names))]))
     labels = {"file": "labels.csv", "node_type": "drug", "column": "area"}
-    own = {"validation": {"labels": labels}}
-    result = embeddings(built, healthy(graph_of(built).num_nodes), validated=True, own=own)
+    attributes = {"validation": {"labels": labels}}
+    result = embeddings(built, healthy(graph_of(built).num_nodes), validated=True, attributes=attributes)
     check = checks(result)["labels_known"]
     assert not check.passed  # the vectors are noise
     assert "2 classes of 40 nodes has accuracy" in check.description
@@ -462,7 +462,7 @@ def test_a_loss_to_a_baseline_is_an_error_where_it_is_set_so(built: Project, mrr
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
     result = run_model(
-        built, "ranking", own={"checks": {"baseline_severity": "error"}}, rank={"result": {"kind": "result"}}
+        built, "ranking", attributes={"checks": {"baseline_severity": "error"}}, rank={"result": {"kind": "result"}}
     )
     check = checks(result)["beats_baselines"]
     assert check.severity is dg.AssetCheckSeverity.ERROR

@@ -26,7 +26,7 @@ class Chain:
 
     def __init__(self, project: Project) -> None:
         self.project, self.worker = project, WorkerHere()
-        self.worker.asked.clear()
+        self.worker.modes.clear()
         self.versions = Versions(project.root / "data" / "07_promoted" / "toy" / "hgt")
         assert project.materialize(project.dataset()).success
 
@@ -40,7 +40,7 @@ class Chain:
         return self.project.materialize(self.project.dataset(), definitions, only=only, worker=self.worker)
 
     @property
-    def shown(self) -> dict[str, Any]:
+    def metadata(self) -> dict[str, Any]:
         return self.project.metadata("toy/hgt_promoted")
 
     @property
@@ -56,28 +56,28 @@ def chain(project: Project) -> Chain:
 def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) -> None:
     result = chain.run()  # manual is the default: nothing goes live, and no process is started to say so
     assert result.success
-    assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
+    assert (chain.metadata["decision"], chain.data_version) == ("waits", "none")
     assert chain.project.metadata("toy/hgt_drift")["finding"] == "there is no live version to compare with"
-    assert "promote" not in chain.worker.asked
-    assert "rank" in chain.worker.asked
+    assert "promote" not in chain.worker.modes
+    assert "rank" in chain.worker.modes
     for part in ("validation", "ranking"):
         page = chain.project.metadata(f"toy/hgt_{part}")
         assert (str(page["card"])[-8:], "report_page" in page) == ("/card.md", True), "a person finds the whole run"
 
     result = chain.run("promoted", when="better")
     assert result.success
-    assert chain.shown["decision"] == "kept"
-    assert "did not pass" in chain.shown["reason"]
+    assert chain.metadata["decision"] == "kept"
+    assert "did not pass" in chain.metadata["reason"]
     failing = [name for name in failed_checks(chain.project.instance, gating_checks_of(chain)) if "(" not in name]
     assert failing
-    assert all(name in chain.shown["reason"] for name in failing)
+    assert all(name in chain.metadata["reason"] for name in failing)
 
     # The models of other seeds may fail other checks.
     policy = {"when": "better", "except_checks": sorted({check.name for check in gating_checks_of(chain)})}
     assert chain.run("promoted", **policy).success
     first = chain.versions.current()
     assert first is not None
-    assert (chain.shown["decision"], chain.shown["live_version"], chain.data_version) == (
+    assert (chain.metadata["decision"], chain.metadata["live_version"], chain.data_version) == (
         "promoted",
         first.name,
         first.name,
@@ -88,10 +88,10 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     # Another seed is not surely better: a success, and the same data version.
     result = chain.run(settings={"seed": 1}, **policy)
     assert result.success
-    assert chain.shown["decision"] == "kept"
+    assert chain.metadata["decision"] == "kept"
     assert chain.data_version == first.name
-    assert chain.shown["low"] < chain.shown["difference"] < chain.shown["high"]
-    assert "validation, the same" in chain.shown["figures"]
+    assert chain.metadata["low"] < chain.metadata["difference"] < chain.metadata["high"]
+    assert "validation, the same" in chain.metadata["figures"]
     assert set(checks(result)) >= {"version_is_whole", "not_worse_than_the_live_one"}
 
     # Another seed of the same settings, beside the live version.
@@ -101,11 +101,11 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert drift["finding"] in ("moved_little", "moved", "unchanged", "rotation_only")
     assert "node pairs" in drift["graph"]
     assert f"Compared with {first.name}." in drift["summary"]
-    assert chain.shown["summary"].startswith("**Kept**: ")
+    assert chain.metadata["summary"].startswith("**Kept**: ")
     assert {"neighbours_stayed", "data_not_lost"} <= set(checks(result))
     kept = chain.run("promoted", **policy, max_drift=1e-6)
     assert kept.success
-    assert "promote.max_drift = 1e-06" in chain.shown["reason"]
+    assert "promote.max_drift = 1e-06" in chain.metadata["reason"]
 
     # What is at most a little worse goes live if the policy says so.
     assert chain.run(settings={"seed": 1}, **{**policy, "min_gain": -1.0}).success
@@ -121,9 +121,9 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
         "decision": {**answer, "outcome": "rolled back", "champion": answer["before"]},
     }
     promotion.record(chain.project.instance, event)
-    assert (chain.shown["decision"], chain.data_version) == ("rolled back", first.name)
+    assert (chain.metadata["decision"], chain.data_version) == ("rolled back", first.name)
     assert chain.run("promoted", **{**policy, "min_gain": -1.0}).success
-    assert "was rolled back" in chain.shown["reason"]
+    assert "was rolled back" in chain.metadata["reason"]
     assert chain.data_version == first.name
 
     # A damaged version is found, and nothing downstream would run on it.
@@ -154,8 +154,8 @@ def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain
     request = dg.evaluate_automation_conditions(whole, chain.project.instance, cursor=first.cursor)
     assert request.get_num_requested(key) == 1
     assert chain.run("promoted", **promote).success
-    assert chain.shown["decision"] == "kept"
-    assert "did not pass" in chain.shown["reason"]
+    assert chain.metadata["decision"] == "kept"
+    assert "did not pass" in chain.metadata["reason"]
     assert chain.versions.current() is None
 
     # One that waits for checks holds back before the asset is asked at all.
@@ -173,7 +173,7 @@ def test_a_condition_and_the_schedules_job_come_to_the_assets_own_decision(chain
     job = whole.resolve_job_def(schedule.job_name)  # type: ignore[union-attr]
     result = job.execute_in_process(instance=chain.project.instance, raise_on_error=False)
     assert key in {event.asset_key for event in result.all_events if event.is_step_materialization}
-    assert chain.shown["decision"] == "kept"
+    assert chain.metadata["decision"] == "kept"
     assert chain.versions.current() is None
 
 
@@ -187,7 +187,7 @@ def test_a_validation_of_another_run_does_not_vouch_for_this_one(chain: Chain) -
     assert chain.run().success
     chain.run("model", "embeddings", settings={"seed": 2})
     assert chain.run("promoted", settings={"seed": 2}, when="checks_pass").success
-    assert "validation (of another run)" in chain.shown["reason"]
+    assert "validation (of another run)" in chain.metadata["reason"]
 
 
 def test_a_policy_that_cannot_be_is_one_sentence(project: Project) -> None:

@@ -61,7 +61,7 @@ def names(definitions: dg.Definitions) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("system", "own"),
+    ("system", "parts"),
     [
         ("hgt", {"links"}),
         ("complex", {"links"}),
@@ -71,9 +71,9 @@ def names(definitions: dg.Definitions) -> set[str]:
         ("tisasrec", {"recommendations"}),
     ],
 )
-def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, system: str, own: set[str]) -> None:
+def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, system: str, parts: set[str]) -> None:
     common = {"model", "embeddings", "validation", "ranking", "drift", "promoted"}
-    assert names(project.model(system=system)) == {f"{system}_{part}" for part in common | own}
+    assert names(project.model(system=system)) == {f"{system}_{part}" for part in common | parts}
 
 
 def test_a_system_without_vectors_has_its_weights_in_their_place(project: Project) -> None:
@@ -184,7 +184,7 @@ def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
 def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project, model: float, passed: bool) -> None:
     system = System(project, "mf")
     baselines = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "mf": 0.3}
-    figures = {name: {"recall@20": own, "ndcg@20": 0.1} for name, own in {"model": model, **baselines}.items()}
+    figures = {name: {"recall@20": recall, "ndcg@20": 0.1} for name, recall in {"model": model, **baselines}.items()}
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
@@ -196,7 +196,7 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
 
 def test_the_verdict_of_a_ranking_is_on_the_asset(project: Project) -> None:
     system = System(project, "mf")
-    figures = {name: {"recall@20": own} for name, own in {"model": 0.25, "popularity": 0.1, "mf": 0.3}.items()}
+    figures = {name: {"recall@20": recall} for name, recall in {"model": 0.25, "popularity": 0.1, "mf": 0.3}.items()}
     system.write("ranking.json", items_ranking(figures, "mf", "recall@20"))
     system.run("ranking", rank={})
     summary = project.metadata("toy/mf_ranking")["summary"]
@@ -204,13 +204,13 @@ def test_the_verdict_of_a_ranking_is_on_the_asset(project: Project) -> None:
     assert "`graphmill train mf`" in summary
 
 
-@pytest.mark.parametrize(("own", "passed"), [(0.3, True), (0.29, False)])
+@pytest.mark.parametrize(("recall", "passed"), [(0.3, True), (0.29, False)])
 @pytest.mark.parametrize("set_to", [{}, {"baseline_severity": "error"}])
 def test_a_tie_with_the_best_baseline_passes_and_a_loss_is_as_loud_as_its_severity(
-    project: Project, own: float, passed: bool, set_to: dict[str, str]
+    project: Project, recall: float, passed: bool, set_to: dict[str, str]
 ) -> None:
     system = System(project, "mf", checks=set_to)
-    figures = {name: {"recall@20": value} for name, value in {"model": own, "popularity": 0.1, "ease": 0.3}.items()}
+    figures = {name: {"recall@20": value} for name, value in {"model": recall, "popularity": 0.1, "ease": 0.3}.items()}
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed

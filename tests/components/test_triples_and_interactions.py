@@ -196,8 +196,8 @@ def test_the_joined_graph_is_the_one_that_the_readers_would_give(project: Projec
     folder = project.root / "data" / "music"
     write_music(folder)
     project.materialize(project.dataset(sources=[MUSIC[0], MUSIC[3]]))
-    own = read_mmrec(folder / "music.inter", MmrecSettings(features=["none"]))
-    tables = with_knowledge(own, read_kgat(folder, KgatFilesSettings(part="knowledge")), "kg")
+    interactions = read_mmrec(folder / "music.inter", MmrecSettings(features=["none"]))
+    tables = with_knowledge(interactions, read_kgat(folder, KgatFilesSettings(part="knowledge")), "kg")
     plain = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), project.root / "plain")
     assert project.value("toy/graph")["content_hash"] == plain.content_hash
 

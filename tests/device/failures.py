@@ -195,9 +195,9 @@ def draws_ahead(kind: str) -> list[str]:
 
     class Drawing:
         def step(self, phase: Phase, epoch: int, index: int) -> torch.Tensor:
-            return there + 1 if index == 0 else torch.ones(2).to(torch.device(kind, 0))
+            return on_device + 1 if index == 0 else torch.ones(2).to(torch.device(kind, 0))
 
-    tally, there = pretend.DEVICE.tally, torch.ones(2, device=kind)
+    tally, on_device = pretend.DEVICE.tally, torch.ones(2, device=kind)
     drawing.watch()
     tally.clear()
     batches: Any = Batches(Drawing(), 1)  # type: ignore[arg-type]
@@ -211,15 +211,15 @@ def copies(kind: str) -> dict[str, Any]:
     """Copies to MPS that nobody waits for: by torch alone, whose source is gone, and by ours, which keeps it."""
     from graphmill.kernels import devices
 
-    tally, there = pretend.DEVICE.tally, torch.device(kind, 0)
+    tally, device = pretend.DEVICE.tally, torch.device(kind, 0)
     gc.collect()  # what earlier runs left, and sources that they filled the list with
     torch.mps.synchronize()
     devices._SOURCES.clear()
     tally.clear()
-    torch.ones(3).to(there, non_blocking=True)
+    torch.ones(3).to(device, non_blocking=True)
     alone = list(tally.problems)
     tally.clear()
-    arrived = [devices.to_device(torch.full((9,), float(n)), there) for n in range(200)]
+    arrived = [devices.to_device(torch.full((9,), float(n)), device) for n in range(200)]
     waits, read = sum(tally.waits.values()), [float(x[0]) for x in arrived]
     return {"alone": alone, "kept": list(tally.problems), "waits": waits, "right": read == list(range(200))}
 

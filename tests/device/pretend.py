@@ -325,8 +325,8 @@ def install(kind: str, *, total: int = 80 << 30) -> Dispatch:
     DEVICE.kind, DEVICE.total = kind, total
     DEVICE.missing = mps_lacks() if kind == "mps" else set()
     tensor: Any = torch.Tensor
-    there = torch.device(kind, 0)
-    tensor.device = property(lambda self: there if DEVICE.holds(self) else _CPU)
+    device = torch.device(kind, 0)
+    tensor.device = property(lambda self: device if DEVICE.holds(self) else _CPU)
     tensor.is_cuda = property(lambda self: kind == "cuda" and DEVICE.holds(self))
     tensor.is_mps = property(lambda self: kind == "mps" and DEVICE.holds(self))
     tensor.to, tensor.tolist, tensor.pin_memory = _to, _tolist, _pin
@@ -336,7 +336,7 @@ def install(kind: str, *, total: int = 80 << 30) -> Dispatch:
     tensor.numpy, tensor.__array__ = _host_only("numpy()", _real["numpy"]), _host_only("an array", _real_array)
     for name in _FACTORIES.split():
         setattr(torch, name, _factory(name, getattr(torch, name)))
-    _optimizers(there)
+    _optimizers(device)
     functional: Any = torch.nn.functional
     functional.scaled_dot_product_attention = _attention
     _library(kind)
@@ -369,14 +369,14 @@ def _library(kind: str) -> None:
         library.set_per_process_memory_fraction = lambda fraction: None
 
 
-def _optimizers(there: torch.device) -> None:
+def _optimizers(device: torch.device) -> None:
     """Optimizers sort their tensors by device in C++, which knows the CPU alone."""
     optimizer: Any = torch.optim.Optimizer
     sort = optimizer._group_tensors_by_device_and_dtype
 
     def sorted_by_place(lists: Any, with_indices: bool = False) -> Any:
         result = sort(lists, with_indices)
-        return {(there if DEVICE.holds(v[0][0][0]) else k[0], k[1]): v for k, v in result.items()}
+        return {(device if DEVICE.holds(v[0][0][0]) else k[0], k[1]): v for k, v in result.items()}
 
     optimizer._group_tensors_by_device_and_dtype = staticmethod(sorted_by_place)
 

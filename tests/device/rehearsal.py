@@ -72,17 +72,17 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
         error = f"{type(problem).__name__}: {str(problem)[:300]}{where}"
     phases = {
         phase: {
-            part: int(statistics.median(column)) for part, column in zip(PARTS, zip(*own, strict=True), strict=True)
+            part: int(statistics.median(column)) for part, column in zip(PARTS, zip(*counts, strict=True), strict=True)
         }
-        for phase, own in steps.items()
-        if own
+        for phase, counts in steps.items()
+        if counts
     }
     return {
         "error": error,
         "problems": dict(tally.problems),
         "phases": phases,
-        "a_step": {part: max((own[part] for own in phases.values()), default=0) for part in PARTS},
-        "steps": {phase: len(own) for phase, own in steps.items()},
+        "a_step": {part: max((medians[part] for medians in phases.values()), default=0) for part in PARTS},
+        "steps": {phase: len(counts) for phase, counts in steps.items()},
         "peak_bytes": tally.peak_bytes,
         "last_step": {name: dict(counter.most_common(60)) for name, counter in last.items()},
     }
@@ -135,7 +135,7 @@ def _life(
             steps.setdefault(each.name, [])
         steps[phase.name].append(tuple(b - a for a, b in zip(before, tally.counts(), strict=True)))
         last.update(waits=tally.waits - waits, places=tally.places - places)
-        if sum(len(own) for own in steps.values()) == 2:
+        if sum(len(counts) for counts in steps.values()) == 2:
             stop.request()
 
     Engine._step = counted  # type: ignore[method-assign]

@@ -37,11 +37,11 @@ def planted_graph(kind: Kind, out: Path, shuffled: bool = False) -> TypedGraph:
     return (_link_graph if kind == "links" else _item_graph)(out, shuffled)
 
 
-def measured(found: dict[str, float]) -> tuple[str, float]:
+def measured(metrics: dict[str, float]) -> tuple[str, float]:
     """The metric that is compared with chance, and its value: that of the fewest places, if there are several."""
-    names = [name for name in found if re.fullmatch(r"mrr|(recall|hr)@\d+", name)]
+    names = [name for name in metrics if re.fullmatch(r"mrr|(recall|hr)@\d+", name)]
     chosen = min(names, key=lambda name: int(name.partition("@")[2] or 0))
-    return chosen, found[chosen]
+    return chosen, metrics[chosen]
 
 
 def chance(kind: Kind, metric: str) -> tuple[float, float]:
@@ -88,8 +88,8 @@ def _item_graph(out: Path, shuffled: bool) -> TypedGraph:
     first, features = sum(USERS), {}
     for name, width in (("image", 6), ("text", 5)):
         values = np.eye(8)[:4, :width][np.arange(ITEMS) // GROUP] + 0.1 * rng.normal(size=(ITEMS, width))
-        own = pa.array(np.arange(first, first + ITEMS, dtype=np.int32))
-        columns = [own, pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).reshape(-1)), width)]
+        item_rows = pa.array(np.arange(first, first + ITEMS, dtype=np.int32))
+        columns = [item_rows, pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).reshape(-1)), width)]
         features[feature_key("item", name)] = pa.table(columns, features_schema(width))
     return _built(*_item_tables(shuffled), out, features)
 

@@ -37,9 +37,9 @@ FILES = {
 }
 
 
-def rows(found: Embeddings) -> dict[tuple[str, str], tuple[float, ...]]:
-    keys = zip((found.type_names[code] for code in found.types), found.ids, strict=True)
-    return {key: tuple(vector) for key, vector in zip(keys, found.vectors.tolist(), strict=True)}
+def rows(embeddings: Embeddings) -> dict[tuple[str, str], tuple[float, ...]]:
+    keys = zip((embeddings.type_names[code] for code in embeddings.types), embeddings.ids, strict=True)
+    return {key: tuple(vector) for key, vector in zip(keys, embeddings.vectors.tolist(), strict=True)}
 
 
 @pytest.mark.parametrize("kind", FILES)

@@ -31,14 +31,14 @@ def write_parquet(path: Path, vectors: pa.Array | None = None, **columns: object
     return path
 
 
-def assert_as_written(found: Embeddings) -> None:
-    assert found.ids.tolist() == IDS
-    assert found.names.tolist() == NAMES
-    assert [found.type_names[code] for code in found.types] == TYPES
-    assert found.type_names == ("drug", "gene/protein", "disease")
-    assert found.index.tolist() == [10, 11, 12, 13, 99]
-    assert found.vectors.dtype == np.float32
-    np.testing.assert_array_equal(found.vectors, X)
+def assert_as_written(embeddings: Embeddings) -> None:
+    assert embeddings.ids.tolist() == IDS
+    assert embeddings.names.tolist() == NAMES
+    assert [embeddings.type_names[code] for code in embeddings.types] == TYPES
+    assert embeddings.type_names == ("drug", "gene/protein", "disease")
+    assert embeddings.index.tolist() == [10, 11, 12, 13, 99]
+    assert embeddings.vectors.dtype == np.float32
+    np.testing.assert_array_equal(embeddings.vectors, X)
 
 
 def test_parquet_of_an_export(tmp_path: Path) -> None:

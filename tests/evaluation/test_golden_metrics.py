@@ -26,7 +26,7 @@ def test_lists_are_measured_as_ranx_and_scikit_learn_do() -> None:
     users = np.arange(len(scores))
     items = KnownItems(np.cumsum([0, *map(len, held_out)]), np.concatenate(held_out).astype(np.int64))
     nothing = KnownItems(np.zeros(len(users) + 1, np.int64), np.zeros(0, np.int64))
-    lists, _ = top_k(lambda asked: scores[torch.from_numpy(asked)], users, scores.shape[1], nothing, 10)
+    lists, _ = top_k(lambda batch: scores[torch.from_numpy(batch)], users, scores.shape[1], nothing, 10)
     result = set_metrics(lists, items, users, [5, 10])
     for program in ("ranx", "scikit-learn"):
         expected = {name.replace("hit_rate", "hit"): value for name, value in golden[program].items()}

@@ -6,7 +6,7 @@ from graphmill.evaluation.markdown import escaped, table
 
 
 @pytest.mark.parametrize(
-    ("text", "shown"),
+    ("text", "expected"),
     [
         ("<script>x</script>", "&lt;script&gt;x&lt;/script&gt;"),
         ("[here](javascript:x)", "\\[here](javascript:x)"),
@@ -15,8 +15,8 @@ from graphmill.evaluation.markdown import escaped, table
         ("gene_a *", "gene_a *"),
     ],
 )
-def test_names_are_text_and_code_stays(text: str, shown: str) -> None:
-    assert escaped(text) == shown
+def test_names_are_text_and_code_stays(text: str, expected: str) -> None:
+    assert escaped(text) == expected
 
 
 def test_a_cell_is_one_line_whatever_ends_lines() -> None:

@@ -20,9 +20,9 @@ def test_a_probe_predicts_the_class_of_an_iris() -> None:
     X, texts = irises()
     result = probe(labels_of(texts), {VECTORS: X, "degree": X[:, :1]})
     assert (result.kind, result.metric, result.classes, result.nodes) == ("class", "accuracy", 3, 150)
-    own = result.scores[VECTORS]
-    assert own.low < own.value < own.high
-    assert own.value > 0.8
+    score = result.scores[VECTORS]
+    assert score.low < score.value < score.high
+    assert score.value > 0.8
     assert result.scores[CHANCE].value < 0.4
     assert result.over["degree"].low > 0
     assert result.passed
@@ -68,8 +68,8 @@ def test_average_precision_is_that_of_scikit_learn() -> None:
     rng = np.random.default_rng(0)
     wanted, scores = (rng.random((40, 7)) < 0.4).astype(float), rng.random((40, 7))
     wanted[:, 0] = 1
-    own = _gains("classes", scores, wanted).mean()
-    assert own == pytest.approx(label_ranking_average_precision_score(wanted, scores))
+    precision = _gains("classes", scores, wanted).mean()
+    assert precision == pytest.approx(label_ranking_average_precision_score(wanted, scores))
 
 
 def test_what_spectral_vectors_know_better_does_not_pass() -> None:

@@ -49,8 +49,8 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restore
 
     def trained(system: str) -> Restored:
         if system not in known:
-            own = {"system": system, "data": str(graph.path), "preset": "none", "export": {"csv": False}}
-            values = merge({**own, "acceleration": {"device": "cpu"}}, SYSTEMS[system])
+            settings = {"system": system, "data": str(graph.path), "preset": "none", "export": {"csv": False}}
+            values = merge({**settings, "acceleration": {"device": "cpu"}}, SYSTEMS[system])
             path = train(values, "test", root=str(folder / system))["run_dir"]
             export_run(restore(path))
             known[system] = restore(path)
@@ -122,16 +122,16 @@ def test_a_score_falls_more_without_its_edges_than_without_others(
     planted: Callable[[str], Restored], explained: Explained, system: str
 ) -> None:
     restored, rng = planted(system), np.random.default_rng(0)
-    own, others = [], []
+    falls, others = [], []
     for why in explained(system):
         listed = [e.pair for e in why.evidence[:3]]
         around = np.setdiff1d(pairs_around(restored.graph, why.head, why.tail), listed)
         drawn = rng.choice(around, len(listed), replace=False).tolist()
         whole = score_of(restored, why)
-        own.append(whole - score_of(restored, why, *listed))
+        falls.append(whole - score_of(restored, why, *listed))
         others.append(whole - score_of(restored, why, *drawn))
-    assert np.mean(own) > 3 * abs(np.mean(others))
-    assert np.mean(np.array(own) > np.array(others)) >= 0.9
+    assert np.mean(falls) > 3 * abs(np.mean(others))
+    assert np.mean(np.array(falls) > np.array(others)) >= 0.9
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

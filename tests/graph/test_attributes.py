@@ -100,8 +100,8 @@ def test_nodes_of_held_out_groups_fit_no_encoder(given: dict[str, pa.Table], tmp
     settings = GraphSettings.model_validate({"split": split})
     changed = given["disease"].set_column(2, "year", pa.array([900.0, 700, 3, 4, 5, None]))
     first, second, all_of = (
-        build_graph(NODES, EDGES, own, tmp_path / name, None, {"disease": of})
-        for name, own, of in (
+        build_graph(NODES, EDGES, graph_settings, tmp_path / name, None, {"disease": of})
+        for name, graph_settings, of in (
             ("a", settings, given["disease"]), ("b", settings, changed), ("c", GraphSettings(), changed),
         )
     )  # fmt: skip

@@ -25,8 +25,8 @@ def random_rows(seed: int, users: int, items: int, pairs: int) -> tuple[CsrPatte
 def one_by_one(rows: CsrPattern, k: int) -> Pairs:
     sets = [set(part.tolist()) for part in np.split(rows.columns, rows.indptr[1:-1])]
     result = []
-    for user, own in enumerate(sets):
-        others = [(len(own & other), n) for n, other in enumerate(sets) if n != user and own & other]
+    for user, items in enumerate(sets):
+        others = [(len(items & other), n) for n, other in enumerate(sets) if n != user and items & other]
         result.append([(n, count) for count, n in sorted(others, key=lambda pair: (-pair[0], pair[1]))[:k]])
     return result
 

@@ -30,7 +30,7 @@ def groups_file(tmp_path, rows):
 def touched(graph, relation, split):
     """Diseases that have an edge of the relation in the split, as rows of the table."""
     return {
-        node - 100 for a, name, b, own in triples_of(graph) if name == relation and own == split for node in (a, b)
+        node - 100 for a, name, b, part in triples_of(graph) if name == relation and part == split for node in (a, b)
     } & set(DISEASES)
 
 

@@ -233,9 +233,9 @@ def contents(result: IngestResult) -> dict[Key, Counter[tuple[Any, ...]]]:
 def said(line: str) -> str:
     """A line, also with its escapes by number as what they stand for, and of an object of JSON also its values."""
     with suppress(ValueError, RecursionError):
-        if isinstance(found := json.loads(line), dict):
-            return "\n".join([line, *map(str, found.values())])
-    return f"{line}\n{ESCAPE.sub(lambda found: chr(int(found[1], 16)), line)}"
+        if isinstance(record := json.loads(line), dict):
+            return "\n".join([line, *map(str, record.values())])
+    return f"{line}\n{ESCAPE.sub(lambda match: chr(int(match[1], 16)), line)}"
 
 
 def silent_change(target: Target, name: str, hurt: bytes, before: IngestResult, after: IngestResult) -> str:

@@ -67,14 +67,14 @@ def plainly(table: list[list[str]], indexed: bool) -> tuple[dict, list, list[int
 
 @pytest.mark.parametrize("indexed", [True, False])
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
-@given(found=rows, block=st.sampled_from([30, 200, 10_000]), pending=st.sampled_from([0, 5, 1000]))
+@given(facts=rows, block=st.sampled_from([30, 200, 10_000]), pending=st.sampled_from([0, 5, 1000]))
 def test_it_agrees_with_a_plain_reader(
-    indexed: bool, found: list, block: int, pending: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    indexed: bool, facts: list, block: int, pending: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(csv_blocks, "BLOCK_BYTES", block)
     monkeypatch.setattr(csv_blocks, "_HEADER_BYTES", max(block // 2, 40))
     monkeypatch.setattr(kg_assemble, "_PENDING_MENTIONS", pending)
-    table = [[relation, *head, *tail] for relation, head, tail in found]
+    table = [[relation, *head, *tail] for relation, head, tail in facts]
     out = io.StringIO()
     csv.writer(out, lineterminator="\n").writerows([HEADER.split(","), *table])
     path = tmp_path / "kg.csv"

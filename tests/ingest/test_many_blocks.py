@@ -23,7 +23,7 @@ MANY_BLOCKS = {
 """Files are read in many small blocks."""
 
 
-def told(read: Read) -> IngestResult | str:
+def outcome(read: Read) -> IngestResult | str:
     """The tables, or the sentence."""
     try:
         return read()
@@ -32,11 +32,11 @@ def told(read: Read) -> IngestResult | str:
 
 
 def require_same(read: Read) -> None:
-    theirs = told(read)
+    theirs = outcome(read)
     with pytest.MonkeyPatch.context() as patch:
         for name, value in MANY_BLOCKS.items():
             patch.setattr(f"graphmill.ingest.{name}", value)
-        ours = told(read)
+        ours = outcome(read)
     if isinstance(theirs, str):
         assert ours == theirs
         return

@@ -54,10 +54,10 @@ def test_hgt_attention_is_the_reference(
     graph = MessageGraph.build(counts, hub(3000) if relations is None else random_edges(counts, relations, 1))
     x = inputs(graph, heads, width, torch.float64)
     masked = torch.rand(max(graph.num_pairs, 1), generator=torch.Generator().manual_seed(3)) < 0.3
-    there = graph.to(CUDA)
+    cuda_graph = graph.to(CUDA)
     for mask in (None, masked):
         theirs = run(hgt_attention_reference, x, graph, mask)
-        ours = run(hgt_attention, on_cuda(x), there, None if mask is None else mask.to(CUDA))
+        ours = run(hgt_attention, on_cuda(x), cuda_graph, None if mask is None else mask.to(CUDA))
         assert_close(ours, theirs, 1e-10)
 
 
@@ -93,19 +93,19 @@ def both(function, *tensors: Tensor) -> list[list[Tensor]]:
     """Outputs and gradients of a function on the CPU and on CUDA, in float64."""
     result = []
     for device in (torch.device("cpu"), CUDA):
-        own = [t.detach().to(device).requires_grad_(t.is_floating_point()) for t in tensors]
-        outputs = function(*own)
+        variables = [t.detach().to(device).requires_grad_(t.is_floating_point()) for t in tensors]
+        outputs = function(*variables)
         outputs = list(outputs) if isinstance(outputs, tuple) else [outputs]
         g = torch.Generator().manual_seed(5)
         loss = sum((o * torch.randn(o.shape, generator=g, dtype=torch.float64).to(device)).sum() for o in outputs)
-        gradients = torch.autograd.grad(loss, [t for t in own if t.requires_grad], allow_unused=True)
+        gradients = torch.autograd.grad(loss, [t for t in variables if t.requires_grad], allow_unused=True)
         result.append([t.detach().cpu() for t in (*outputs, *(d for d in gradients if d is not None))])
     return result
 
 
-def assert_equal(found: list[list[Tensor]]) -> None:
-    assert len(found[0]) == len(found[1])
-    assert_close(found[1], found[0], 1e-9)
+def assert_equal(results: list[list[Tensor]]) -> None:
+    assert len(results[0]) == len(results[1])
+    assert_close(results[1], results[0], 1e-9)
 
 
 @pytest.mark.parametrize("parts", [1, 4])

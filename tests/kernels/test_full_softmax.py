@@ -45,8 +45,8 @@ def test_any_number_of_targets_of_a_state_in_any_blocks(
     theirs = reference(x, e, target, rows, b if biased else None, smoothing)
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     pairs = (torch.autograd.grad(3 * loss, variables, allow_unused=True) for loss in (mine, theirs))
-    for own, plain in zip(*pairs, strict=True):
-        torch.testing.assert_close(own, torch.zeros_like(own) if plain is None else plain, rtol=1e-9, atol=1e-10)
+    for grad, plain in zip(*pairs, strict=True):
+        torch.testing.assert_close(grad, torch.zeros_like(grad) if plain is None else plain, rtol=1e-9, atol=1e-10)
 
 
 @pytest.mark.parametrize("parts", [1, 3, 100])
@@ -55,8 +55,8 @@ def test_one_target_of_each_state(parts: int) -> None:
     target = torch.arange(9) % 13
     mine, theirs = full_softmax_sum(x, e, target, parts=parts), reference(x, e, target, None, None)
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
-    for own, plain in zip(torch.autograd.grad(mine, (x, e)), torch.autograd.grad(theirs, (x, e)), strict=True):
-        torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-12)
+    for grad, plain in zip(torch.autograd.grad(mine, (x, e)), torch.autograd.grad(theirs, (x, e)), strict=True):
+        torch.testing.assert_close(grad, plain, rtol=1e-10, atol=1e-12)
 
 
 def test_no_gradient_is_needed_to_evaluate_it() -> None:
@@ -81,9 +81,9 @@ def test_half_precision_keeps_sums_and_gradients_in_fp32(low: torch.dtype) -> No
     theirs = reference(x, e, target, rows, b)
     assert mine.dtype == torch.float32
     assert mine.item() == pytest.approx(theirs.item(), rel=5e-3)
-    for own, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
-        assert own.dtype == torch.float32
-        assert float((own - plain).norm() / plain.norm()) < 2e-2
+    for grad, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
+        assert grad.dtype == torch.float32
+        assert float((grad - plain).norm() / plain.norm()) < 2e-2
 
 
 def test_it_is_finite_for_any_finite_score() -> None:
@@ -113,8 +113,8 @@ def test_the_logistic_loss_of_all_pairs_in_any_blocks(states, table, width, shar
     mine, theirs = logistic(x, e, bias, target, rows, parts), dense_logistic(x, e, bias, target, rows)
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
     pairs = (torch.autograd.grad(3 * loss, variables) for loss in (mine, theirs))
-    for own, plain in zip(*pairs, strict=True):
-        torch.testing.assert_close(own, plain, rtol=1e-9, atol=1e-10)
+    for grad, plain in zip(*pairs, strict=True):
+        torch.testing.assert_close(grad, plain, rtol=1e-9, atol=1e-10)
 
 
 def test_golden_three_logits_with_uniform_smoothing() -> None:
@@ -137,9 +137,9 @@ def test_sums_and_gradients_of_the_logistic_loss_are_in_fp32(low: torch.dtype | 
     theirs = dense_logistic(x, e, b, target, rows)
     assert mine.dtype == torch.float32
     assert mine.item() == pytest.approx(theirs.item(), rel=2e-3 if low else 1e-6)
-    for own, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
-        assert own.dtype == torch.float32
-        assert float((own - plain).norm() / plain.norm()) < (2e-2 if low else 1e-5)
+    for grad, plain in zip(torch.autograd.grad(mine, (x, e, b)), torch.autograd.grad(theirs, (x, e, b)), strict=True):
+        assert grad.dtype == torch.float32
+        assert float((grad - plain).norm() / plain.norm()) < (2e-2 if low else 1e-5)
 
 
 def test_a_second_backward_is_refused_because_the_first_scaled_in_place() -> None:

@@ -25,8 +25,8 @@ def expected(left, right, bias=None, before=None):
     return out
 
 
-def close(found, wanted, terms):
-    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6 * (terms + 10))
+def close(result, wanted, terms):
+    torch.testing.assert_close(result.double(), wanted, rtol=1e-5, atol=1e-6 * (terms + 10))
 
 
 @pytest.mark.usefixtures("library")

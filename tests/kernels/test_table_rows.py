@@ -39,20 +39,20 @@ def test_two_lookups_before_any_other_gradient() -> None:
     both = (table_rows(table, rows) * weights).sum() + (table_rows(table, rows[:2]) * weights[2:4]).sum()
     both.backward()
     assert table.grad is not None
-    own = table.grad.to_dense()
+    row_gradient = table.grad.to_dense()
     table.grad = None
     ((F.embedding(rows, table) * weights).sum() + (F.embedding(rows[:2], table) * weights[2:4]).sum()).backward()
-    torch.testing.assert_close(own, table.grad)
+    torch.testing.assert_close(row_gradient, table.grad)
 
 
 def test_a_table_that_is_computed_passes_its_gradient_on() -> None:
     table, rows, weights = problem()
     (table_rows(table * 2.0, rows) * weights).sum().backward()
     assert table.grad is not None
-    own = table.grad
+    row_gradient = table.grad
     table.grad = None
     (F.embedding(rows, table * 2.0) * weights).sum().backward()
-    torch.testing.assert_close(own, table.grad)
+    torch.testing.assert_close(row_gradient, table.grad)
 
 
 def test_no_row_at_all() -> None:

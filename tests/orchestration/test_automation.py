@@ -30,13 +30,13 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def look(cursor: str | None, source: Path) -> dg.SensorResult:
+def evaluated(cursor: str | None, source: Path) -> dg.SensorResult:
     return automation.evaluate(cursor, lambda: {"edges": str(source)})
 
 
 def looks(count: int, cursor: str | None, source: Path) -> dg.SensorResult:
     for _ in range(count):
-        result = look(cursor, source)
+        result = evaluated(cursor, source)
         cursor = result.cursor
     return result
 
@@ -47,11 +47,11 @@ def change(source: Path, text: str, time: int) -> None:
 
 
 def test_two_equal_looks_launch_once(source: Path) -> None:
-    first = look(None, source)
+    first = evaluated(None, source)
     assert not first.run_requests
-    second = look(first.cursor, source)
+    second = evaluated(first.cursor, source)
     assert len(second.run_requests) == 1
-    third = look(second.cursor, source)
+    third = evaluated(second.cursor, source)
     assert not third.run_requests
     assert third.skip_reason.skip_message == "the files have not changed"
 
@@ -69,11 +69,11 @@ def test_a_file_that_grows_is_left_alone_until_it_rests(source: Path) -> None:
     cursor = looks(2, None, source).cursor
     for size in range(3):
         change(source, "x" * size, 2000 + size)
-        result = look(cursor, source)
+        result = evaluated(cursor, source)
         cursor = result.cursor
         assert not result.run_requests
         assert "waiting" in result.skip_reason.skip_message
-    assert look(cursor, source).run_requests
+    assert evaluated(cursor, source).run_requests
 
 
 def test_a_touched_file_launches_nothing(source: Path) -> None:
@@ -99,18 +99,18 @@ def test_content_that_comes_back_is_launched_again(source: Path) -> None:
 def test_a_missing_file_is_named_and_waited_for(source: Path) -> None:
     cursor = looks(2, None, source).cursor
     source.unlink()
-    result = look(cursor, source)
+    result = evaluated(cursor, source)
     assert "does not exist" in result.skip_reason.skip_message
     change(source, "back, and new", 6000)
     assert looks(2, result.cursor, source).run_requests
 
 
 def test_the_sensor_is_stopped_and_works_when_asked(source: Path) -> None:
-    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda cursor: look(cursor, source), 60)
+    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda cursor: evaluated(cursor, source), 60)
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
     assert sensor.minimum_interval_seconds == 60
     defs = dg.Definitions(assets=[nodes], sensors=[sensor], jobs=[JOB])
-    with dg.build_sensor_context(definitions=defs, cursor=look(None, source).cursor) as context:
+    with dg.build_sensor_context(definitions=defs, cursor=evaluated(None, source).cursor) as context:
         tick = sensor.evaluate_tick(context)
     assert len(tick.run_requests) == 1
 

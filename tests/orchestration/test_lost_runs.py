@@ -114,9 +114,9 @@ def test_a_run_that_lives_is_left_alone_also_when_its_code_server_is_gone(instan
 
 
 def test_a_process_that_began_later_under_the_same_id_is_not_taken_for_it() -> None:
-    own, now = os.getpid(), time.time()
-    assert Noted(own, now).process() is not None
-    assert Noted(own, psutil.Process().create_time() - 3600).process() is None
+    pid, now = os.getpid(), time.time()
+    assert Noted(pid, now).process() is not None
+    assert Noted(pid, psutil.Process().create_time() - 3600).process() is None
 
 
 def test_what_is_left_of_its_steps_is_stopped_first(instance: dg.DagsterInstance) -> None:

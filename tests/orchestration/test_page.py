@@ -30,9 +30,9 @@ def page(instance: dg.DagsterInstance, plotted: dict[str, float], others: dict[s
     return asset_page("All is well.", plotted=plotted, others=others, previous=PreviousRun(instance, KEY))
 
 
-def rows(shown: object) -> list[dict[str, object]]:
-    assert isinstance(shown, dg.TableMetadataValue)
-    return [dict(record.data) for record in shown.records]
+def rows(table: object) -> list[dict[str, object]]:
+    assert isinstance(table, dg.TableMetadataValue)
+    return [dict(record.data) for record in table.records]
 
 
 def test_the_summary_comes_first_and_every_number_stands_once() -> None:

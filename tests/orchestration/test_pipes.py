@@ -125,7 +125,7 @@ def test_observations_are_written_while_the_worker_runs(materialize: Materialize
     """The child ends only once the test has seen its first figures in the event log."""
     seen = threading.Event()
 
-    def look() -> None:
+    def watch() -> None:
         for _ in range(200):
             if observations(materialize):
                 seen.set()
@@ -133,7 +133,7 @@ def test_observations_are_written_while_the_worker_runs(materialize: Materialize
             time.sleep(0.05)
         (tmp_path / "go").touch()
 
-    watcher = threading.Thread(target=look)
+    watcher = threading.Thread(target=watch)
     watcher.start()
     assert materialize("""
         with open_dagster_pipes() as pipes:

@@ -11,12 +11,12 @@ def test_it_overrides_the_device_of_the_settings() -> None:
     assert resource.overrides() == {"acceleration.device": "cpu"}
 
 
-@pytest.mark.parametrize(("index", "already", "shown"), [(0, "", ""), (2, "", "2"), (1, "4,7", "7"), (0, "4,7", "")])
+@pytest.mark.parametrize(("index", "already", "visible"), [(0, "", ""), (2, "", "2"), (1, "4,7", "7"), (0, "4,7", "")])
 def test_the_index_counts_among_the_visible_devices(
-    index: int, already: str, shown: str, monkeypatch: pytest.MonkeyPatch
+    index: int, already: str, visible: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", already)
-    assert AcceleratorResource(index=index).environment().get("CUDA_VISIBLE_DEVICES", "") == shown
+    assert AcceleratorResource(index=index).environment().get("CUDA_VISIBLE_DEVICES", "") == visible
 
 
 @pytest.mark.parametrize("index", [-1, 2])

@@ -28,18 +28,18 @@ def test_the_population_has_every_open_tail_by_weight(candidates, monkeypatch: p
     closed = np.concatenate([candidates.links_of(split)[0] for split in (0, 2)])
     assert int(points.positive.sum()) == len(heads)
     for head in np.unique(heads):
-        own = points.heads == head
-        assert points.weights[own].sum() == pytest.approx(candidates.count - (closed == head).sum())
-        assert sorted(points.ranks[own])[:5] == [1, 2, 3, 4, 5]
+        of_head = points.heads == head
+        assert points.weights[of_head].sum() == pytest.approx(candidates.count - (closed == head).sum())
+        assert sorted(points.ranks[of_head])[:5] == [1, 2, 3, 4, 5]
 
 
 def test_probabilities_rise_with_scores_and_their_mean_is_the_base_rate(candidates) -> None:
     points = population(candidates, 10**6, seed=0)
     for base_rate in (0.0, 0.2):
-        own = reweighted(points, base_rate)
-        curve = fit(own)
+        weighted = reweighted(points, base_rate)
+        curve = fit(weighted)
         assert (np.diff(curve.y_thresholds_) >= 0).all()
-        mean = np.average(curve.predict(own.scores), weights=own.weights)
+        mean = np.average(curve.predict(weighted.scores), weights=weighted.weights)
         expected = base_rate or points.positive.sum() / points.weights.sum()
         assert mean == pytest.approx(expected, rel=1e-6)
 

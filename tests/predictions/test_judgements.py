@@ -24,11 +24,11 @@ def test_links_are_found_by_id_or_name_in_both_directions(graph: TypedGraph, tmp
     result = judged(
         graph, tmp_path, "n90,drug_protein,n30,Yes", "Node 31,drug_protein,node 91,no", "x,drug_protein,n30,no"
     )
-    there, back = (relation_called(graph, "drug_protein", kind) for kind in ("drug", "gene/protein"))
-    assert result.of(there.index).yes.tolist() == [0 * 60 + 0]
-    assert result.of(there.index).no.tolist() == [1 * 60 + 1]
+    forth, back = (relation_called(graph, "drug_protein", kind) for kind in ("drug", "gene/protein"))
+    assert result.of(forth.index).yes.tolist() == [0 * 60 + 0]
+    assert result.of(forth.index).no.tolist() == [1 * 60 + 1]
     assert result.of(back.index).no.tolist() == [1 * 24 + 1]
-    assert {n: each.all.tolist() for n, each in result.written.items()} == {there.index: [0], back.index: [1 * 24 + 1]}
+    assert {n: each.all.tolist() for n, each in result.written.items()} == {forth.index: [0], back.index: [1 * 24 + 1]}
     assert (result.rows, len(result.notes)) == (3, 1)
     assert "1 of 3 judgements" in result.notes[0]
     assert "'x'" in result.notes[0]
@@ -61,8 +61,8 @@ def test_calibration_counts_what_was_judged_or_leaves_it_out(graph: TypedGraph) 
     yes, no = np.array([head * 60 + opened[0]]), np.array([head * 60 + int(tails[0])])
 
     def positives(judgements: Judged, leave: bool) -> set[float]:
-        own = Candidates(graph, relation, Table(scores), (), judged=judgements, leave_judged=leave)
-        points = population(own, 100, 0)
+        candidates = Candidates(graph, relation, Table(scores), (), judged=judgements, leave_judged=leave)
+        points = population(candidates, 100, 0)
         return set(points.scores[points.positive & (points.heads == head)])
 
     before = positives(Judged(), False)
@@ -91,7 +91,7 @@ def test_figures_of_the_matrix_are_those_of_brute_force(graph: TypedGraph, monke
     hits = [any(t in best[h] for g, t in links if g == h) for h in sorted({h for h, _ in links})]
     assert result["hits_by_head"]["value"] == pytest.approx(np.mean(hits))
     assert result["hits_by_head"]["low"] <= np.mean(hits) <= result["hits_by_head"]["high"]
-    counts = np.bincount([t for own in best.values() for t in own], minlength=60)
+    counts = np.bincount([t for tails in best.values() for t in tails], minlength=60)
     assert result["hub_share"] == pytest.approx(np.sort(counts)[-10:].sum() / counts.sum())
     assert result["links"] == len(links)
 

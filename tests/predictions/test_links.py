@@ -146,8 +146,8 @@ def test_the_best_links_of_a_blend_are_explained_by_the_edges_that_carry_them(ru
     request = LinkSettings(relations=["drug_protein"], k=2, explained_links=2)
     write_links(link_model(runs["blend"].path), request)
     table = pq.read_table(runs["blend"].path / "links" / "links.parquet").to_pandas()
-    for _, own in table.sort_values("score", ascending=False).groupby("head_type"):  # it is held in both directions
-        assert own["because"].notna().tolist() == [True, True] + [False] * (len(own) - 2)
+    for _, rows in table.sort_values("score", ascending=False).groupby("head_type"):  # it is held in both directions
+        assert rows["because"].notna().tolist() == [True, True] + [False] * (len(rows) - 2)
     edges = table["because"].dropna().iloc[0].split(" ; ")
     assert 1 <= len(edges) <= 3
     assert all("–" in edge and "(+" in edge for edge in edges)

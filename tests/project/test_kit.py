@@ -66,8 +66,8 @@ def project(root: Path, dataset: str, repository: Path) -> Path:
 def interpolated(text: str, variables: dict[str, str]) -> str:
     """As docker compose reads ``${NAME:-default}`` and ``${NAME:?message}``."""
 
-    def value(found: re.Match[str]) -> str:
-        name, kind, more = found.groups()
+    def value(match: re.Match[str]) -> str:
+        name, kind, more = match.groups()
         if kind == ":?" and not variables.get(name):
             raise AssertionError(f"{name} is required: {more}")
         return variables.get(name) or (more or "" if kind == ":-" else "")
@@ -275,7 +275,7 @@ class Server:
     def health(self, name: str, **more: str) -> int:
         """The exit code of a service's health check, as docker runs it, with the ports of this test."""
         kind, *words = self.services[name]["healthcheck"]["test"]
-        words = [re.sub(r"\b(4000|3000|8080)\b", lambda found: self.ports[found[0]], word) for word in words]
+        words = [re.sub(r"\b(4000|3000|8080)\b", lambda match: self.ports[match[0]], word) for word in words]
         command = words if kind == "CMD" else ["sh", "-c", words[0].replace("$$", "$")]
         programs = str(Path(os.path.realpath(str(shutil.which("initdb")))).parent)
         given = {**self.services[name]["environment"], **self.environment, "PGPORT": str(self.postgres.port), **more}
@@ -352,8 +352,8 @@ class Server:
         def ended() -> bool:
             if self.status(run) == DagsterRunStatus.STARTED:
                 self.query("mutation ($id: String!) { terminateRun(runId: $id) { __typename } }", id=run)
-                asked = time.monotonic()
-                while self.status(run) != DagsterRunStatus.CANCELED and time.monotonic() < asked + 5:
+                sent = time.monotonic()
+                while self.status(run) != DagsterRunStatus.CANCELED and time.monotonic() < sent + 5:
                     time.sleep(0.5)
             return self.status(run) == DagsterRunStatus.CANCELED
 

@@ -71,8 +71,8 @@ def test_other_scores_keep_their_vectors_and_a_turned_copy_lies_beside(tmp_path:
     assert exported["alignment"]["in_place"] is False
     assert set(exported["aligned"]) == {ALIGNED}
     system = restore(second)
-    own = np.concatenate([block.vectors for block in system.system.embeddings(system.model)])
-    assert np.array_equal(np.asarray(read_embeddings(folder).vectors), own)
+    vectors = np.concatenate([block.vectors for block in system.system.embeddings(system.model)])
+    assert np.array_equal(np.asarray(read_embeddings(folder).vectors), vectors)
     assert cosine(live, folder / ALIGNED) > cosine(live, folder) + 0.1
     version = promote(second)
     assert (version / ALIGNED).read_bytes() == (folder / ALIGNED).read_bytes()

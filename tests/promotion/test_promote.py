@@ -125,7 +125,7 @@ def test_a_question_decides_on_its_own_links(store: Versions, first: Path, bette
     assert result["outcome"] == "promoted"
     restored = restore(better)
     edges = [restored.graph.edges(r.index) for r in restored.graph.relations if r.name != "protein_protein"]
-    assert result["comparison"]["queries"] == sum(int((np.asarray(own.split) == 1).sum()) for own in edges)
+    assert result["comparison"]["queries"] == sum(int((np.asarray(stored.split) == 1).sum()) for stored in edges)
     assert result["comparison"]["metric"] == "hits@10"
     for content, sentence in (
         ("metric: hits@0", "metric 'hits@0' is not measured"),
@@ -201,8 +201,8 @@ def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: T
 
 def test_on_its_own_graph_the_champion_is_exactly_itself(store: Versions, first: Path, better: Path) -> None:
     promote_run(first, store, ALWAYS, **BY)
-    champion, own = load_champion(live(store), restore(better)), restore(first)
-    for name, tensor in own.model.state_dict().items():
+    champion, run = load_champion(live(store), restore(better)), restore(first)
+    for name, tensor in run.model.state_dict().items():
         assert torch.equal(champion.model.state_dict()[name], tensor)
     assert champion.new_rows == 0
 

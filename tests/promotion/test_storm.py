@@ -112,9 +112,9 @@ def test_two_promotions_at_once_both_happen_one_after_the_other(tmp_path: Path) 
     store = Versions(tmp_path / "toy" / "hgt")
 
     def promote(token: str) -> None:
-        own = Versions(store.path)
-        with own.lock():
-            own.switch(write_version(own, token), kind="promoted", by=token, why="")
+        versions = Versions(store.path)
+        with versions.lock():
+            versions.switch(write_version(versions, token), kind="promoted", by=token, why="")
 
     both = [FORK.Process(target=promote, args=(f"token {i}",)) for i in range(2)]
     for process in both:

@@ -74,10 +74,10 @@ def test_a_devices_memory_is_beside_what_was_planned_for_it(
     assert "peak memory of" not in card_of(copy)
     show_result(report)
     assert "peak memory of" not in capsys.readouterr().out
-    there = {"device": "mps", "peak_device_memory_bytes": 3 << 29, "planned_memory_bytes": 1 << 30}
-    RunDirectory(copy).write_json("report.json", report | there)
+    memory = {"device": "mps", "peak_device_memory_bytes": 3 << 29, "planned_memory_bytes": 1 << 30}
+    RunDirectory(copy).write_json("report.json", report | memory)
     assert "| peak memory of mps | 1.50 GiB (planned: 1.00 GiB) |" in card_of(copy)
-    show_result(report | there)
+    show_result(report | memory)
     assert "peak memory of mps" in (output := capsys.readouterr().out)
     assert "1.50 GiB (planned: 1.00 GiB)" in output
 
@@ -102,11 +102,11 @@ def test_health_and_ranking_of_other_vectors_are_not_shown(run: Path, tmp_path: 
     shutil.copytree(run, copy)
     write_health(copy, validate_file(copy))
     for name, change in (
-        ("validation/health.json", lambda found: {**found, "of": ["0" * 64]}),
-        ("ranking.json", lambda found: {**found, "epoch": 99}),
+        ("validation/health.json", lambda content: {**content, "of": ["0" * 64]}),
+        ("ranking.json", lambda content: {**content, "epoch": 99}),
     ):
-        found = json.loads((copy / name).read_text()) if (copy / name).is_file() else {"kind": "links"}
-        (copy / name).write_text(json.dumps(change(found)))
+        content = json.loads((copy / name).read_text()) if (copy / name).is_file() else {"kind": "links"}
+        (copy / name).write_text(json.dumps(change(content)))
     said = card_of(copy)
     assert "of an earlier export" in said
     assert "ranked at another epoch" in said

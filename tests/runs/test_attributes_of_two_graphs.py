@@ -84,12 +84,12 @@ def test_a_version_is_compared_by_what_it_read_in_its_own_graph(tmp_path: Path) 
     assert version is not None
     candidate = restore(runs[1])
     champion = load_champion(version, candidate)
-    own = read(runs[0], "towers.0.hidden.weight")
+    old = read(runs[0], "towers.0.hidden.weight")
     weights = champion.model.state_dict()["towers.0.hidden.weight"].numpy()
     kind, ids = after.node_type("item"), after.node_table()["id"].to_pylist()
     new = dict(zip(ids[kind.offset :], np.asarray(after.features("item", SET)) @ weights.T, strict=True))
-    known = sorted(own.keys() & new.keys())
-    a, b = np.stack([own[item] for item in known]), np.stack([new[item] for item in known])
+    known = sorted(old.keys() & new.keys())
+    a, b = np.stack([old[item] for item in known]), np.stack([new[item] for item in known])
     assert np.linalg.norm(a - b) < 0.02 * np.linalg.norm(a)
 
 

@@ -19,8 +19,8 @@ from tests.training.runs import Kept
 @pytest.fixture
 def still(values: dict[str, Any]) -> dict[str, Any]:
     """A training that learns nothing: the first of equal epochs is the best."""
-    own = {"training": {"epochs": 3, "learning_rate": 1e-12}, "evaluation": {"eval_every": 1}}
-    return merge(values, own)
+    changes = {"training": {"epochs": 3, "learning_rate": 1e-12}, "evaluation": {"eval_every": 1}}
+    return merge(values, changes)
 
 
 def damage(run_dir: Path, epoch: int) -> Path:

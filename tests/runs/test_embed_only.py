@@ -56,8 +56,8 @@ def test_every_system_that_folds_in_gives_a_whole_run(case: str, tmp_path: Path)
         place = {key: row for row, key in enumerate(known)}
         same = [(row, place[key]) for row, key in enumerate(keys) if key in place]
         old_values = values.numpy()
-        here, there = np.array(same).T if keys else (..., ...)
-        assert np.array_equal(mine[here], old_values[there]), "what was known stays"
+        new_rows, old_rows = np.array(same).T if keys else (..., ...)
+        assert np.array_equal(mine[new_rows], old_values[old_rows]), "what was known stays"
     assert export_run(restored)["rows"] == grown.after.num_nodes
     assert train(
         merge(grown.values, {"data": str(grown.after.path), "training": {"init_from": grown.first["run_dir"]}}),

@@ -74,9 +74,9 @@ def test_weights_are_counted_to_the_byte(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     if case.settings.get("model", {}).get("mhc"):
         pytest.skip("the few numbers that mix streams are left out")
-    own = case.graph(tmp_path / "graph")
-    job, system = case.build(own)
-    counted = sum(part.bytes(StepSizes()) for part in parts_of(job, own, job.batching) if part.when == "weights")
+    data = case.graph(tmp_path / "graph")
+    job, system = case.build(data)
+    counted = sum(part.bytes(StepSizes()) for part in parts_of(job, data, job.batching) if part.when == "weights")
     held = sum(p.numel() * p.element_size() for p in case.model(system).parameters())
     # The sequence models' few biases and norms are rounded.
     assert counted == pytest.approx(held, rel=0.02 if case.system in ("sasrec", "tisasrec") else 0.002)
@@ -273,10 +273,10 @@ def test_a_budget_that_nothing_fits_is_refused_with_figures_and_the_setting_to_c
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_setting_that_a_refusal_names_is_one_of_the_system(name: str, tmp_path: Path) -> None:
-    own = CASES[name].graph(tmp_path / "graph")
-    job, _ = CASES[name].build(own)
+    data = CASES[name].graph(tmp_path / "graph")
+    job, _ = CASES[name].build(data)
     # What the ladder's end says while training, too.
-    for sentence in (job.settings.acceleration.LESS_MEMORY, *(p.advice() for p in parts_of(job, own, job.batching))):
+    for sentence in (job.settings.acceleration.LESS_MEMORY, *(p.advice() for p in parts_of(job, data, job.batching))):
         for section, setting in re.findall(r"\b(model|training|acceleration|sampling)\.([a-z_]+)", sentence):
             assert hasattr(getattr(job.settings, section), setting), setting
             assert setting not in ("batching", "edge_sample_size") or job.settings.system == "hgt"
@@ -405,10 +405,10 @@ def test_estimate_lists_every_way_marks_the_one_that_would_be_taken_and_times_it
 
 @pytest.mark.parametrize("name", ["kgat", "sasrec", "hgt-softmax"])
 def test_an_epochs_phases_are_timed(name: str, tmp_path: Path) -> None:
-    own = CASES[name].graph(tmp_path / "graph")
+    data = CASES[name].graph(tmp_path / "graph")
     assert (
         estimated(
-            merge(CASES[name].settings, {"system": CASES[name].system, "data": str(own.path), "preset": "none"})
+            merge(CASES[name].settings, {"system": CASES[name].system, "data": str(data.path), "preset": "none"})
         ).seconds_per_step
         > 0
     )

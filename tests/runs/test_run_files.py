@@ -219,21 +219,21 @@ def test_a_moved_project_goes_on_where_it_is(project: Path, values: dict[str, An
     assert stored == "data/06_models/toy/graph", "relative to the project's root"
     before = evaluate_run(restore(run_dir))["test"]
     moved = project.rename(tmp_path / "after")
-    there = moved / run_dir.relative_to(project)
-    assert evaluate_run(restore(there))["test"] == before
-    assert export_run(restore(there))["rows"] == 114
+    moved_run = moved / run_dir.relative_to(project)
+    assert evaluate_run(restore(moved_run))["test"] == before
+    assert export_run(restore(moved_run))["rows"] == 114
     runner = CliRunner()
-    for command in (["evaluate", str(there), "--json"], ["rank", str(there), "--json"]):
+    for command in (["evaluate", str(moved_run), "--json"], ["rank", str(moved_run), "--json"]):
         process = runner.invoke(app, command)
         assert process.exit_code == 0, process.output
     again = trained_in(moved, values)
-    assert again == there
-    assert str(project) not in (there / "embeddings" / "manifest.json").read_text()
+    assert again == moved_run
+    assert str(project) not in (moved_run / "embeddings" / "manifest.json").read_text()
     more = run(
-        merge(values, {"data": str(moved / "data/06_models/toy/graph"), "training": {"epochs": 4}}), there.parent
+        merge(values, {"data": str(moved / "data/06_models/toy/graph"), "training": {"epochs": 4}}), moved_run.parent
     )
     assert more["epochs_done"] == 4
-    assert "before" not in (there / "report.json").read_text()
+    assert "before" not in (moved_run / "report.json").read_text()
 
 
 def test_a_run_with_an_absolute_path_is_found_again(project: Path, values: dict[str, Any], tmp_path: Path) -> None:

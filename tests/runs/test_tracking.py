@@ -77,8 +77,8 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def values(graph: str, epochs: int = 4, **tracker: Any) -> dict[str, Any]:
-    own = {"writer": "mlflow", **tracker}
-    common = {"system": "mf", "data": graph, "preset": "none", "tracker": own}
+    settings = {"writer": "mlflow", **tracker}
+    common = {"system": "mf", "data": graph, "preset": "none", "tracker": settings}
     return merge(merge(CASE.settings, common), {"training": {"epochs": epochs, "patience_epochs": 0}})
 
 
@@ -162,9 +162,9 @@ def test_mlflow_has_the_runs_with_their_curves(
     runs = [train(merge(wanted, {"training": {"seed": seed}}), "test", root=str(root))["run_dir"] for seed in (0, 1)]
     client = MlflowClient(database)
     experiment = client.get_experiment_by_name("toy")
-    there = client.search_runs([experiment.experiment_id])
-    assert len(there) == 2
-    first = next(run for run in there if run.data.tags["graphmill.run_dir"] == runs[0])
+    mlflow_runs = client.search_runs([experiment.experiment_id])
+    assert len(mlflow_runs) == 2
+    first = next(run for run in mlflow_runs if run.data.tags["graphmill.run_dir"] == runs[0])
     assert first.info.status == "FINISHED"
     assert first.data.params["training.epochs"] == "4"
     assert "final/test_recall_at_5" in first.data.metrics

@@ -69,8 +69,8 @@ def _disease_id(position: int, number: int) -> str:
     """Every third id is also a gene's number; one in five of the others stands for several MONDO entries."""
     if position % 3 == 0:
         return str(number)
-    own = number + 1_000_000
-    return f"{own}_{own + 7}" if position % 5 == 0 else str(own)
+    mondo = number + 1_000_000
+    return f"{mondo}_{mondo + 7}" if position % 5 == 0 else str(mondo)
 
 
 def _spread(count: int, start: int) -> np.ndarray:

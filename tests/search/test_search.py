@@ -131,9 +131,9 @@ def test_a_metric_that_validation_has_not_is_refused_before_the_first_trial(
     graph: str, system: str, metric: str, said: str
 ) -> None:
     search = {"space": {"training.learning_rate": [0.1, 0.01]}, "metric": metric}
-    own = CASE.settings if system == "mf" else {}
+    settings = CASE.settings if system == "mf" else {}
     with pytest.raises(SettingsError) as raised:
-        open_search({"system": system, "data": graph, **own, "search": search}, "settings.yaml")
+        open_search({"system": system, "data": graph, **settings, "search": search}, "settings.yaml")
     assert str(raised.value).startswith("settings.yaml: search.metric: ")
     assert said in str(raised.value)
 

@@ -114,7 +114,7 @@ def fill(
     system: str = "hgt",
 ) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
-        beside = {SCORING: arrays} if arrays else {}
+        extra_files = {SCORING: arrays} if arrays else {}
         about: dict[str, Any] = {
             "fingerprint": f"run{seed}",
             "epoch": 1,
@@ -124,7 +124,7 @@ def fill(
         about["data"] = {"path": "gone/graph", "content_hash": "0" * 64}
         formats = ExportSettings(csv=False)
         values = vectors(seed)
-        export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, beside)
+        export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, extra_files)
         for name, result in (("health", HEALTH), ("ranking", RANKING), ("drift", DRIFT)):
             (folder / f"{name}.json").write_text(json.dumps(result))
         (folder / "report.html").write_text(f"<!doctype html><style>p {{}}</style><h1>The report of run{seed}</h1>")

@@ -79,8 +79,8 @@ def arrays_of(system: str) -> dict[str, np.ndarray]:
     channels[0, 0] = 2, 1  # drug – target – gene – associated – disease
     channels[3, 0] = 3, NONE
     weights[[0, 3], 0] = 1.0
-    own = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex"), links)
-    part = {key: value for key, value in own.items() if key not in links.arrays()} | {
+    complex_arrays = factor_export.scoring_arrays(FactorTables(90, 2 * count, 4, "complex"), links)
+    part = {key: value for key, value in complex_arrays.items() if key not in links.arrays()} | {
         "vectors": np.ones((90, 4), np.float32)
     }
     arrays |= {"paths.channels": channels, "paths.weights": weights}

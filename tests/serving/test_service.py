@@ -97,11 +97,11 @@ def test_the_paths_of_a_link_walk_edges_that_there_are(client: TestClient, make:
             for step in path["steps"]:
                 matrix = scorer.links.outgoing[names[step["relation"]]]
                 first, second = scorer.links.offsets[names[step["relation"]]]
-                there = (step["type"], step["id"])
-                ends = (rows[here], rows[there])
+                reached = (step["type"], step["id"])
+                ends = (rows[here], rows[reached])
                 source, target = ends if step["forward"] else ends[::-1]
                 assert matrix[source - first, target - second] == 1
-                here = there
+                here = reached
             assert here == ("disease", link["id"])
 
 

@@ -98,10 +98,10 @@ def ask_all(client: httpx.Client, models: list[str]) -> tuple[int, list[str]]:
         for name, query in QUESTIONS:
             result = client.get(f"/v1/{model}/current/{name}", params=query)
             good += result.status_code == 200
-            own = result.status_code in (200, 400, 404, 409, 503) and (
+            expected = result.status_code in (200, 400, 404, 409, 503) and (
                 result.status_code == 200 or "error" in result.json()
             )
-            wrong += [] if own else [f"{model} {name}: {result.status_code} {result.text[:200]}"]
+            wrong += [] if expected else [f"{model} {name}: {result.status_code} {result.text[:200]}"]
     return good, wrong
 
 

@@ -139,8 +139,8 @@ def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
     features = {}
     for name, width in sets.items():
         values = (taste[np.arange(items) % 5, :width] + 0.3 * rng.normal(size=(items, width))).astype(np.float32)
-        own = pa.array(np.arange(users, users + items, dtype=np.int32))
-        columns = [own, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
+        item_rows = pa.array(np.arange(users, users + items, dtype=np.int32))
+        columns = [item_rows, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
         features[feature_key("item", name)] = pa.table(columns, features_schema(width))
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), out, features)
 

@@ -38,10 +38,10 @@ def last_step(store: CheckpointStore) -> int:
 
 def storm_beside(directory: Path) -> None:
     """:func:`storm` with checkpoints that a thread writes: what is promised is the one before the newest."""
-    storm(directory, beside=True)
+    storm(directory, threaded=True)
 
 
-def storm(directory: Path, beside: bool = False) -> None:
+def storm(directory: Path, threaded: bool = False) -> None:
     """Fifteen writers that do nothing but save, each killed at a random moment after a few saves."""
     torch.set_num_threads(1)
     store, chance = CheckpointStore(directory, keep_last=2, keep_influence=2), random.Random(0)
@@ -53,11 +53,11 @@ def storm(directory: Path, beside: bool = False) -> None:
         if child == 0:
             step = before
             # Off the CPU a thread writes.
-            writer = Saver(store, torch.device("mps")) if beside else store
+            writer = Saver(store, torch.device("mps")) if threaded else store
             while True:
                 step += 1
                 save(writer, step, 2_000_000)
-                if not beside or step > before + 1:
+                if not threaded or step > before + 1:
                     os.write(writes, b".")  # said only after save() returned
         os.close(writes)
         promised = before
@@ -70,7 +70,7 @@ def storm(directory: Path, beside: bool = False) -> None:
         os.close(reads)
         partial += len(list(directory.glob(".*.part")))
         after = last_step(store)
-        assert promised <= after <= promised + 1 + beside, (promised, after)
+        assert promised <= after <= promised + 1 + threaded, (promised, after)
     save(store, after + 1, 1000)
     left = [path.name for path in directory.iterdir() if path.suffix != ".safetensors"]
     assert left == [], left

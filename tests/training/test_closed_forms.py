@@ -224,8 +224,8 @@ def test_item_knn_ranks_an_item_that_nobody_took_by_its_features(tmp_path: Path)
     items = (lists - result.graph.node_type("item").offset).tolist()
     for user, listed in zip((users - result.graph.node_type("user").offset).tolist(), items, strict=True):
         assert sorted(listed) == list(range(12))
-        own, other = (10, 11) if user % 2 == 0 else (11, 10)
-        assert listed.index(own) < listed.index(other)
+        liked, other = (10, 11) if user % 2 == 0 else (11, 10)
+        assert listed.index(liked) < listed.index(other)
 
 
 def test_ease_above_the_memory_names_the_sparse_system(tmp_path: Path) -> None:

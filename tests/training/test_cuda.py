@@ -56,9 +56,11 @@ def losses(result: dict[str, Any]) -> np.ndarray:
 
 @pytest.mark.parametrize("name", list(STEPPED))
 def test_the_losses_and_figures_are_the_cpus(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].system)
+    base = without_dropout(CASES[name].system)
     # The device is not part of what a run is: in one folder the second would be the first.
-    runs = [run(settings_of(CASES[name], graphs[name], own, on), tmp_path / f"{n}") for n, on in enumerate((CPU, CUDA))]
+    runs = [
+        run(settings_of(CASES[name], graphs[name], base, on), tmp_path / f"{n}") for n, on in enumerate((CPU, CUDA))
+    ]
     assert [r["device"] for r in runs] == ["cpu", "cuda"]
     np.testing.assert_allclose(losses(runs[1]), losses(runs[0]), rtol=2e-3)
     for key, value in runs[0]["metrics"].items():
@@ -69,9 +71,9 @@ def test_the_losses_and_figures_are_the_cpus(name: str, graphs: dict[str, TypedG
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("name", list(STEPPED))
 def test_low_precision_follows_fp32(name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].system)
+    base = without_dropout(CASES[name].system)
     low = {"acceleration": {"precision": precision}}
-    exact, result = (run(settings_of(CASES[name], graphs[name], own, CUDA, x), tmp_path) for x in ({}, low))
+    exact, result = (run(settings_of(CASES[name], graphs[name], base, CUDA, x), tmp_path) for x in ({}, low))
     assert result["precision"] == precision
     a, b = losses(exact), losses(result)
     assert np.isfinite(b).all()
@@ -122,10 +124,10 @@ def test_checkpointing_changes_no_loss(name: str, graphs: dict[str, TypedGraph],
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["conve-kvsall", "hgt-full", "sasrec"])
 def test_a_compiled_run_has_the_same_losses(name: str, graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
-    own = without_dropout(CASES[name].system)
+    base = without_dropout(CASES[name].system)
     more = {"acceleration": {"compile": "default"}}
     plain, compiled = (
-        run(settings_of(CASES[name], graphs[name], CUDA, own, x), tmp_path / f"{i}") for i, x in enumerate(({}, more))
+        run(settings_of(CASES[name], graphs[name], CUDA, base, x), tmp_path / f"{i}") for i, x in enumerate(({}, more))
     )
     np.testing.assert_allclose(losses(compiled), losses(plain), rtol=2e-3)
     assert compiled["compile"]["graphs"] > 0

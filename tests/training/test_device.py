@@ -120,14 +120,14 @@ def test_ranks_beyond_the_devices_share_them(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(
-    ("on", "chosen", "used", "told"),
+    ("on", "chosen", "used", "group_device"),
     [
         ("auto", "nccl", [1], torch.device("cuda", 1)),
         ("cpu", "gloo", [], None),
     ],
 )
 def test_each_process_joins_with_its_own_device(
-    on: str, chosen: str, used: list[int], told: torch.device | None, monkeypatch: pytest.MonkeyPatch
+    on: str, chosen: str, used: list[int], group_device: torch.device | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch's part is mocked: there are no CUDA devices here, so this holds what torch is told, not what it does."""
     machine(monkeypatch, cuda=True)
@@ -142,7 +142,7 @@ def test_each_process_joins_with_its_own_device(
         monkeypatch.setenv(name, value)
     ranks = join(on)
     assert (ranks.rank, ranks.world, ranks.local_rank) == (1, 2, 1)
-    assert (devices, groups) == (used, [(chosen, told)])
+    assert (devices, groups) == (used, [(chosen, group_device)])
 
 
 def test_threads_are_those_of_openmp_or_all_that_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,9 @@ def test_every_registered_system_has_a_case() -> None:
 
 @pytest.mark.parametrize("chunks", [2, 4, 7, 1000])
 def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, TypedGraph], chunks: int) -> None:
-    own, graph = case
-    _, system = own.build(graph, model=own.extra.get("no_chunk_dropout", {}))
-    model = own.model(system, torch.float64)
+    system_case, graph = case
+    _, system = system_case.build(graph, model=system_case.extra.get("no_chunk_dropout", {}))
+    model = system_case.model(system, torch.float64)
     whole, losses = gradient_of(system, model)
     parts, part_losses = gradient_of(system, model, StepSizes(micro_batches=chunks))
     assert_equal(whole, parts, 1e-10)
@@ -72,9 +72,9 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(case: tuple[Case, Ty
 
 
 def test_split_graph_backward_equals_one_big_backward(case: tuple[Case, TypedGraph]) -> None:
-    own, graph = case
-    _, system = own.build(graph)
-    model = own.model(system, torch.float64)
+    system_case, graph = case
+    _, system = system_case.build(graph)
+    model = system_case.model(system, torch.float64)
     engine, _ = gradient_of(system, model)
     for phase in system.phases:
         for p in model.parameters():
@@ -95,19 +95,19 @@ def test_split_graph_backward_equals_one_big_backward(case: tuple[Case, TypedGra
 
 
 def test_gradient_checkpointing_is_bit_equal_dropout_included(case: tuple[Case, TypedGraph]) -> None:
-    own, graph = case
-    _, plain_system = own.build(graph)
-    _, recomputing = own.build(graph, acceleration={"gradient_checkpointing": True})
-    plain, _ = gradient_of(plain_system, own.model(plain_system))
-    recomputed, _ = gradient_of(recomputing, own.model(recomputing, step_sizes=StepSizes(checkpointing=True)))
+    system_case, graph = case
+    _, plain_system = system_case.build(graph)
+    _, recomputing = system_case.build(graph, acceleration={"gradient_checkpointing": True})
+    plain, _ = gradient_of(plain_system, system_case.model(plain_system))
+    recomputed, _ = gradient_of(recomputing, system_case.model(recomputing, step_sizes=StepSizes(checkpointing=True)))
     for name, gradient in plain.items():
         assert torch.equal(gradient, recomputed[name]), name
 
 
 def test_a_step_is_a_pure_function_of_its_position(case: tuple[Case, TypedGraph]) -> None:
-    own, graph = case
-    _, system = own.build(graph)
-    model = own.model(system)
+    system_case, graph = case
+    _, system = system_case.build(graph)
+    model = system_case.model(system)
     first, _ = gradient_of(system, model, epoch=3, index=1)
     gradient_of(system, model, epoch=0, index=0)
     torch.rand(7)  # whatever else draws numbers in between
@@ -121,8 +121,8 @@ def test_a_step_is_a_pure_function_of_its_position(case: tuple[Case, TypedGraph]
 def test_shards_add_up_to_the_whole_step_uneven_and_empty_ones_included(
     case: tuple[Case, TypedGraph], world: int
 ) -> None:
-    own, graph = case
-    _, system = own.build(graph)
+    system_case, graph = case
+    _, system = system_case.build(graph)
     for phase in system.phases:
         batch = system.step(phase, 0, 1)
         shards = [batch.shard(rank, world) for rank in range(world)]
@@ -131,7 +131,7 @@ def test_shards_add_up_to_the_whole_step_uneven_and_empty_ones_included(
         if not batch.replicated:
             continue
         # A replicated encoding: the terms of all shards on one encoding are the whole step's terms.
-        model = own.model(system, torch.float64).eval()
+        model = system_case.model(system, torch.float64).eval()
         with torch.no_grad():
             encoded = system.encode(model, batch)
             whole = {t.name: float(t.sum) for t in system.terms(model, batch, encoded)}
@@ -145,9 +145,9 @@ def test_shards_add_up_to_the_whole_step_uneven_and_empty_ones_included(
 
 
 def test_weights_are_those_that_the_terms_report(case: tuple[Case, TypedGraph]) -> None:
-    own, graph = case
-    _, system = own.build(graph)
-    model = own.model(system)
+    system_case, graph = case
+    _, system = system_case.build(graph)
+    model = system_case.model(system)
     for phase in system.phases:
         batch = system.step(phase, 0, 0)
         seen: dict[str, float] = {}
@@ -160,9 +160,9 @@ def test_weights_are_those_that_the_terms_report(case: tuple[Case, TypedGraph]) 
 
 
 def test_clipping_bites_after_unscaling(case: tuple[Case, TypedGraph]) -> None:
-    own, graph = case
-    _, system = own.build(graph)
-    model = own.model(system)
+    system_case, graph = case
+    _, system = system_case.build(graph)
+    model = system_case.model(system)
     phase = system.phases[0]
     parameters = [p for g in system.parameter_groups(model, phase) for p in g.parameters]
     true, _ = gradient_of(system, model, epoch=0, index=0)

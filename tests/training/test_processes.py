@@ -47,7 +47,7 @@ def jobs(graphs: dict[str, TypedGraph], world: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module", params=[2, 4])
-def found(
+def ranks(
     request: pytest.FixtureRequest, graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[int, dict[str, Any]]:
     """World size, and what rank 0 found for every job; whole trainings with two processes alone."""
@@ -64,9 +64,9 @@ def found(
 
 
 def test_gradients_equal_those_of_one_process_uneven_and_empty_shards_included(
-    found: tuple[int, dict[str, Any]], graphs: dict[str, TypedGraph]
+    ranks: tuple[int, dict[str, Any]], graphs: dict[str, TypedGraph]
 ) -> None:
-    world, by_name = found
+    world, by_name = ranks
     for job in jobs(graphs, world):
         alone = gradients(job["values"], Ranks())
         for phase, expected in alone.items():
@@ -80,8 +80,8 @@ def test_gradients_equal_those_of_one_process_uneven_and_empty_shards_included(
             assert ours["norm"] == pytest.approx(expected["norm"], rel=1e-10), job["name"]
 
 
-def test_no_more_bytes_are_reduced_than_needed(found: tuple[int, dict[str, Any]]) -> None:
-    _, by_name = found
+def test_no_more_bytes_are_reduced_than_needed(ranks: tuple[int, dict[str, Any]]) -> None:
+    _, by_name = ranks
     for name, job in by_name.items():
         for phase in job["gradients"].values():
             least = phase["parameter_bytes"]
@@ -91,11 +91,11 @@ def test_no_more_bytes_are_reduced_than_needed(found: tuple[int, dict[str, Any]]
             assert phase["bytes"] == least, name
 
 
-@pytest.mark.parametrize("found", [2], indirect=True)
+@pytest.mark.parametrize("ranks", [2], indirect=True)
 def test_whole_trainings_equal_those_of_one_process(
-    found: tuple[int, dict[str, Any]], graphs: dict[str, TypedGraph], tmp_path: Path
+    ranks: tuple[int, dict[str, Any]], graphs: dict[str, TypedGraph], tmp_path: Path
 ) -> None:
-    by_name = found[1]
+    by_name = ranks[1]
     for job in jobs(graphs, 2):
         alone = outcome(run(job["values"], tmp_path / job["name"]))
         together = outcome(by_name[job["name"]]["result"])
@@ -108,14 +108,14 @@ def test_whole_trainings_equal_those_of_one_process(
                 assert together.metrics[metric] == pytest.approx(value, abs=0.05), job["name"]
 
 
-def test_evaluation_over_several_processes_equals_that_of_one_to_the_bit(found: tuple[int, dict[str, Any]]) -> None:
-    for name, job in found[1].items():
+def test_evaluation_over_several_processes_equals_that_of_one_to_the_bit(ranks: tuple[int, dict[str, Any]]) -> None:
+    for name, job in ranks[1].items():
         if not name.endswith("-tiny"):
             assert job["evaluated"]["shared"] == job["evaluated"]["alone"], name
 
 
-def test_replicas_that_differ_by_one_bit_are_seen_by_every_process(found: tuple[int, dict[str, Any]]) -> None:
-    for name, job in found[1].items():
+def test_replicas_that_differ_by_one_bit_are_seen_by_every_process(ranks: tuple[int, dict[str, Any]]) -> None:
+    for name, job in ranks[1].items():
         if not name.endswith("-tiny"):
             equal, different = job["drift"]
             assert equal == "", name

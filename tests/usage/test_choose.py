@@ -273,8 +273,8 @@ def test_all_are_asked_for_the_next_item_where_interactions_have_an_order(
     assert (result.metric, result.queries, result.system) == ("ndcg@10", 60, "markov")
     days = {f"popularity (model.days={count})" for count in (1, 7, 30, 365)}
     assert {each.name for each in result.candidates if each.system == "popularity"} == {"popularity"} | days
-    own = json.loads((Path(result.run) / "report.json").read_text())["metrics"]
-    assert result.candidates[0].figure == pytest.approx(own["valid_ndcg@10"])
+    metrics = json.loads((Path(result.run) / "report.json").read_text())["metrics"]
+    assert result.candidates[0].figure == pytest.approx(metrics["valid_ndcg@10"])
     assert all((each.figure or 0.0) > 0 for each in result.candidates)
     # EASE itself is measured by Recall@20, and the test is read by what chose, too.
     ease = choose(graph.path, overrides=CPU, systems=["ease"], root=str(tmp_path / "ease"))

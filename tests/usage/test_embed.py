@@ -79,8 +79,8 @@ def test_a_node_with_the_edges_of_another_has_its_spectral_direction(
 def test_a_vector_does_not_depend_on_what_else_joins(graph: TypedGraph, run: Run, tmp_path: Path) -> None:
     alone = run.embed(written(tmp_path, edges_of(graph, "n90", "x")), tmp_path / "one", columns=COLUMNS)
     rows = edges_of(graph, "n90", "x") + edges_of(graph, "n95", "y") + edges_of(graph, "n97", "z")
-    beside = run.embed(written(tmp_path, rows), tmp_path / "three", columns=COLUMNS)
-    np.testing.assert_allclose(alone["x"][:8], beside["x"][:8], atol=1e-6)
+    together = run.embed(written(tmp_path, rows), tmp_path / "three", columns=COLUMNS)
+    np.testing.assert_allclose(alone["x"][:8], together["x"][:8], atol=1e-6)
 
 
 def test_known_nodes_keep_their_vectors_and_new_ones_come_last_of_their_type(
@@ -271,8 +271,8 @@ def test_attributes_alone_give_a_new_node_a_vector_like_its_kind(case: str, tmp_
         scores = {new: grown.links(new, "drug_protein", k=60) for new in ("x0", "x3")}
         for new, result in scores.items():
             listed = result["tail_id"].tolist()
-            own = [listed.index(gene) for n, gene in enumerate(genes) if n % 6 == int(new[1]) and gene in listed]
-            assert np.mean(own) < 25, "genes of its own group come first"
+            places = [listed.index(gene) for n, gene in enumerate(genes) if n % 6 == int(new[1]) and gene in listed]
+            assert np.mean(places) < 25, "genes of its own group come first"
 
 
 def test_attributes_for_a_model_without_any_are_refused(run: Run, tmp_path: Path) -> None:

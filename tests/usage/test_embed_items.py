@@ -30,8 +30,8 @@ LONGER = {"training": {"epochs": 25, "steps_per_epoch": 10}, "export": {"csv": F
 def features_of(items: np.ndarray, name: str) -> np.ndarray:
     """Of an item: its taste's centre, and a little of its own."""
     rng = np.random.default_rng([7, SETS[name]])
-    own = 0.3 * rng.normal(size=(ITEMS, SETS[name]))
-    return (CENTRES[items % TASTES, : SETS[name]] + own[items]).astype(np.float32)
+    noise = 0.3 * rng.normal(size=(ITEMS, SETS[name]))
+    return (CENTRES[items % TASTES, : SETS[name]] + noise[items]).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +61,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
     tables = {}
     for name, width in SETS.items():
         values = pa.array(features_of(np.arange(known), name).reshape(-1))
-        own = pa.array(np.arange(USERS, USERS + known, dtype=np.int32))
-        columns = [own, pa.FixedSizeListArray.from_arrays(values, width)]
+        item_rows = pa.array(np.arange(USERS, USERS + known, dtype=np.int32))
+        columns = [item_rows, pa.FixedSizeListArray.from_arrays(values, width)]
         tables[feature_key("item", name)] = pa.table(columns, features_schema(width))
     folder = tmp_path_factory.mktemp("items") / "graph"
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), folder, tables)

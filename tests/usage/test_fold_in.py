@@ -101,15 +101,15 @@ def test_a_new_item_is_recommended_to_the_taste_of_those_who_met_it(bpr: Run, tm
 
 
 def test_a_known_users_history_goes_on_from_what_is_known_of_it(sasrec: Run, tmp_path: Path) -> None:
-    own = sasrec.recommend("u3", k=4)
+    expected = sasrec.recommend("u3", k=4)
     graph = sasrec._restored.graph
     ids, sequences = graph.node_table()["id"].to_pylist(), sasrec._restored.system.data.sequences  # type: ignore[attr-defined]
     row = ids.index("u3") - sequences.user_offset
     mine = slice(sequences.indptr[row], sequences.indptr[row + 1])
     met = [ids[sequences.item_offset + n] for n in sequences.items[mine]]
     alone = sasrec.recommend(history=met, k=4)
-    assert alone.item_id.tolist() == own.item_id.tolist()
-    np.testing.assert_allclose(alone.score, own.score, rtol=1e-5)
+    assert alone.item_id.tolist() == expected.item_id.tolist()
+    np.testing.assert_allclose(alone.score, expected.score, rtol=1e-5)
     last = int(sequences.timestamps[mine][-1]) + 10
     result = sasrec.recommend(history=written(tmp_path, [("u3", met[-1])], [last]), k=4)
     again = sasrec.recommend(history=[*met, met[-1]], k=4)
@@ -169,10 +169,10 @@ def test_on_the_command_line(bpr: Run, tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize("case", ["mf", "lightgcn", "kgat", "mmgcn", "dragon", "sasrec"])
 def test_nothing_unknown_is_recommended_and_nobody_unknown_gets_a_list(case: str, tmp_path: Path) -> None:
     """Item 29 is in no training and has neither features nor facts; the history has an item that nobody knows."""
-    own = CASES[case]
-    graph = own.graph(tmp_path / "whole")
+    system_case = CASES[case]
+    graph = system_case.graph(tmp_path / "whole")
     relation = next(r for r in graph.relations if r.name == "interacted")
-    _, system = own.build(graph)
+    _, system = system_case.build(graph)
     model = system.build(StepSizes()).eval()
     kind = graph.node_type(relation.target)
     known = np.asarray(system.candidates if case == "sasrec" else system.candidates())  # type: ignore[attr-defined]

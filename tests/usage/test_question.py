@@ -61,9 +61,9 @@ def held_out(graph: TypedGraph, split: int) -> list[tuple[str, str]]:
     """Drug and protein of held-out links, by id."""
     relation = next(each for each in graph.relations if (each.source, each.name) == ("drug", "drug_protein"))
     edges, first = graph.edges(relation.index), graph.node_type("gene/protein").offset
-    own = np.asarray(edges.split) == split
+    held = np.asarray(edges.split) == split
     drugs = graph.node_type("drug").offset
-    return [(f"n{h + drugs}", f"n{t + first}") for h, t in zip(edges.src[own], edges.dst[own], strict=True)]
+    return [(f"n{h + drugs}", f"n{t + first}") for h, t in zip(edges.src[held], edges.dst[held], strict=True)]
 
 
 def test_a_question_is_ranked_alone_and_leaves_the_whole_ranking(run: Path, graph: TypedGraph, tmp_path: Path) -> None:

@@ -22,8 +22,8 @@ def taste(held_out: int) -> list[Triple]:
     """Users of four kinds, each with five of the six items of its kind; the last one is in the split ``held_out``."""
     rng, out = np.random.default_rng(0), []
     for user in range(USERS):
-        own = rng.permutation(np.arange(user % 4, ITEMS, 4))[:5]
-        out += [(user, int(item), 0) for item in own[:4]] + [(user, int(own[4]), held_out)]
+        taken = rng.permutation(np.arange(user % 4, ITEMS, 4))[:5]
+        out += [(user, int(item), 0) for item in taken[:4]] + [(user, int(taken[4]), held_out)]
     return out
 
 

@@ -294,12 +294,12 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     if new[required].all():
         kinds = ITEM if both else ", ".join(second["type"].unique().to_pylist())
         last = [np.flatnonzero(mask | (not both))[-1].item() for mask in of_items]
-        here, there = (
+        first_node, second_node = (
             f"{t['type'][row].as_py()} {t['id'][row].as_py()!r}" for t, row in zip((first, second), last, strict=True)
         )
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
-            f"here is {here}, there {there} (of kgat files ids are the numbers, remap_id)"
+            f"here is {first_node}, there {second_node} (of kgat files ids are the numbers, remap_id)"
             + (f"; {matches.repair}" if matches.repair else "")
         )
     edges = knowledge.edges

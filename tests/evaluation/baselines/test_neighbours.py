@@ -22,13 +22,13 @@ SYMMETRIC = np.array([[0, 1, 0], [1, 0, 0], [2, 1, 0], [1, 2, 0], [0, 3, 1], [3,
 
 def with_reverse() -> FakeGraph:
     rng = np.random.default_rng(3)
-    there = np.unique(rng.integers(0, [8, 12], (40, 2)), axis=0)
-    split = rng.choice([0, 1, 2], len(there), p=[0.6, 0.2, 0.2])
+    pairs = np.unique(rng.integers(0, [8, 12], (40, 2)), axis=0)
+    split = rng.choice([0, 1, 2], len(pairs), p=[0.6, 0.2, 0.2])
     return FakeGraph(
         {"drug": 8, "gene": 12},
         [
-            ("drug", "binds", "gene", np.column_stack([there, split])),
-            ("gene", "binds", "drug", np.column_stack([there[:, ::-1], split])),
+            ("drug", "binds", "gene", np.column_stack([pairs, split])),
+            ("gene", "binds", "drug", np.column_stack([pairs[:, ::-1], split])),
             ("gene", "near", "gene", SYMMETRIC),
         ],
     )
@@ -56,8 +56,8 @@ def test_inverses_stand_in_for_reverses_that_are_missing() -> None:
     assert not edges.reversed
     assert list(edges.relations) == [0, 1, 2, 3, 4, 5]
     for relation in graph.relations:
-        own = graph.edges(relation.index)
-        pairs = {(int(s), int(d)) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if split == 0}
+        links = graph.edges(relation.index)
+        pairs = {(int(s), int(d)) for s, d, split in zip(links.src, links.dst, links.split, strict=True) if split == 0}
         assert set(zip(*edges.matrix(relation.index).nonzero(), strict=True)) == pairs
         assert set(zip(*edges.matrix(relation.index + 3).nonzero(), strict=True)) == {(d, s) for s, d in pairs}
 
@@ -130,9 +130,9 @@ def test_held_out_links_are_not_looked_at() -> None:
     graph = random_graph(5)
     edges = TrainEdges(graph)
     for relation in graph.relations:
-        own = graph.edges(relation.index)
-        held_out = {(s, d) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if split}
-        train = {(s, d) for s, d, split in zip(own.src, own.dst, own.split, strict=True) if not split}
+        links = graph.edges(relation.index)
+        held_out = {(s, d) for s, d, split in zip(links.src, links.dst, links.split, strict=True) if split}
+        train = {(s, d) for s, d, split in zip(links.src, links.dst, links.split, strict=True) if not split}
         result = set(zip(*edges.matrix(relation.index).nonzero(), strict=True))
         assert not result & (held_out - train)
 

@@ -46,7 +46,7 @@ def test_figures_of_a_rotation_and_of_an_equal_copy() -> None:
     assert turned.overall.overlap_10 == 1.0
     assert turned.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
     assert abs(turned.overall.cosine_raw) < 0.5
-    assert [own.cosine_aligned for own in turned.types] == pytest.approx([1] * 2, abs=1e-5)
+    assert [kind.cosine_aligned for kind in turned.types] == pytest.approx([1] * 2, abs=1e-5)
 
 
 def test_overlap_is_the_share_of_the_nearest_that_stayed() -> None:
@@ -69,7 +69,7 @@ def test_nodes_are_matched_by_type_and_id_and_moved_ones_are_named() -> None:
         "the moved node is of the second type"
     )
     assert (result.overall.shared, result.overall.new, result.overall.vanished) == (180, 7, 20)
-    assert {own.name: (own.new, own.vanished) for own in result.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
+    assert {kind.name: (kind.new, kind.vanished) for kind in result.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
     assert (result.moved[0].id, result.moved[0].type) == ("n25", "kind 1")
     assert result.moved[0].cosine < -0.9 < 0.9 < result.moved[1].cosine
 

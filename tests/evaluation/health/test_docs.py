@@ -24,8 +24,8 @@ def test_its_tables_are_those_of_the_code(page: str) -> None:
 def test_every_check_has_a_name_of_its_own_and_its_thresholds_are_settings() -> None:
     assert len({check.name for check in CHECKS}) == len(CHECKS)
     assert {check.group for check in CHECKS} == set(GROUPS)
-    own = [threshold.name for check in CHECKS for threshold in check.thresholds]
-    assert sorted([*own, "type_rows_min"]) == sorted(HealthThresholds.model_fields)
+    names = [threshold.name for check in CHECKS for threshold in check.thresholds]
+    assert sorted([*names, "type_rows_min"]) == sorted(HealthThresholds.model_fields)
 
 
 def test_every_threshold_is_named_with_its_default(page: str) -> None:

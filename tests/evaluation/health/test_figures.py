@@ -54,10 +54,10 @@ def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: in
     variance = s**2
     assert figures.components_90 == int(np.argmax(np.cumsum(variance) / variance.sum() >= 0.9)) + 1
     assert figures.effective_rank == pytest.approx(effective_rank(s))
-    for t, own in enumerate(figures.types):
+    for t, kind in enumerate(figures.types):
         rows = wide[types == t]
         s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
-        assert own.effective_rank == pytest.approx(effective_rank(s))
+        assert kind.effective_rank == pytest.approx(effective_rank(s))
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 1000])

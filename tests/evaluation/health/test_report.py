@@ -119,7 +119,7 @@ def test_types_with_few_rows_are_shown_but_not_judged() -> None:
     case.X[small] = 1
     report = health_report(case.X, types, NAMES, thresholds=HealthThresholds(duplicated_share_max=0.1))
     assert not failing(report)
-    assert [own.judged for own in report.figures.types] == [True, False, False]
+    assert [kind.judged for kind in report.figures.types] == [True, False, False]
 
 
 def test_minima_give_way_where_an_embedding_cannot_have_them() -> None:

@@ -18,9 +18,9 @@ def test_places_and_counts() -> None:
     held = rng.integers(0, items, indptr[-1])
     marked, distinct = hits(lists, indptr, held, items)
     for row in range(users):
-        own = set(held[indptr[row] : indptr[row + 1]].tolist())
-        assert marked[row].tolist() == [item in own for item in lists[row].tolist()]
-        assert distinct[row] == len(own)
+        held_items = set(held[indptr[row] : indptr[row + 1]].tolist())
+        assert marked[row].tolist() == [item in held_items for item in lists[row].tolist()]
+        assert distinct[row] == len(held_items)
 
 
 def test_items_that_are_not_there() -> None:

@@ -173,9 +173,9 @@ def trained(users: int = 60, items: int = 24) -> tuple[KnownItems, KnownItems]:
     rng = np.random.default_rng(3)
     rows, held = [], []
     for user in range(users):
-        own = rng.permutation(np.arange(user % 4, items, 4))[:5]
-        rows.append(sorted(own[:4].tolist()))
-        held.append(own[4:].tolist())
+        taken = rng.permutation(np.arange(user % 4, items, 4))[:5]
+        rows.append(sorted(taken[:4].tolist()))
+        held.append(taken[4:].tolist())
     return known(*rows), known(*held)
 
 

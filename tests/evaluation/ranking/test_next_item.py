@@ -51,15 +51,15 @@ def test_full_ranks_equal_a_plain_loop_and_a_target_met_before_is_ranked_among_a
     histories[3].append(int(targets[3]))
     ranks = full_ranks(lambda u: torch.from_numpy(scores[u]), np.arange(9), targets, 20, known(*histories))
     for q in range(9):
-        repeated, own = targets[q] in histories[q], scores[q, targets[q]]
+        repeated, target_score = targets[q] in histories[q], scores[q, targets[q]]
         assert ranks.repeated[q] == repeated
         others = [i for i in range(20) if i != targets[q]]
         for result, rivals in (
             (ranks, [i for i in others if repeated or i not in histories[q]]),
             (ranks.unmasked, others),
         ):
-            assert result.above[q] == sum(scores[q, i] > own for i in rivals)
-            assert result.tied[q] == sum(scores[q, i] == own for i in rivals)
+            assert result.above[q] == sum(scores[q, i] > target_score for i in rivals)
+            assert result.tied[q] == sum(scores[q, i] == target_score for i in rivals)
 
 
 @pytest.mark.parametrize("many", [2, 5, 8])

@@ -22,9 +22,9 @@ def test_equal_scorers_have_an_interval_of_zero_and_order_does_not_matter() -> N
     rng = np.random.default_rng(1)
     a, b, groups = rng.random(300), rng.random(300), rng.integers(0, 5, 300)
     assert (paired_bootstrap(a, a).low, paired_bootstrap(a, a).high) == (0.0, 0.0)
-    there, back = paired_bootstrap(a, b, groups=groups), paired_bootstrap(b, a, groups=groups)
-    assert there.low == pytest.approx(-back.high)
-    assert there == paired_bootstrap(a, b, groups=groups)
+    forward, back = paired_bootstrap(a, b, groups=groups), paired_bootstrap(b, a, groups=groups)
+    assert forward.low == pytest.approx(-back.high)
+    assert forward == paired_bootstrap(a, b, groups=groups)
 
 
 def test_groups_weigh_the_same_however_many_queries_they_have() -> None:

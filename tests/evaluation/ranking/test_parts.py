@@ -26,10 +26,10 @@ def test_every_way_of_parting_has_every_query_once_and_the_mean_of_all() -> None
     kinds = {row["by"] for row in result}
     assert len(kinds) == 5
     for kind in kinds:
-        own = [row for row in result if row["by"] == kind]
-        assert sum(row["queries"] for row in own) == QUERIES.total
+        rows = [row for row in result if row["by"] == kind]
+        assert sum(row["queries"] for row in rows) == QUERIES.total
         for who, ranking in rankings.items():
-            mean = sum(row["mrr"][who] * row["queries"] for row in own) / QUERIES.total
+            mean = sum(row["mrr"][who] * row["queries"] for row in rows) / QUERIES.total
             assert mean == pytest.approx(ranking.micro["mrr"])
 
 

@@ -20,10 +20,10 @@ class Table:
 
     def __init__(self, scores: np.ndarray, dtype: torch.dtype = torch.float32) -> None:
         self.scores = torch.as_tensor(scores, dtype=dtype)
-        self.asked: list[np.ndarray] = []
+        self.batches: list[np.ndarray] = []
 
     def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
-        self.asked.append(heads)
+        self.batches.append(heads)
         return self.scores[torch.from_numpy(heads)]
 
 
@@ -75,9 +75,9 @@ def test_ranks_equal_a_loop_over_candidates(seed: int, batch_rows: int, levels: 
         assert ranks.above.tolist() == above
         assert ranks.tied.tolist() == tied
         assert ranks.options.tolist() == options
-        request = np.concatenate(table.asked)
+        request = np.concatenate(table.batches)
         assert len(np.unique(request)) == len(request)  # no head is scored twice
-        assert max(len(heads) for heads in table.asked) <= batch_rows
+        assert max(len(heads) for heads in table.batches) <= batch_rows
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -97,7 +97,7 @@ def test_the_block_is_bounded_by_memory(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("graphmill.evaluation.ranking.ranks.BLOCK_BYTES", 16 * 4 * 3)
     table = Table(np.random.default_rng(0).random((10, 4)))
     ranks_of(table, queries_of(list(range(10)), [1] * 10, [], (10, 4)))
-    assert [len(heads) for heads in table.asked] == [3, 3, 3, 1]
+    assert [len(heads) for heads in table.batches] == [3, 3, 3, 1]
 
 
 def test_half_precision_scores_are_ranked_as_they_are() -> None:

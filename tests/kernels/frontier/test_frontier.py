@@ -90,9 +90,9 @@ def test_without_a_cap_messages_run_over_every_edge_but_the_pairs(seed: int, nod
         states = message_sums(layer, states, torch.ones(RELATIONS, 1, dtype=torch.float64))
     result[layers[-1].node] = states[:, 0]
     source = np.repeat(np.arange(nodes), np.diff(graph.pointer))
-    own = ((source == head) & (graph.target == tail)) | ((source == tail) & (graph.target == head))
+    pair_edges = ((source == head) & (graph.target == tail)) | ((source == tail) & (graph.target == head))
     dense = np.zeros((nodes, nodes))
-    np.add.at(dense, (source[~own], graph.target[~own]), graph.weight[~own])
+    np.add.at(dense, (source[~pair_edges], graph.target[~pair_edges]), graph.weight[~pair_edges])
     np.testing.assert_allclose(result, np.linalg.matrix_power(dense, 3)[head], rtol=1e-12, atol=1e-14)
 
 

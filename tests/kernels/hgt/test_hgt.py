@@ -328,9 +328,9 @@ def test_relations_of_about_one_size_are_multiplied_together() -> None:
     assert sorted(flat.order.tolist()) == [0, 1, 2, 3], "a relation without edges is not there"
     assert len(flat.classes) < len(sizes)
     for c in flat.classes:
-        own = sizes[c.first : c.first + c.count]
-        assert max(own) == c.size
-        assert min(own) * 2 >= c.size or c.size <= 64
+        class_sizes = sizes[c.first : c.first + c.count]
+        assert max(class_sizes) == c.size
+        assert min(class_sizes) * 2 >= c.size or c.size <= 64
     assert flat.edges == 3 * graph.num_edges
     assert flat_graph(graph, 3) is flat, "made once"
 

@@ -85,11 +85,11 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
 
 def tables(users: int, items: int, width: int, pairs: int, negatives: int) -> tuple[torch.Tensor, ...]:
     generator = torch.Generator().manual_seed(1)
-    own = torch.randn(users, width, dtype=torch.float64, generator=generator).requires_grad_()
-    theirs = torch.randn(items, width, dtype=torch.float64, generator=generator).requires_grad_()
+    user_table = torch.randn(users, width, dtype=torch.float64, generator=generator).requires_grad_()
+    item_table = torch.randn(items, width, dtype=torch.float64, generator=generator).requires_grad_()
     user_rows = torch.randint(users, (pairs,), generator=generator)
     item_rows = torch.randint(items, (pairs, 1 + negatives), generator=generator)
-    return own, theirs, user_rows, item_rows
+    return user_table, item_table, user_rows, item_rows
 
 
 @pytest.mark.parametrize("together", [False, True])

@@ -59,11 +59,11 @@ def blend(tmp_path_factory: pytest.TempPathFactory) -> Restored:
         "export": {"csv": False},
     }
     run = restore(train(values, "test", root=str(folder / "m"))["run_dir"])
-    own: Any = run.system
+    system: Any = run.system
     queries = link_queries(run.graph, "valid")
     reached = {
         name: rank_links(each, queries).macro["mrr"]
-        for name, each in (("blend", own.scorer(run.model)), (NBFNET, own.parts_of(run.model)[NBFNET].scorer))
+        for name, each in (("blend", system.scorer(run.model)), (NBFNET, system.parts_of(run.model)[NBFNET].scorer))
     }
     assert reached["blend"] >= reached[NBFNET]
     assert list((run.run.path / "parts" / NBFNET).glob("*/report.json"))

@@ -59,12 +59,10 @@ def mrr(restored: Restored, scorer: Any, split: str = "valid") -> float:
 
 
 def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored, tmp_path: Path) -> None:
-    beside = LinkBaselines(
-        blend.graph, link_queries(blend.graph, "test"), blend.run.path.parent / "baselines", width=16
-    )
-    own: Any = blend.system
-    for name, scorer in own.baselines(blend.model).items():
-        assert mrr(blend, scorer, "test") == pytest.approx(beside.ranking(name)[0].macro["mrr"], rel=1e-6), name
+    rival = LinkBaselines(blend.graph, link_queries(blend.graph, "test"), blend.run.path.parent / "baselines", width=16)
+    system: Any = blend.system
+    for name, scorer in system.baselines(blend.model).items():
+        assert mrr(blend, scorer, "test") == pytest.approx(rival.ranking(name)[0].macro["mrr"], rel=1e-6), name
     assert not list((blend.run.path.parent / "baselines").glob("complex/*")), "the part's run is the baseline's"
 
 
@@ -78,12 +76,12 @@ def ranked_alone(restored: Restored) -> dict[str, float]:
 
 
 def test_on_validation_links_it_is_never_below_a_part(blend: Restored) -> None:
-    own: Any = blend.system
-    ranked = {name: mrr(blend, scorer) for name, scorer in own.baselines(blend.model).items()}
+    system: Any = blend.system
+    ranked = {name: mrr(blend, scorer) for name, scorer in system.baselines(blend.model).items()}
     assert set(ranked) == set(BASELINES)
     alone = ranked_alone(blend)
     assert {name: alone[name] for name in ranked} == pytest.approx(ranked, rel=1e-6)
-    assert mrr(blend, own.scorer(blend.model)) >= max(alone.values())
+    assert mrr(blend, system.scorer(blend.model)) >= max(alone.values())
 
 
 def test_with_features_too(tmp_path: Path) -> None:
@@ -101,27 +99,29 @@ def test_features_that_say_nothing_do_not_take_it_below_a_part(
     """Not even if a relation may lose any share of its MRR for targets with few links."""
     monkeypatch.setattr("graphmill.systems.blend.mix.KEPT", 0.0)
     monkeypatch.setattr("graphmill.systems.blend.mix.FEW_LINKS", 1)
-    own: Any = blend.system
-    valid, alone, rng = own.ranking_queries("valid", TUNING_QUERIES), ranked_alone(blend), np.random.default_rng(1)
+    system: Any = blend.system
+    valid, alone, rng = system.ranking_queries("valid", TUNING_QUERIES), ranked_alone(blend), np.random.default_rng(1)
     best = max(alone, key=lambda name: alone[name])
     for _ in range(3):
         noise = rng.normal(size=(blend.graph.num_nodes, 4)).astype(np.float32)
-        every = own.parts_of(blend.model) | {"features": FeatureSimilarity(own.links, noise)}
+        every = system.parts_of(blend.model) | {"features": FeatureSimilarity(system.links, noise)}
         mix = np.tile(np.float32([choices_of(every)[0][best]]), (len(blend.graph.relations), 1))
-        scorer = BlendScorer(own.links, every, mix)
+        scorer = BlendScorer(system.links, every, mix)
         assert mrr(blend, scorer) == pytest.approx(alone[best])
-        assert mrr(blend, BlendScorer(own.links, every, mix_for_few_links(scorer, valid, 0, "features"))) >= alone[best]
+        assert (
+            mrr(blend, BlendScorer(system.links, every, mix_for_few_links(scorer, valid, 0, "features"))) >= alone[best]
+        )
 
 
 def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if every mixture is worse, as where each of the averaged ones errs in another way."""
-    own: Any = blend.system
+    system: Any = blend.system
     monkeypatch.setattr("graphmill.systems.blend.mix._mean_of_best", lambda choices, *_: 0 * choices[0] - 1)
-    model = own.build(own.step_sizes)
+    model = system.build(system.step_sizes)
     model.load_state_dict(blend.model.state_dict())
-    own.solve(model, lambda: None)
-    best = max(mrr(blend, scorer) for scorer in own.baselines(model).values())
-    assert mrr(blend, own.scorer(model)) >= best
+    system.solve(model, lambda: None)
+    best = max(mrr(blend, scorer) for scorer in system.baselines(model).values())
+    assert mrr(blend, system.scorer(model)) >= best
     assert len(torch.unique(model.mix, dim=0)) == 1
 
 
@@ -179,12 +179,12 @@ def test_a_new_node_with_a_known_nodes_edges_is_near_it(blend: Restored) -> None
         relations.append(ends)
     later = LaterNodes([int(kind == "disease") for kind in kinds], relations)
     vectors, arrays = system.embed_later(blend.model, later)  # type: ignore[attr-defined]
-    own = np.concatenate([block.vectors for block in system.embeddings(blend.model)])
+    table = np.concatenate([block.vectors for block in system.embeddings(blend.model)])
     row = graph.node_type("disease").offset + known
-    cosine = own @ vectors[0] / np.maximum(np.linalg.norm(own, axis=1) * np.linalg.norm(vectors[0]), 1e-9)
+    cosine = table @ vectors[0] / np.maximum(np.linalg.norm(table, axis=1) * np.linalg.norm(vectors[0]), 1e-9)
     assert cosine.argmax() == row
     offset = graph.node_type("disease").offset + graph.node_type("disease").count
-    grown = np.insert(own, offset, vectors[0], axis=0)
+    grown = np.insert(table, offset, vectors[0], axis=0)
     scores = scorer_of(arrays, grown).score_targets(0, np.array([known, graph.node_type("disease").count]))
     assert np.corrcoef(scores.numpy())[0, 1] > 0.8
 
@@ -202,11 +202,11 @@ def test_a_finished_part_of_another_run_is_copied(blend: Restored, graph: TypedG
 
 
 def test_a_finished_run_of_complex_with_the_parts_settings_is_copied(graph: TypedGraph, tmp_path: Path) -> None:
-    own = complex_part.complex_values(graph, 0, "cpu")
-    alone = Path(train(own, "test", root=str(tmp_path / "complex"))["run_dir"])
+    part_values = complex_part.complex_values(graph, 0, "cpu")
+    alone = Path(train(part_values, "test", root=str(tmp_path / "complex"))["run_dir"])
     defaults = {"system": "complex", "data": str(graph.path), "acceleration": {"device": "cpu"}}
     other = parse_settings(defaults | {"preset": "none"}, "x").objective.relation_weight
-    assert other != own["objective"]["relation_weight"]
+    assert other != part_values["objective"]["relation_weight"]
     values = values_of(graph, model={"embedding_dim": 16, "parts": ["spectral", "complex"]})
     result = Path(train(values, "test", root=str(tmp_path / "blend"))["run_dir"])
     (copied,) = (result / parts.PARTS / "complex").glob("*")

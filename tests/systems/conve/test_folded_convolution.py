@@ -65,8 +65,8 @@ def test_value_gradients_and_running_statistics_in_float64(training: bool, rows:
     torch.testing.assert_close(mine[1], theirs[1], rtol=1e-8, atol=1e-9)
     for name, gradient in theirs[2].items():
         # A shift before a batch norm has no effect in training: there is no gradient here, and rounding there.
-        own = mine[2].get(name, torch.zeros_like(gradient))
-        torch.testing.assert_close(own, gradient, rtol=1e-8, atol=1e-9, msg=name)
+        folded = mine[2].get(name, torch.zeros_like(gradient))
+        torch.testing.assert_close(folded, gradient, rtol=1e-8, atol=1e-9, msg=name)
     for name, buffer in theirs[3].items() if rows else ():  # statistics of nothing at all mean nothing
         torch.testing.assert_close(mine[3][name], buffer, rtol=1e-9, atol=1e-12, msg=name)
 

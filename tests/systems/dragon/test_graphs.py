@@ -131,9 +131,9 @@ def mean_of_filled_rows(shared: np.ndarray, k: int) -> np.ndarray:
 
 def own_weights(shared: list[int], k: int) -> np.ndarray:
     """User 0's weights in our graph, most shared first, where its neighbours share so many items with it."""
-    own = [(0, item) for item in range(max(shared))]
+    pairs = [(0, item) for item in range(max(shared))]
     others = [(user, item) for user, count in enumerate(shared, 1) for item in range(count)]
-    result: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k))[0, 1:]
+    result: np.ndarray = dense(user_graph(view_of(pairs + others, len(shared) + 1, max(shared)), k))[0, 1:]
     return result
 
 

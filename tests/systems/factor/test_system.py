@@ -130,12 +130,12 @@ def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, c
         def degree(node: int, edges=edges, kind=kind) -> int:
             return len(set(edges.src[(edges.split == 0) & (edges.dst == node - kind.offset)].tolist()))
 
-        own = score_by_hand(model, "complex", head, relation, tail) + math.log(degree(tail))
+        score = score_by_hand(model, "complex", head, relation, tail) + math.log(degree(tail))
         others = [
             score_by_hand(model, "complex", head, relation, n) + math.log1p(degree(n)) for n in drawn if n != tail
         ]
         correction = math.log(kind.count / candidates) if candidates else 0.0
-        loss += math.log(math.exp(own) + sum(math.exp(s + correction) for s in others)) - own
+        loss += math.log(math.exp(score) + sum(math.exp(s + correction) for s in others)) - score
         for vector in (model.entities[head], model.relations[relation], model.entities[tail]):
             v = vector.detach().double().numpy()
             cubes += float((np.hypot(v[:3], v[3:]) ** 3).sum())

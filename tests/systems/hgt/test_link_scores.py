@@ -83,13 +83,13 @@ def test_the_gradient_is_added_to_one_that_is_there():
 
 @pytest.mark.parametrize("trained", [(True, False), (False, True)])
 def test_only_what_is_trained_gets_a_gradient(trained):
-    given = [t.detach().requires_grad_(own) for t, own in zip(tables(64, torch.float32), trained, strict=True)]
+    given = [t.detach().requires_grad_(flag) for t, flag in zip(tables(64, torch.float32), trained, strict=True)]
     link_scores(*given, *links()).sum().backward()
     wanted = tables(64, torch.float64)
     textbook(*wanted, *links()).sum().backward()
-    for own, table, other in zip(trained, given, wanted, strict=True):
-        assert (table.grad is not None) == own
-        if own:
+    for flag, table, other in zip(trained, given, wanted, strict=True):
+        assert (table.grad is not None) == flag
+        if flag:
             torch.testing.assert_close(table.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
 
 

@@ -222,8 +222,8 @@ def test_it_starts_as_the_mean_of_the_neighbours_spectral_vectors(width: int) ->
     with torch.no_grad():
         for table in model.tables:
             table.zero_()
-        for own in model.features.values():
-            own.weight[:, :2] = 0.0
+        for projection in model.features.values():
+            projection.weight[:, :2] = 0.0
         result = model.eval()(MessageGraph.build(counts, edges), given).split(counts)
     for target, rows in enumerate(result):
         total = torch.zeros(counts[target], 8)

@@ -24,43 +24,43 @@ def system(graph: TypedGraph, case: str = "hgt-full", **sections: dict[str, obje
 
 
 def test_a_step_supervises_the_fraction_of_each_relation_and_no_more(graph: TypedGraph) -> None:
-    own = system(graph, sampling={"edge_sample_size": 6})
-    batch = own.step(own.phases[0], 0, 0)
-    for number, relation in enumerate(own.data.relations):
+    hgt = system(graph, sampling={"edge_sample_size": 6})
+    batch = hgt.step(hgt.phases[0], 0, 0)
+    for number, relation in enumerate(hgt.data.relations):
         assert (batch.relation == number).sum() == min(6, int(SUPERVISED * len(relation.src)))
 
 
 def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGraph) -> None:
-    own = system(graph)
-    relation = own.data.relations[0]
-    steps = len(relation.src) // own.sampler.links[0]
+    hgt = system(graph)
+    relation = hgt.data.relations[0]
+    steps = len(relation.src) // hgt.sampler.links[0]
     seen = [
         (h, t)
         for index in range(steps)
-        for r, h, t in zip(*(lambda b: (b.relation, b.head, b.tail))(own.step(own.phases[0], 2, index)), strict=True)
+        for r, h, t in zip(*(lambda b: (b.relation, b.head, b.tail))(hgt.step(hgt.phases[0], 2, index)), strict=True)
         if r == 0
     ]
     assert len(seen) == len(set(seen))
 
 
 def test_the_pairs_of_a_step_carry_no_message_in_any_direction_or_relation(graph: TypedGraph) -> None:
-    own = system(graph)
-    batch = own.step(own.phases[0], 1, 3)
+    hgt = system(graph)
+    batch = hgt.step(hgt.phases[0], 1, 3)
     supervised = {frozenset(p) for p in zip(batch.head.tolist(), batch.tail.tolist(), strict=True)}
     masked = set(batch.masked.tolist())
-    for relation in own.data.relations:
+    for relation in hgt.data.relations:
         heads, tails = relation.src + relation.source_offset, relation.dst + relation.target_offset
         for head, tail, pair in zip(heads.tolist(), tails.tolist(), relation.mask.tolist(), strict=True):
             assert (frozenset((head, tail)) in supervised) == (pair in masked)
 
 
 def test_sampled_messages_are_disjoint_from_the_supervision_of_their_micro_batch(graph: TypedGraph) -> None:
-    own = system(graph, "hgt-edge-sampled")
-    batch = own.step(own.phases[0], 0, 1)
+    hgt = system(graph, "hgt-edge-sampled")
+    batch = hgt.step(hgt.phases[0], 0, 1)
     assert len(batch.micro) == SAMPLES
     for micro in batch.micro:
         assert micro.messages is not None
-        for relation, rows in zip(own.data.relations, micro.messages, strict=True):
+        for relation, rows in zip(hgt.data.relations, micro.messages, strict=True):
             assert not set(relation.mask[rows].tolist()) & set(micro.masked.tolist())
             assert len(rows) <= 80 // SAMPLES
             assert (np.diff(rows) > 0).all()
@@ -70,9 +70,9 @@ def test_sampled_messages_are_disjoint_from_the_supervision_of_their_micro_batch
 
 
 def test_negatives_are_no_training_links_and_of_the_target_type(graph: TypedGraph) -> None:
-    own = system(graph)
-    batch = own.step(own.phases[0], 0, 2)
-    for number, relation in enumerate(own.data.relations):
+    hgt = system(graph)
+    batch = hgt.step(hgt.phases[0], 0, 2)
+    for number, relation in enumerate(hgt.data.relations):
         mine = batch.relation == number
         known = set(zip(relation.src.tolist(), relation.dst.tolist(), strict=True))
         for head, row in zip(batch.head[mine] - relation.source_offset, batch.negative[mine], strict=True):
@@ -82,8 +82,8 @@ def test_negatives_are_no_training_links_and_of_the_target_type(graph: TypedGrap
 
 
 def test_held_out_links_are_neither_messages_nor_supervision_nor_filter(graph: TypedGraph) -> None:
-    own = system(graph)
-    for relation, edges in zip(graph.relations, own.data.relations, strict=True):
+    hgt = system(graph)
+    for relation, edges in zip(graph.relations, hgt.data.relations, strict=True):
         stored = graph.edges(relation.index)
         held = np.asarray(stored.split) != 0
         assert len(edges.src) == (~held).sum()
@@ -92,10 +92,10 @@ def test_held_out_links_are_neither_messages_nor_supervision_nor_filter(graph: T
 
 
 def test_the_degree_of_a_supervised_target_leaves_its_own_link_out(graph: TypedGraph) -> None:
-    own = system(graph)
-    batch = own.step(own.phases[0], 0, 0)
+    hgt = system(graph)
+    batch = hgt.step(hgt.phases[0], 0, 0)
     for number, tail, output in zip(batch.relation, batch.tail, batch.tail_degree, strict=True):
-        relation = own.data.relations[number]
+        relation = hgt.data.relations[number]
         degree = relation.degree[tail - relation.target_offset]
         assert output == pytest.approx(np.log(1 + degree - 1), abs=1e-6)
 
@@ -105,13 +105,13 @@ def test_at_least_seventy_percent_of_the_edges_carry_messages(graph: TypedGraph)
 
 
 def test_contrastive_positives_share_enough_genes(graph: TypedGraph) -> None:
-    own = system(graph)
-    assert own.data.similar is not None
+    hgt = system(graph)
+    assert hgt.data.similar is not None
     genes: dict[int, set[int]] = {}
-    relation = next(r for r in own.data.relations if r.source_offset == 0)
+    relation = next(r for r in hgt.data.relations if r.source_offset == 0)
     for disease, gene in zip(relation.src.tolist(), relation.dst.tolist(), strict=True):
         genes.setdefault(disease, set()).add(gene)
-    batch = own.step(own.phases[0], 0, 0)
+    batch = hgt.step(hgt.phases[0], 0, 0)
     starts = batch.positive_indptr
     for row, anchor in enumerate(batch.anchor.tolist()):
         for other in batch.positive[starts[row] : starts[row + 1]].tolist():
@@ -131,18 +131,18 @@ def test_files_that_split_the_relations_of_a_pair_mask_a_link_and_its_reverse_al
         (tmp_path / f"{file}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     triples = read_triples(tmp_path)
     built = build_graph(triples.nodes, triples.edges, GraphSettings(), tmp_path / "graph")
-    own = system(built, "hgt-softmax")
-    batch = own.step(own.phases[0], 0, 0)
+    hgt = system(built, "hgt-softmax")
+    batch = hgt.step(hgt.phases[0], 0, 0)
     masked = set(batch.masked.tolist())
     links = {
-        (own.data.groups[r], frozenset(ends))
+        (hgt.data.groups[r], frozenset(ends))
         for r, *ends in zip(batch.relation.tolist(), batch.head.tolist(), batch.tail.tolist(), strict=True)
     }
     others = 0
-    for number, relation in enumerate(own.data.relations):
+    for number, relation in enumerate(hgt.data.relations):
         for head, tail, mask in zip(relation.src.tolist(), relation.dst.tolist(), relation.mask.tolist(), strict=True):
-            assert ((own.data.groups[number], frozenset((head, tail))) in links) == (mask in masked)
+            assert ((hgt.data.groups[number], frozenset((head, tail))) in links) == (mask in masked)
             others += mask not in masked and any(frozenset((head, tail)) == ends for _, ends in links)
     assert others, "the other relation of a supervised pair carries messages"
-    everything = own.data.masks_of(np.arange(built.num_pairs))
-    assert len(everything) == own.data.masks > built.num_pairs
+    everything = hgt.data.masks_of(np.arange(built.num_pairs))
+    assert len(everything) == hgt.data.masks > built.num_pairs

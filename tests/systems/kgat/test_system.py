@@ -170,8 +170,8 @@ def test_a_step_looks_up_what_all_nodes_would_have(
 
 @pytest.mark.parametrize(("kind", "length"), [("bi_interaction", 1.0), ("gcn", 0.5), ("graphsage", 1.0)])
 def test_layers_are_the_equations(graph: TypedGraph, kind: str, length: float) -> None:
-    own = {"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2, "layer_length": length}
-    system = system_of(graph, model=own)
+    settings = {"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2, "layer_length": length}
+    system = system_of(graph, model=settings)
     model = model_of(system)
     g = system.facts
     dense = torch.zeros(graph.num_nodes, graph.num_nodes, dtype=torch.float64)
@@ -305,11 +305,11 @@ def test_it_starts_from_the_vectors_of_mf(graph: TypedGraph, tmp_path: Path) -> 
     first = train({"system": "mf", **values, "training": short}, "test", root=str(tmp_path / "mf"))
     kgat = {**values, "system": "kgat", "model": {"embedding_dim": 8, "layer_dims": [4]}}
     system = KgatSystem(graph, resolve(kgat, "test").settings, "full")
-    model, there = system.build(StepSizes()), restore(first["run_dir"]).model
+    model, mf = system.build(StepSizes()), restore(first["run_dir"]).model
     start = read_warm_start(first["run_dir"])
     start.applied_to(system)(model)
-    assert torch.equal(model.tables[0], there.user)  # type: ignore[index]
-    assert torch.equal(model.tables[1], there.item)  # type: ignore[index]
+    assert torch.equal(model.tables[0], mf.user)  # type: ignore[index]
+    assert torch.equal(model.tables[1], mf.item)  # type: ignore[index]
     assert "70 of" in start.summary
 
 

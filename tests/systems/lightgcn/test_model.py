@@ -33,11 +33,11 @@ def test_it_is_the_mean_over_the_layers() -> None:
     x = torch.cat((model.user, model.item))
     expected = sum(torch.linalg.matrix_power(dense(), layer) @ x for layer in range(4)) / 4
     torch.testing.assert_close(torch.cat((users, items)), expected, rtol=1e-6, atol=1e-7)
-    own, plain = (
+    gradient, plain = (
         torch.autograd.grad(y.square().sum(), model.user, retain_graph=True)[0]
         for y in (torch.cat((users, items)), expected)
     )
-    torch.testing.assert_close(own, plain, rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(gradient, plain, rtol=1e-6, atol=1e-7)
 
 
 def test_a_user_without_items_keeps_a_share_of_its_own_vector() -> None:

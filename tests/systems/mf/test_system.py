@@ -40,6 +40,6 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
 def test_no_negative_is_an_item_of_its_user(tmp_path: Path) -> None:
     system = system_of("mf", small_graph(tmp_path), objective={"negatives_per_positive": 5})
     batch, train = system.step(system.phases[0], 1, 0), system.view.train
-    own = {(int(u), int(i)) for u, i in zip(train.row, train.columns, strict=True)}
+    known = {(int(u), int(i)) for u, i in zip(train.row, train.columns, strict=True)}
     rows = np.repeat(batch.users, 5)
-    assert not own & {(int(u), int(i)) for u, i in zip(rows, batch.negatives.ravel(), strict=True)}
+    assert not known & {(int(u), int(i)) for u, i in zip(rows, batch.negatives.ravel(), strict=True)}

@@ -68,8 +68,8 @@ def test_a_share_is_the_scores_derivative_by_the_edges_weight(graph: TypedGraph,
         at = tail - int(system.messages.target_offset[relation])
         with torch.no_grad():
             scores = [
-                float(query_scores(system.messages, model, request, local, layers, weights=own)[0, at])
-                for own in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
+                float(query_scores(system.messages, model, request, local, layers, weights=edge_weights)[0, at])
+                for edge_weights in ([torch.from_numpy(layer.weight).double() for layer in layers], moved)
             ]
         assert scores[0] == pytest.approx(why.score, rel=1e-9)
         assert (scores[1] - scores[0]) / small == pytest.approx(why.share[0], rel=1e-3)
@@ -90,8 +90,8 @@ def test_paths_run_over_training_edges_from_head_to_tail(graph: TypedGraph, trai
         assert (path.nodes[0], path.nodes[-1]) == (head, tail)
         assert len(set(path.nodes)) == len(path.nodes)
         for u, v, kind in zip(path.nodes, path.nodes[1:], path.relations, strict=False):
-            own = slice(edges.pointer[u], edges.pointer[u + 1])
-            assert ((edges.target[own] == v) & (edges.relation[own] == kind)).any()
+            outgoing = slice(edges.pointer[u], edges.pointer[u + 1])
+            assert ((edges.target[outgoing] == v) & (edges.relation[outgoing] == kind)).any()
 
 
 def test_without_the_listed_edges_the_score_falls_more_than_without_others(

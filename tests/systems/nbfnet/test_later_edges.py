@@ -68,8 +68,8 @@ def test_new_edges_between_known_nodes_count(graph: TypedGraph, trained: Path, t
     drug, gene = graph.node_type("drug").offset, graph.node_type("gene/protein").offset
     relation = graph.relation("drug", "drug_protein", "gene/protein").index
     edges = graph.edges(relation)
-    there = set(zip(np.asarray(edges.src).tolist(), np.asarray(edges.dst).tolist(), strict=True))
-    tail = next(t for t in range(60) if (2, t) not in there)
+    pairs = set(zip(np.asarray(edges.src).tolist(), np.asarray(edges.dst).tolist(), strict=True))
+    tail = next(t for t in range(60) if (2, t) not in pairs)
     file = written(tmp_path, f"{ids[drug + 2]},drug,drug_protein,{ids[gene + tail]},gene/protein")
     model = grown_link_model(trained, file, settings={"columns": COLUMNS})
     assert model.graph.num_nodes == graph.num_nodes

@@ -65,13 +65,13 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
         if tail is not None and not triples:  # the graph without the pair
             u, v = head + source.offset, tail + target.offset
             matrix[u, v] = matrix[v, u] = 0.0
-        own = tail is not None and triples and each.index == relation % count
-        if own:
+        without_link = tail is not None and triples and each.index == relation % count
+        if without_link:
             u, v = (head, tail) if relation < count else (tail, head)
             matrix[u, v] = 0.0
         out, into = matrix.sum(1, keepdim=True), matrix.sum(0, keepdim=True)
         matrices.append((matrix * (out * into).clamp(min=1).rsqrt()).float().double())  # stored in fp32
-        if own:  # nor is a link of the relation from tail to head read; it counts in degrees
+        if without_link:  # nor is a link of the relation from tail to head read; it counts in degrees
             matrices[-1][v, u] = 0.0
     matrices += [matrix.T for matrix in matrices] if triples else []
     if tail is not None:
@@ -90,8 +90,8 @@ def dense_scores(graph: TypedGraph, model: NBFNet, relation: int, head: int, tai
     x = states[target.offset : target.offset + target.count]
     hidden = model.state(x) + model.of_query(q) + log_degree[:, None] * model.degree
     mlp = model.out(F.relu(hidden))[:, 0]
-    there = reached[target.offset : target.offset + target.count]
-    return torch.where(there, mlp, model.unreached[relation]) + model.popularity[relation] * log_degree
+    reached_targets = reached[target.offset : target.offset + target.count]
+    return torch.where(reached_targets, mlp, model.unreached[relation]) + model.popularity[relation] * log_degree
 
 
 def test_scores_are_those_of_the_dense_form(any_graph: TypedGraph) -> None:
@@ -164,8 +164,8 @@ def test_sampled_candidates_leave_the_scores_of_those_that_are_read(graph: Typed
             [dense_scores(graph, model, relation, int(h), int(t)) for h, t in zip(mine.head, mine.tail, strict=True)]
         )
         read = np.zeros(every.shape, bool)
-        own = batch.candidates[(batch.candidates >= first) & (batch.candidates < first + every.shape[1])] - first
-        read[:, own] = True
+        local = batch.candidates[(batch.candidates >= first) & (batch.candidates < first + every.shape[1])] - first
+        read[:, local] = True
         read[np.arange(len(mine)), mine.tail] = True
         torch.testing.assert_close(some[read], every[read], rtol=1e-5, atol=1e-6)
 

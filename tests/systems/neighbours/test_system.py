@@ -87,16 +87,16 @@ def test_a_new_node_has_links_without_training(runs: dict[str, Restored], typed:
     ids, relation = typed.node_table()["id"].to_pylist(), typed.relations[0]
     source, target = typed.node_type(relation.source), typed.node_type(relation.target)
     edges = typed.edges(relation)
-    own = [ids[target.offset + n] for n in edges.dst[(edges.src == 3) & (edges.split == 0)]]
+    tails = [ids[target.offset + n] for n in edges.dst[(edges.src == 3) & (edges.split == 0)]]
     file = tmp_path / "edges.csv"
-    rows = [f"twin,{source.name},{relation.name},{tail},{target.name}\n" for tail in own]
+    rows = [f"twin,{source.name},{relation.name},{tail},{target.name}\n" for tail in tails]
     file.write_text("head,head_type,relation,tail,tail_type\n" + "".join(rows))
     run = graphmill.load(runs["spectral"].run.path)
     run.embed(file, tmp_path / "later", columns=COLUMNS)
     later = graphmill.load(tmp_path / "later")
     near = later.links("twin", "|".join(relation.key), k=5)
     assert len(near) == 5
-    assert not set(near["tail_id"]) & set(own)
+    assert not set(near["tail_id"]) & set(tails)
 
 
 @pytest.mark.parametrize(

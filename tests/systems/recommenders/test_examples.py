@@ -21,17 +21,17 @@ def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
     """Its figures stand in benchmarks/LOG_2026.md."""
     from benchmarks.recommenders import EPOCHS, OWN, START, STARTS
 
-    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("mf_bpr", "kgat"))
+    start, kgat = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("mf_bpr", "kgat"))
     assert (start["objective"], start["training"]["epochs"]) == (START, EPOCHS)
     measured = OWN["tuned, masked"]
-    assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
-    assert measured["training"].items() <= own["training"].items()
+    assert {part: kgat[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
+    assert measured["training"].items() <= kgat["training"].items()
     names = ("mf", "kgat_softmax")
-    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in names)
+    start, kgat = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in names)
     wanted, measured = STARTS["softmax, short layers"], OWN["softmax, short layers"]
     assert (start["objective"], start["training"]["epochs"]) == (wanted["objective"], wanted["epochs"])
-    assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
-    assert own["training"] == measured["training"] | {"patience_epochs": 0}
+    assert {part: kgat[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
+    assert kgat["training"] == measured["training"] | {"patience_epochs": 0}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -39,12 +39,12 @@ def test_it_trains(name: str, tmp_path: Path) -> None:
     values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     graph = recommender_graph(tmp_path / "graph")
     # As it is written, but for the length, and for more cut-offs than this graph has items.
-    own: dict[str, Any] = {"data": str(graph.path), "training": {"epochs": 2}, "acceleration": {"device": "cpu"}}
+    changes: dict[str, Any] = {"data": str(graph.path), "training": {"epochs": 2}, "acceleration": {"device": "cpu"}}
     if values.get("objective", {}).get(
         "mask_pairs"
     ):  # a step of the file's size would leave out more pairs than there are
-        own["acceleration"]["batch_size"] = 50
-    result = train(merge(values, own), name, root=str(tmp_path / "runs"))
+        changes["acceleration"]["batch_size"] = 50
+    result = train(merge(values, changes), name, root=str(tmp_path / "runs"))
     assert result["epochs_done"] == 2
     assert 0.0 <= result["metrics"]["test_recall@20"] <= 1.0
     assert {"test_popularity_recall@20", "test_ease_recall@20", "test_item_knn_recall@20"} <= set(result["metrics"])

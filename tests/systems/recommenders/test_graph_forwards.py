@@ -43,12 +43,12 @@ def calls(name: str, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     result: Counter[str] = Counter()
 
     def count(owner: Any, attribute: str, key: str) -> None:
-        own = getattr(owner, attribute)
+        original = getattr(owner, attribute)
 
         def counted(model: Any, *arguments: Any, **options: Any) -> Any:
             subject = model if isinstance(model, torch.nn.Module) else arguments[0]
             result[key] += subject.training
-            return own(model, *arguments, **options)
+            return original(model, *arguments, **options)
 
         monkeypatch.setattr(owner, attribute, counted)
 

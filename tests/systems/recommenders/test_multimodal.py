@@ -135,16 +135,16 @@ def test_dragons_vectors_by_id_start_from_those_of_mf(graph: TypedGraph) -> None
     assert len({label for label, _ in keys.values()}) == len(keys)
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_mmgcns_table_starts_from_both_tables_of_mf_and_from_its_own(graph: TypedGraph, own: bool) -> None:
+@pytest.mark.parametrize("from_mmgcn", [False, True])
+def test_mmgcns_table_starts_from_both_tables_of_mf_and_from_its_own(graph: TypedGraph, from_mmgcn: bool) -> None:
     """A user and an item may have one id, so the rows of the one table say which they are."""
     system, alone = system_of("mmgcn", graph), system_of("mf", graph)
-    model, there = system.build(StepSizes()), alone.build(StepSizes())
-    if own:
+    model, mf = system.build(StepSizes()), alone.build(StepSizes())
+    if from_mmgcn:
         tensors = {"identity": torch.randn_like(model.identity)}
         rows = {"identity": system.row_keys(model)["identity"][1]}
     else:
-        tensors = {"user": there.user.detach(), "item": there.item.detach()}
+        tensors = {"user": mf.user.detach(), "item": mf.item.detach()}
         rows = {"user": system.ids("user"), "item": system.ids("item")}
     start = WarmStart("x", tensors, rows)
     start.applied_to(system)(model)
@@ -228,8 +228,8 @@ def test_three_modalities_are_trained_together_and_each_of_them_has_its_part(
     assert users.shape[1] == items.shape[1] == system.embedding_width == width
     # Each tower has its own set's features, and whichever is taken away, the vectors are others.
     for tower, modality in zip(trained.towers, system.modalities, strict=True):  # type: ignore[call-overload]
-        own = torch.tensor(np.asarray(modality.features))
-        assert torch.equal(tower.features, own) or torch.equal(tower.features, normalise_rows(own))
+        features = torch.tensor(np.asarray(modality.features))
+        assert torch.equal(tower.features, features) or torch.equal(tower.features, normalise_rows(features))
         kept = tower.features.clone()
         tower.features.zero_()
         assert not torch.allclose(system.vectors(trained)[1], items)

@@ -79,10 +79,10 @@ def train_report(name: str, folder: Path, changes: dict[str, Any], epochs: int =
     settings = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
     assert settings["system"] == SYSTEMS[name]
     graph = TypedGraph.open(folder / "graph") if (folder / "graph").exists() else recommender_graph(folder / "graph")
-    own = {"data": str(graph.path), "training": {"epochs": 3}, "acceleration": {"device": "cpu"}}
+    values = {"data": str(graph.path), "training": {"epochs": 3}, "acceleration": {"device": "cpu"}}
     if "modalities" in settings.get("model", {}):  # the small graph has image and text
-        own["model"] = {"modalities": ["image", "text"]}
-    report = train(merge(merge(settings, own), changes), name, root=str(folder / "runs"))
+        values["model"] = {"modalities": ["image", "text"]}
+    report = train(merge(merge(settings, values), changes), name, root=str(folder / "runs"))
     assert report["epochs_done"] == epochs
     return report
 

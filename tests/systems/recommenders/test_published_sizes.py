@@ -49,8 +49,8 @@ def test_steps_of_music4all(monkeypatch: pytest.MonkeyPatch) -> None:
     graph: Any = SimpleNamespace(num_nodes=94_860)
     for batch, steps, rest in ((2048, 1974, 232), (4096, 987, 2280), (65_536, 62, 43_240)):
         # 2,048 is what a file that says nothing has.
-        own = {} if batch == 2048 else {"acceleration": {"batch_size": batch}}
-        settings = parse(MmgcnSettings, own, "test")
+        values = {} if batch == 2048 else {"acceleration": {"batch_size": batch}}
+        settings = parse(MmgcnSettings, values, "test")
         system = MmgcnSystem(graph, settings, "full")
         (phase,) = system.phases
         assert (phase.batch_size, phase.steps_per_epoch) == (batch, steps)

@@ -183,8 +183,8 @@ def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
     assert isinstance(run.system, RecommenderSystem)
     rows, facts = run.system.all_vectors(run.model), knowledge_view(graph)
     label = int(facts.tail[facts.relation == facts.names.index("label")][0])
-    own = facts.head[facts.tail == label]
-    np.testing.assert_allclose(rows[label], rows[own].mean(0), rtol=1e-4, atol=1e-6)
+    members = facts.head[facts.tail == label]
+    np.testing.assert_allclose(rows[label], rows[members].mean(0), rtol=1e-4, atol=1e-6)
     assert rows.any(axis=1).all()
 
 
@@ -203,9 +203,9 @@ def tail_recall(run: Restored) -> float:
     rare = view.train_by_item.counts <= np.median(view.train_by_item.counts)
     result = wanted = 0
     for user, items in zip(lists.users, lists.items, strict=True):
-        own = view.test.columns[view.test.indptr[user] : view.test.indptr[user + 1]]
-        wanted += int(rare[own].sum())
-        result += int(np.isin(own[rare[own]], items).sum())
+        held_out = view.test.columns[view.test.indptr[user] : view.test.indptr[user + 1]]
+        wanted += int(rare[held_out].sum())
+        result += int(np.isin(held_out[rare[held_out]], items).sum())
     return result / wanted
 
 

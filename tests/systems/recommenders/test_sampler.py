@@ -54,12 +54,12 @@ def test_negatives_are_the_seen_items_or_all_items_each_of_them_and_equally_ofte
     assert set(drawn.tolist()) == set(range(items))
     # One user's negatives are uniform over what that user has not.
     user = int(np.flatnonzero(sampler.train.counts)[0])
-    own = np.concatenate(
+    of_user = np.concatenate(
         [n[u == user].ravel() for u, _, n in (sampler.step(e, i) for e in range(60) for i in range(3))]
     )
     free = sorted(set(range(items)) - {item for u, item in pairs_of(sampler.train) if u == user})
-    share = np.bincount(own, minlength=ITEMS)[free] / len(own)
-    assert len(own) > 1000
+    share = np.bincount(of_user, minlength=ITEMS)[free] / len(of_user)
+    assert len(of_user) > 1000
     assert share.sum() == 1.0
     assert np.abs(share * len(free) - 1).max() < 0.3
 
@@ -89,8 +89,8 @@ def test_no_negative_is_a_training_item_of_its_user_and_every_positive_is(
     for user, positive, negative in epoch_of(sampler, 0):
         assert negative.shape == ((len(user),) if per_positive == 1 else (len(user), per_positive))
         assert known.issuperset(zip(user.tolist(), positive.tolist(), strict=True))
-        beside = zip(np.repeat(user, per_positive).tolist(), negative.ravel().tolist(), strict=True)
-        assert not known & set(beside)
+        drawn = zip(np.repeat(user, per_positive).tolist(), negative.ravel().tolist(), strict=True)
+        assert not known & set(drawn)
         assert ((negative >= 0) & (negative < (items if negatives == "seen" else ITEMS))).all()
 
 
@@ -187,9 +187,9 @@ def test_a_user_who_has_every_item_of_the_pool_is_left_out_and_not_counted(draw:
     every = PairSampler(rows, ITEMS, 10, 3, draw=draw, negatives="all")
     assert every.num_pairs == len(rows)
     steps = [step for epoch in range(5) for step in epoch_of(every, epoch)]
-    own = np.concatenate([n[u == 4] for u, _, n in steps])
-    assert len(own)
-    assert (own >= SEEN).all()
+    drawn = np.concatenate([n[u == 4] for u, _, n in steps])
+    assert len(drawn)
+    assert (drawn >= SEEN).all()
 
 
 @pytest.mark.parametrize("draw", ["pairs", "users"])

@@ -135,7 +135,7 @@ def test_recommendations_may_repeat_where_people_do(replayed, watched):
         lists = system.recommend(model, 60, exclude_seen)[1] - s.item_offset
         return [len(met[u] & set(row)) for u, row in enumerate(lists)]
 
-    assert repeats("auto") == repeats("never") == [len(own) for own in met]
+    assert repeats("auto") == repeats("never") == [len(items) for items in met]
     assert not any(repeats("always"))
 
 
@@ -166,8 +166,8 @@ def test_recommendations_can_be_new_to_their_user(watched):
     users, items, scores = system.recommend(system.build(StepSizes()).eval(), 4, "always")
     s = system.data.sequences
     for u, row in zip(users - s.user_offset, items, strict=True):
-        there = row[row >= 0] - s.item_offset
-        assert not set(there) & set(s.items[s.indptr[u] : s.indptr[u + 1]])
+        listed = row[row >= 0] - s.item_offset
+        assert not set(listed) & set(s.items[s.indptr[u] : s.indptr[u + 1]])
     assert (scores[:, 1:] <= scores[:, :-1]).all()
 
 
