@@ -22,9 +22,9 @@ def with_tables(page: str) -> str:
     for name, lines in TABLES.items():
         begin, end = f"<!-- {name}: written from the code -->", f"<!-- end of {name} -->"
         table = "\n".join([begin, "", *lines, "", end])
-        page, found = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, page, flags=re.DOTALL)  # noqa: B023
-        if found != 1:
-            raise ValueError(f"the page has {found} places for the table of {name}, not one")
+        page, replaced = re.subn(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _: table, page, flags=re.DOTALL)  # noqa: B023
+        if replaced != 1:
+            raise ValueError(f"the page has {replaced} places for the table of {name}, not one")
     return page
 
 

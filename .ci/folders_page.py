@@ -86,18 +86,18 @@ def sentence(name: str) -> str:
     place = (ROOT / "src" / "graphmill").joinpath(*name.split("."))
     file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
-    found = " ".join(text.split("\n\n")[0].split())
-    if not found.endswith(".") or re.search(r"[.!?] [A-Z`]", found):
+    first = " ".join(text.split("\n\n")[0].split())
+    if not first.endswith(".") or re.search(r"[.!?] [A-Z`]", first):
         raise SystemExit(f"{file}: its docstring begins with one sentence that says what may live there")
-    return found.replace("``", "`").replace(":mod:", "")
+    return first.replace("``", "`").replace(":mod:", "")
 
 
-def shown(name: str) -> str:
+def path_of(name: str) -> str:
     """``evaluation.health`` as ``evaluation/health``."""
     return name.replace(".", "/")
 
 
-def picture(names: list[str], found: dict[str, set[str]]) -> str:
+def picture(names: list[str], imports: dict[str, set[str]]) -> str:
     """A matrix as SVG: a dot where the row's folder imports the column's. Without a circle all lie right of the diagonal."""
     size, letters = CELL * len(names), max(len(name) for name in names)
     left, top = 20 + LETTER * letters, 20 + 6 * letters
@@ -112,11 +112,11 @@ def picture(names: list[str], found: dict[str, set[str]]) -> str:
         if at % 2 == 0:
             parts.append(f'<rect x="{left}" y="{y}" width="{size}" height="{CELL}" fill="#f3f6f7"/>')
         parts.append(f'<rect x="{x}" y="{y}" width="{CELL}" height="{CELL}" fill="#c9d5da"/>')
-        parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(shown(name))}</text>')
-        parts.append(f'<text transform="translate({x + 15} {top - 8}) rotate(-60)">{escape(shown(name))}</text>')
+        parts.append(f'<text x="{left - 8}" y="{y + 15}" text-anchor="end">{escape(path_of(name))}</text>')
+        parts.append(f'<text transform="translate({x + 15} {top - 8}) rotate(-60)">{escape(path_of(name))}</text>')
     for row, name in enumerate(names):
         for column, other in enumerate(names):
-            if other in found[name]:
+            if other in imports[name]:
                 cx, cy = left + column * CELL + CELL // 2, top + row * CELL + CELL // 2
                 colour = "#0072b2" if column > row else "#d55e00"
                 parts.append(f'<circle cx="{cx}" cy="{cy}" r="5" fill="{colour}"/>')
@@ -127,7 +127,7 @@ def _list(names: list[str]) -> list[str]:
     lines = []
     for name in names:
         kind = "/" if children(name) or (ROOT / "src" / "graphmill" / name).is_dir() else ".py"
-        lines.append(f"- `{shown(name)}{kind}`: {sentence(name)}")
+        lines.append(f"- `{path_of(name)}{kind}`: {sentence(name)}")
     return lines
 
 

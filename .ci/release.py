@@ -78,9 +78,9 @@ def try_out(wheel: Path) -> None:
 
 def _run(*command: str, **options: object) -> None:
     print("$", " ".join(command), flush=True)
-    done = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
-    if done.returncode:
-        raise ReleaseError(f"{command[0]} ended with {done.returncode}")
+    process = subprocess.run(command, check=False, **options)  # type: ignore[call-overload]
+    if process.returncode:
+        raise ReleaseError(f"{command[0]} ended with {process.returncode}")
 
 
 def main() -> int:

@@ -97,7 +97,7 @@ def _about(systems: list[str]) -> str:
         text += f" Presets: {presets}."
         if model.shards_rows:
             text += " `acceleration.sharding: rows` can divide its tables over several processes."
-        if defaults := [f"`{section}.{name}: {_shown(value)}`" for section, name, value in _other_defaults(model)]:
+        if defaults := [f"`{section}.{name}: {_written(value)}`" for section, name, value in _other_defaults(model)]:
             text += f"\n\nDefaults that differ: {', '.join(defaults)}."
         lines.setdefault(text, []).append(f"`{system}`")
     several = [(f"{', '.join(names)}. " if len(lines) > 1 else "") + text for text, names in lines.items()]
@@ -112,14 +112,14 @@ def _other_defaults(model: type[Settings]) -> Iterable[tuple[str, str, Any]]:
                 yield section, name, _default(field)
 
 
-def _own(system: str) -> dict[str, list[str]]:
+def _of_system(system: str) -> dict[str, list[str]]:
     """Section → the system's settings that are not shared, or that have other values than the shared ones."""
-    model, found = registry.settings_model(system), dict[str, list[str]]()
+    model, result = registry.settings_model(system), dict[str, list[str]]()
     for section in model.model_fields:
         shared = SHARED[section].model_fields if section in SHARED else {}
         fields = _fields(model, section)
-        found[section] = [n for n, f in fields.items() if n not in shared or f.annotation != shared[n].annotation]
-    return found
+        result[section] = [n for n, f in fields.items() if n not in shared or f.annotation != shared[n].annotation]
+    return result
 
 
 @cache
@@ -127,7 +127,7 @@ def _several() -> dict[tuple[str, str], list[str]]:
     """Section and line of each setting that is word for word that of many systems → these."""
     uses = dict[tuple[str, str], list[str]]()
     for system in registry.SYSTEMS:
-        for section, names in _own(system).items():
+        for section, names in _of_system(system).items():
             for name in names:
                 part = registry.settings_model(system).model_fields[section].annotation
                 uses.setdefault((section, _line(part, name, f"{section}.")), []).append(system)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ def _several() -> dict[tuple[str, str], list[str]]:
 def _tables(system: str) -> str:
     """A list for each section with the system's own settings, and the names of those of several systems."""
     model, parts, elsewhere = registry.settings_model(system), [], []
-    for section, names in _own(system).items():
+    for section, names in _of_system(system).items():
         part: Any = model.model_fields[section].annotation
         several = [n for n in names if (section, _line(part, n, f"{section}.")) in _several()]
         elsewhere += [f"`{section}.{name}`" for name in several]
@@ -166,8 +166,8 @@ def _sources() -> str:
     parts.append("\n".join(f"{line} *{', '.join(names)}*." for line, names in shared.items()) + "\n")
     for name, format in FORMATS.items():
         model = format.settings
-        own = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
-        parts += [f"## Format `{name}`\n", _list(model, own) if own else "It has those above.\n"]
+        fields = [field for field in model.model_fields if _any_file(_line(model, field)) not in shared]
+        parts += [f"## Format `{name}`\n", _list(model, fields) if fields else "It has those above.\n"]
         parts += _nested(f"`{name}`", model)
     return "\n".join(parts)
 
@@ -209,7 +209,7 @@ def _list(model: type[Settings], names: Iterable[str]) -> str:
 def _line(model: type[Settings], name: str, section: str = "") -> str:
     """``- `name: default` (other, values): meaning``."""
     field = model.model_fields[name]
-    default, mark = _shown(_default(field)), "" if is_identity(model, name) else "°"
+    default, mark = _written(_default(field)), "" if is_identity(model, name) else "°"
     text = f"- `{section}{name}{f': {default}' if default else ''}`{mark}{_others(field.annotation, default)}"
     about = (field.description or "").rstrip(".")
     return f"{text}: {about}."
@@ -219,11 +219,11 @@ def _default(field: Any) -> Any:
     return field.get_default(call_default_factory=True)
 
 
-def _shown(value: Any) -> str:
+def _written(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
-        return f"[{', '.join(map(_shown, value))}]"
+        return f"[{', '.join(map(_written, value))}]"
     return "" if isinstance(value, Settings) else str(value)
 
 

@@ -44,7 +44,7 @@ def textbook(model: MMGCN) -> tuple[Tensor, Tensor]:
         x = torch.cat([F.normalize(tower.preference), items])
         for layer in tower.layers:
             h = F.leaky_relu(adjacency @ (x @ layer.message), 0.01)
-            inner = F.leaky_relu(x @ layer.own.weight.T + layer.own.bias, 0.01) + model.identity
+            inner = F.leaky_relu(x @ layer.inner.weight.T + layer.inner.bias, 0.01) + model.identity
             if model.config.combination == "concatenate":
                 joined = torch.cat([h, inner], dim=1) @ layer.joint.weight.T + layer.joint.bias
             else:
@@ -90,7 +90,7 @@ def test_more_items_than_users_multiplies_on_the_other_side_and_changes_nothing(
     adjacency *= (1 / adjacency.sum(1, keepdim=True).clamp(min=1)).float().double()
     for layer in tower.layers:
         h = F.leaky_relu(adjacency @ x @ layer.message, 0.01)
-        inner = F.leaky_relu(layer.own(x), 0.01) + model.identity
+        inner = F.leaky_relu(layer.inner(x), 0.01) + model.identity
         x = F.leaky_relu(layer.joint(torch.cat([h, inner], dim=1)), 0.01)
     torch.testing.assert_close(torch.cat([users, items]), x, rtol=1e-10, atol=1e-12)
 
@@ -171,6 +171,6 @@ def test_a_node_without_interactions_has_its_own_part_alone() -> None:
     users, _ = model(graph_of())
     tower = model.towers[0]
     (layer,) = tower.layers
-    inner = F.leaky_relu(layer.own(F.normalize(tower.preference)[6]), 0.01) + model.identity[6]
+    inner = F.leaky_relu(layer.inner(F.normalize(tower.preference)[6]), 0.01) + model.identity[6]
     nothing = torch.zeros(6, dtype=torch.float64)
     torch.testing.assert_close(users[6], F.leaky_relu(layer.joint(torch.cat([nothing, inner])), 0.01))

@@ -123,10 +123,10 @@ class Layer(nn.Module):
     def __init__(self, width: int, dim: int, combination: str, first: bool) -> None:
         super().__init__()
         self.message = nn.Parameter(nn.init.xavier_normal_(torch.empty(width, width)))
-        self.own = nn.Linear(width, dim)
+        self.inner = nn.Linear(width, dim)
         self.concatenate = combination == "concatenate"
         self.joint = nn.Linear(width + dim if self.concatenate else width, dim)
-        nn.init.xavier_normal_(self.own.weight)
+        nn.init.xavier_normal_(self.inner.weight)
         if first:
             nn.init.xavier_normal_(self.joint.weight)
 
@@ -150,7 +150,7 @@ class Layer(nn.Module):
         ``messages`` are overwritten.
         """
         messages = F.leaky_relu_(messages, SLOPE)
-        inner = F.leaky_relu_(linear(rows, self.own.weight, self.own.bias), SLOPE) + identity
+        inner = F.leaky_relu_(linear(rows, self.inner.weight, self.inner.bias), SLOPE) + identity
         weight, bias = self.joint.weight, self.joint.bias
         if not self.concatenate:
             return F.leaky_relu_(linear(messages, weight, bias) + inner, SLOPE)

@@ -20,7 +20,7 @@ from graphmill.training.planning import Part, Setup
 class MmgcnSystem(MultimodalSystem[MMGCN]):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
-    algorithm_version = 1
+    algorithm_version = 2
     graph_norm = "mean"
     first_layer = "projection"
     item_tables = ("identity",)
