@@ -97,7 +97,7 @@ def path_of(name: str) -> str:
     return name.replace(".", "/")
 
 
-def picture(names: list[str], imports: dict[str, set[str]]) -> str:
+def picture(names: list[str], imported: dict[str, set[str]]) -> str:
     """A matrix as SVG: a dot where the row's folder imports the column's. Without a circle all lie right of the diagonal."""
     size, letters = CELL * len(names), max(len(name) for name in names)
     left, top = 20 + LETTER * letters, 20 + 6 * letters
@@ -116,7 +116,7 @@ def picture(names: list[str], imports: dict[str, set[str]]) -> str:
         parts.append(f'<text transform="translate({x + 15} {top - 8}) rotate(-60)">{escape(path_of(name))}</text>')
     for row, name in enumerate(names):
         for column, other in enumerate(names):
-            if other in imports[name]:
+            if other in imported[name]:
                 cx, cy = left + column * CELL + CELL // 2, top + row * CELL + CELL // 2
                 colour = "#0072b2" if column > row else "#d55e00"
                 parts.append(f'<circle cx="{cx}" cy="{cy}" r="5" fill="{colour}"/>')
