@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from graphmill.errors import InputError, ResourceError
-from graphmill.training import checkpoint_format
+from graphmill.errors import ResourceError
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore, Snapshot
 
 
@@ -245,20 +244,6 @@ class TestAsking:
         with pytest.raises(CheckpointMissingError, match="there is: none at all"):
             store.load()
         assert not (tmp_path / "absent").exists()  # reading writes nothing
-
-    def test_a_newer_format_is_named_not_passed_over_nor_removed(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        store = CheckpointStore(tmp_path, keep_last=1, keep_best=0)
-        with monkeypatch.context() as patch:
-            patch.setattr(checkpoint_format, "FORMAT_VERSION", 2)
-            newer = save(store, 5)
-        for which in ("last", "best", 5):
-            with pytest.raises(InputError, match=r"newer graphmill \(format 2, this one reads up to 1\): upgrade"):
-                store.load(which)
-        save(store, 6)
-        save(store, 7)
-        assert newer.exists()
 
     def test_a_foreign_file_of_a_valid_name_is_not_believed(self, tmp_path: Path) -> None:
         text = b'{"__metadata__":{"format":"pt"},"w":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}}'

@@ -20,7 +20,7 @@ from pathlib import Path
 from graphmill.atomic_files import PartFile, write_atomically
 from graphmill.errors import InputError, ResourceError
 from graphmill.training import checkpoint_format
-from graphmill.training.checkpoint_format import DamagedError, NewerFormatError, Snapshot
+from graphmill.training.checkpoint_format import DamagedError, Snapshot
 from graphmill.training.memory import format_size
 
 
@@ -207,7 +207,7 @@ class CheckpointStore:
         for path in superseded:
             self._delete(path)
         kept = {info.path for info in self.list() if info.roles} | {newest}
-        # Remove only files with a known format and a readable header. A newer graphmill may have written the others.
+        # Remove only files with a readable header.
         for info in self._infos():
             if info.path not in kept:
                 self._delete(info.path)
@@ -246,7 +246,6 @@ class CheckpointStore:
 
         Raises:
             CheckpointMissingError: no undamaged checkpoint fits; the message lists those that there are.
-            InputError: the file that fits was written by a newer graphmill.
         """
         notes = []
         for path, epoch, step, digest in self._candidates(which):
@@ -256,11 +255,6 @@ class CheckpointStore:
                 continue  # the writer has removed it since it was listed
             except DamagedError as error:
                 notes.append(self._set_aside(path, f"is damaged: {error}"))
-            except NewerFormatError as error:
-                raise InputError(
-                    f"{path} was written by a newer graphmill (format {error}, this one reads up to "
-                    f"{checkpoint_format.FORMAT_VERSION}): upgrade graphmill, or start a new run"
-                ) from None
             except OSError as error:
                 notes.append(f"the checkpoint {path} cannot be read ({error.strerror})")
             else:
@@ -317,10 +311,8 @@ class CheckpointStore:
         infos = []
         for path, epoch, step, _ in self._names():
             try:
-                header = checkpoint_format.read_header(path)
-                if header.version > checkpoint_format.FORMAT_VERSION:
-                    continue
-                size, info = path.stat().st_size, header.info
+                info, _ = checkpoint_format.read_header(path)
+                size = path.stat().st_size
                 metric = None if info["metric"] is None else float(info["metric"])
                 rate, loss = float(info["learning_rate"]), float(info["loss"])
                 infos.append(CheckpointInfo(path, epoch, step, (), metric, rate, loss, size, bool(info["final"])))

@@ -1,9 +1,11 @@
 """Writes and reads one checkpoint as one safetensors file, and hashes it.
 
 The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool can read the tensors.
-Nothing is pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state`` and ``info`` as
-JSON texts, with Python's NaN and Infinity. The library reads, after the checksum was compared. It does not write:
-that takes all tensors at once, and those that are divided between processes exist a block at a time.
+Nothing is pickled. Its ``__metadata__`` holds ``format``, and ``state`` and ``info`` as JSON texts, with Python's NaN and
+Infinity. Its version is that of the run (:data:`graphmill.training.run_files.RUN_FORMAT`).
+
+The library reads, after the checksum was compared. It does not write: that takes all tensors at once, and those that are
+divided between processes exist a block at a time.
 
 ``checkpoint.py`` decides which checkpoints are kept and which one is loaded.
 """
@@ -24,7 +26,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 FORMAT = "graphmill-checkpoint"
-FORMAT_VERSION = 1
 HASH_DIGITS = 16
 _CHUNK = 8 << 20  # hashed right after it was written, while it is in the cache
 _LARGEST_HEADER = 100_000_000  # safetensors' own limit
@@ -71,20 +72,6 @@ class DamagedError(Exception):
     """The bytes differ from those that were written. Callers outside this package never see this error."""
 
 
-class NewerFormatError(Exception):
-    """The file is undamaged, but its format version is above ``FORMAT_VERSION``. Callers outside this package never see
-    this error."""
-
-
-@dataclass(frozen=True)
-class Header:
-    """What a file says of itself. It is fast to read, but not verified by the checksum."""
-
-    version: int
-    info: dict[str, Any]
-    state: str
-
-
 # -- writing ---------------------------------------------------------------------------------------------------------
 
 
@@ -111,7 +98,6 @@ def layout_of(snapshot: Snapshot, info: Mapping[str, Any]) -> Layout:
     entries: dict[str, Any] = {
         "__metadata__": {
             "format": FORMAT,
-            "format_version": str(FORMAT_VERSION),
             "info": json.dumps(dict(info)),
             "state": json.dumps(snapshot.state),
         }
@@ -159,8 +145,8 @@ def _parts(layout: Layout) -> Iterator[memoryview]:
 # -- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_header(path: Path) -> Header:
-    """The header of a file, unverified. It is enough to list the checkpoints.
+def read_header(path: Path) -> tuple[dict[str, Any], str]:
+    """``info`` and the text of ``state`` of a file, not verified by the checksum. The first is enough to list checkpoints.
 
     Raises:
         DamagedError: the header is not valid.
@@ -171,7 +157,7 @@ def read_header(path: Path) -> Header:
             metadata = file.metadata() or {}
         if metadata["format"] != FORMAT:
             raise ValueError(metadata["format"])
-        return Header(int(metadata["format_version"]), dict(json.loads(metadata["info"])), metadata["state"])
+        return dict(json.loads(metadata["info"])), metadata["state"]
     except (SafetensorError, ValueError, KeyError, TypeError, RecursionError):
         raise DamagedError("its header makes no sense") from None
 
@@ -183,18 +169,12 @@ def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda 
 
     Raises:
         DamagedError: a byte differs, is missing, or is one too many.
-        NewerFormatError: undamaged, but written by a newer graphmill.
         OSError: the file cannot be read.
     """
     with open(path, "rb") as content:
         if hashlib.file_digest(content, "sha256").hexdigest()[:HASH_DIGITS] != expected_hash:
             raise DamagedError("its checksum differs")
-    try:
-        header = read_header(path)
-    except DamagedError:
-        raise NewerFormatError("unknown") from None
-    if header.version > FORMAT_VERSION:
-        raise NewerFormatError(str(header.version))
+    _, state = read_header(path)
     tensors, streamed = dict[str, Tensor](), dict[str, Streamed]()
     file = safe_open(path, "pt")  # mapped for as long as one of the streamed tensors exists
     for name in file.keys():  # noqa: SIM118 - the file is no dict
@@ -202,7 +182,7 @@ def read(path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda 
             streamed[name] = Streamed(tuple(shape), _DTYPES[rows.get_dtype()], partial(_rows, rows))
         else:
             tensors[name] = file.get_tensor(name).clone()
-    return Snapshot(tensors, json.loads(header.state), streamed)
+    return Snapshot(tensors, json.loads(state), streamed)
 
 
 def _rows(tensor: Any, first: int, last: int) -> Tensor:

@@ -43,12 +43,11 @@ class Phase:
 class Term:
     """One part of the loss: the engine adds ``coefficient × sum / total weight`` over micro-batches and ranks.
 
-    ``sum`` is a 0-d fp32 tensor; ``weight`` is this micro-batch's share of ``StepBatch.weights[name]``.
+    ``sum``: 0-d fp32 tensor, over this micro-batch. The total weight is ``StepBatch.weights[name]``.
     """
 
     name: str
     sum: Tensor
-    weight: float
     coefficient: float = 1.0
 
 

@@ -188,9 +188,8 @@ class EventWriter:
         if self._file is None:
             return
         records = BytesIO()
-        writer = self._record_writer(records)
         for event in events:
-            writer.write(event.SerializeToString())
+            self._record_writer(records).write(event.SerializeToString())
         try:
             write_all(self._file, records.getvalue())
         except OSError as error:

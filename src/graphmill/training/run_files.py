@@ -15,7 +15,7 @@ from graphmill.errors import InputError
 from graphmill.verified_files import REMEDIES, damaged, describe_file, listed_files, read_json_file, read_sealed
 
 RUN_FORMAT = 3
-"""Version of the files of a run directory. A run of another version is refused."""
+"""Version of the files of a run directory, checkpoints included. A run of another version is refused."""
 SEALED = ("manifest.json", "report.json")
 """Files that hold a checksum of their content."""
 _LARGEST = 1 << 62

@@ -82,9 +82,9 @@ class ConveSystem(TableSystem[ConvE]):
     def terms(self, model: ConvE, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy: of each score by itself (bce), or of each known tail among all scores (softmax)."""
         assert encoded is not None
-        x, weight = encoded.tensors["x"], chunk.weights[chunk.loss]
+        x = encoded.tensors["x"]
         if chunk.candidates is not None:
-            return [Term(chunk.loss, self._among_candidates(model, chunk, chunk.candidates, x), weight)]
+            return [Term(chunk.loss, self._among_candidates(model, chunk, chunk.candidates, x))]
         column, row = self._tensors(chunk.column, chunk.row)
         tails = Ragged(row, np.searchsorted(chunk.row, np.arange(len(chunk.head) + 1)))
         given = x, model.entities, column, tails, model.entity_bias
@@ -94,7 +94,7 @@ class ConveSystem(TableSystem[ConvE]):
         else:
             one, zero = self.targets
             total = full_logistic_sum(*given, one=one, zero=zero, parts=chunk.parts)
-        return [Term(chunk.loss, total, weight)]
+        return [Term(chunk.loss, total)]
 
     def _among_candidates(self, model: ConvE, chunk: ConveBatch, candidates: np.ndarray, x: Tensor) -> Tensor:
         exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))

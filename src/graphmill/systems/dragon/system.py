@@ -111,18 +111,18 @@ class DragonSystem(MultimodalSystem[Dragon]):
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over
         columns; and for id embeddings the loss of the same pairs, and their norm.
         """
-        count, o, terms = float(len(chunk)), self.settings.objective, []
+        o, terms = self.settings.objective, []
         users, items = self._tensors(chunk.users, chunk.items)
         if NORM in self.term_names:
             tables = [squares(table_rows(p, users)) for p in model.preferences]
-            weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
+            weights = squares(model.modality_weights) * (len(chunk) / model.modality_weights.numel())
             total = torch.stack(tables).sum() / model.config.embedding_dim + weights
-            terms.append(Term(NORM, total, count, o.regularisation))
+            terms.append(Term(NORM, total, o.regularisation))
         if model.identities is not None:
             # A separate loss: in a joint one they would fit the pairs, and the features would learn almost nothing.
             loss, norm = self.pair_losses(PairRows(model.identities.user, model.identities.item, users, items))
-            terms.append(Term(IDENTITY, loss, count, self.loss_scale))
-            terms.append(Term(IDENTITY_NORM, norm, count, o.identity_regularisation))
+            terms.append(Term(IDENTITY, loss, self.loss_scale))
+            terms.append(Term(IDENTITY_NORM, norm, o.identity_regularisation))
         return terms
 
     def vectors(self, model: Dragon) -> tuple[Tensor, Tensor]:

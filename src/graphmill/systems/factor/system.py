@@ -165,7 +165,7 @@ class FactorSystem(TableSystem[FactorTables]):
             sums[N3] = sum((model.cubes(part) for part in parts), x.new_zeros(()))
         if RELATION in chunk.terms:
             sums[RELATION] = self._relation_cross_entropy(model, relation, parts[0], parts[2])
-        return [Term(name, total, float(len(chunk)), self.coefficients[name]) for name, total in sums.items()]
+        return [Term(name, total, self.coefficients[name]) for name, total in sums.items()]
 
     def _relation_cross_entropy(self, model: FactorTables, relation: Tensor, head: Tensor, target: Tensor) -> Tensor:
         """Σ −log softmax of ``relation`` int64 [B] over those between the same types; ``head``, ``target`` [B, d]."""

@@ -281,11 +281,10 @@ class HgtSystem(BaseSystem[HgtModule]):
         w = self.settings.objective.contrast if self.data.similar is not None else 0.0
         out = []
         if len(chunk.relation):
-            share = float(chunk.share.sum())
             link = softmax_sum if self.settings.objective.loss == "softmax" else link_sum
-            out.append(Term(LINK, link(self, model.decoder, chunk, z, lookup), share, 1.0 - w))
+            out.append(Term(LINK, link(self, model.decoder, chunk, z, lookup), 1.0 - w))
         if len(chunk.anchor):
-            out.append(Term(CONTRASTIVE, contrastive_sum(self, chunk, z, lookup), float(len(chunk.anchor)), w))
+            out.append(Term(CONTRASTIVE, contrastive_sum(self, chunk, z, lookup), w))
         return out
 
     # ---------------------------------------------------------------- evaluation and export

@@ -225,12 +225,10 @@ class KgatSystem(RecommenderSystem[Kgat]):
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
         projected = projected.view(len(chunk), 3, projected.shape[1])
         loss, norm = fact_losses(projected, model.translations, self._tensor(chunk.relations))
-        count = float(len(chunk))
-        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, KG_REGULARISATION)]
+        return [Term(FACTS, loss), Term(FACT_NORM, norm, KG_REGULARISATION)]
 
     def _triple_terms(self, model: Kgat, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The vectors of the chunk's nodes, each once, scaled to length 1 in every layer."""
-        count = float(len(chunk))
         assert chunk.nodes is not None, "every step of this phase names its nodes"
         numbers = encoded.tensors.get(NUMBERS)
         states = [tensor for name, tensor in encoded.tensors.items() if name != NUMBERS]
@@ -242,7 +240,7 @@ class KgatSystem(RecommenderSystem[Kgat]):
             states = [table_rows(state, self._tensor(mine)) for state in states]
         rows = model.final(states)
         loss, norm = self.pair_losses(PairRows(rows, rows, *self._tensors(users, items)))
-        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+        return [Term(self.loss, loss), Term(NORM, norm, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export
 

@@ -125,7 +125,7 @@ class LightGcnSystem(RecommenderSystem[LightGCN]):
         positives = positives + table_rows(item, items).square().sum()
         others = table_rows(item, wrong).square().sum()
         total = (positives + others / chunk.wrong.shape[1]) / 2
-        return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
+        return [Term(NORM, total, self.settings.objective.regularisation)]
 
 
 def memory_parts(graph: TypedGraph, settings: LightGcnSettings, setup: Setup) -> list[Part]:

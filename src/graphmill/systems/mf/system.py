@@ -41,8 +41,7 @@ class MfSystem(RecommenderSystem[MatrixFactorisation]):
         """The loss of the pairs, and the norm of the step's vectors; the norms of several negatives are averaged."""
         assert encoded is not None
         loss, norm = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
-        count = float(len(chunk))
-        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+        return [Term(self.loss, loss), Term(NORM, norm, self.settings.objective.regularisation)]
 
 
 def memory_parts(graph: TypedGraph, settings: MfSettings, setup: Setup) -> list[Part]:

@@ -87,7 +87,7 @@ class MmgcnSystem(MultimodalSystem[MMGCN]):
         rows = (vectors.square().sum(1) * weight).sum() / (2.0 * width)
         means = [squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
-        return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]
+        return [Term(NORM, rows + tables * count, self.settings.objective.regularisation)]
 
 
 def _is_table(name: str) -> bool:

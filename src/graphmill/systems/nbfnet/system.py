@@ -134,7 +134,7 @@ class NbfnetSystem(BaseSystem[NBFNet]):
             if chunk.candidates is not None:
                 scores = self._sampled(scores, mine.tail, kind, chunk.candidates)
             loss = loss + F.cross_entropy(wide(scores), self._tensor(mine.tail), reduction="sum")
-        return [Term(SOFTMAX, loss, float(len(chunk)))]
+        return [Term(SOFTMAX, loss)]
 
     def _sampled(self, scores: Tensor, tails: np.ndarray, kind: int, nodes: np.ndarray) -> Tensor:
         """The scores of the candidates, each counting for several nodes, and of the targets; −∞ for other nodes."""

@@ -122,7 +122,7 @@ class RecommenderSystem(BaseSystem[M], ABC):
         """The loss of each pair with its k negatives, and the system's own terms."""
         assert encoded is not None
         loss, _ = self.pair_losses(self.rows(model, chunk.users, chunk.items, encoded))
-        return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
+        return [Term(self.loss, loss, self.loss_scale), *self.extra_terms(model, chunk, encoded)]
 
     def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
         """The loss chosen in the settings, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""

@@ -121,8 +121,7 @@ class SequenceSystem(BaseSystem[SequenceModule]):
     def terms(self, model: SequenceModule, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
         """The next-item loss."""
         assert encoded is not None
-        count = float(len(chunk.chosen))
-        return [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
+        return [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]))]
 
     def _loss(self, model: SequenceModule, chunk: SequenceBatch, states: Tensor) -> Tensor:
         table = model.network.items.weight
