@@ -225,7 +225,7 @@ def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str, shards: S
             raise TrainingError(
                 f"the processes' copies of parameter '{name}' differ {where}; nothing was saved of it. The last "
                 "checkpoint is whole: start again from it, with one process if this comes back, and check that all "
-                "machines have the same processor or accelerator and the same versions (graphmill doctor --processes 2)"
+                "machines have the same processor or accelerator and the same versions of torch and graphmill"
             )
 
 
