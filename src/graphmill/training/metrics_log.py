@@ -156,12 +156,11 @@ class EventWriter:
         from tensorboard.compat.proto import event_pb2, summary_pb2
         from tensorboard.summary.writer.record_writer import RecordWriter
 
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._session_log, self._record_writer = event_pb2.SessionLog, RecordWriter
+        self._event, self._summary, self._record_writer = event_pb2.Event, summary_pb2.Summary, RecordWriter
         self._file: BinaryIO | None = None
         events = [self._event(wall_time=time.time(), file_version="brain.Event:2")]
         if purge_step is not None:
-            restart = self._session_log(status=self._session_log.START)
+            restart = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
             events.append(self._event(wall_time=time.time(), step=purge_step, session_log=restart))
         try:
             directory.mkdir(parents=True, exist_ok=True)

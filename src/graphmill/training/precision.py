@@ -52,14 +52,6 @@ class LossScaler:
         if self.quiet_steps >= self.growth_interval:
             self.scale, self.quiet_steps = min(self.scale * 2.0, 2.0**24), 0
 
-    def state(self) -> dict[str, float]:
-        """The state that a checkpoint stores."""
-        return {"scale": self.scale, "quiet_steps": self.quiet_steps}
-
-    def load(self, state: dict[str, float]) -> None:
-        """Restore :meth:`state`."""
-        self.scale, self.quiet_steps = float(state["scale"]), int(state["quiet_steps"])
-
 
 class Precision:
     """The autocast region and scaler of one precision on one device."""

@@ -37,7 +37,7 @@ class TrainState:
     updates: dict[str, int] = field(default_factory=dict)
     schedules: list[Schedule] = field(default_factory=list)
     precision: str = "fp32"
-    scaler: dict[str, float] = field(default_factory=dict)
+    scaler: dict[str, Any] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)

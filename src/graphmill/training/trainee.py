@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import torch
 from torch import nn
@@ -24,7 +24,7 @@ from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
 from graphmill.training.optimizers import PhaseOptimizer
-from graphmill.training.precision import Precision
+from graphmill.training.precision import LossScaler, Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.run_state import TrainingListener, TrainState, load_model, pack, unpack, unselected
 from graphmill.training.saving import Saver
@@ -33,8 +33,6 @@ from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, Ev
 from graphmill.training.sharding import require_equal_replicas
 from graphmill.training.signals import StopRequest
 from graphmill.training.step import DeferredStep
-
-_T = TypeVar("_T")
 
 
 @dataclass(eq=False)
@@ -100,7 +98,7 @@ class Trainee:
         self.mixed = Precision(name, self.device)
         self.state.precision = name
         if self.mixed.scaler.enabled and self.state.scaler:
-            self.mixed.scaler.load(self.state.scaler)
+            self.mixed.scaler = LossScaler(**self.state.scaler)
 
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns the store's notes (damaged files that were skipped)."""
@@ -133,10 +131,11 @@ class Trainee:
         """Return the tensors that rank 0 has loaded, on every rank: replicated tensors whole, divided ones as this
         rank's rows."""
         held = Snapshot({}) if loaded is None else loaded.snapshot
-        tensors = self.ranks.broadcast_tensors(_named(held.tensors, prefix))
+        tensors = self.ranks.broadcast_tensors({n: t for n, t in held.tensors.items() if n.startswith(prefix)})
         if self.system.shards is None:
             return tensors
-        return tensors | self.system.shards.dealt_out(_named(held.streamed, prefix), path)
+        streamed = {n: t for n, t in held.streamed.items() if n.startswith(prefix)}
+        return tensors | self.system.shards.dealt_out(streamed, path)
 
     def load_weights(self, which: str | int) -> Loaded | None:
         """Load only the weights and buffers of a checkpoint on every rank, for evaluation and export.
@@ -161,7 +160,7 @@ class Trainee:
             tensors, streams = shards.gathered(tensors)
         if self.saver is not None and self.ranks.main:
             self.before_save()
-            self.state.scaler = self.mixed.scaler.state() if self.mixed.scaler.enabled else {}
+            self.state.scaler = asdict(self.mixed.scaler) if self.mixed.scaler.enabled else {}
             self.state.step_sizes = {"asked": self.wanted_sizes, "reached": self.step_sizes.sizes()}
             self.saver.save(
                 Snapshot(tensors, asdict(self.state), streams),
@@ -278,10 +277,6 @@ class Trainee:
             f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved: run the "
             "same command again to resume from it"
         )
-
-
-def _named(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 class Batches:
