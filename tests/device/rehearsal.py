@@ -37,6 +37,7 @@ _SAMPLED: dict[str, dict[str, Any]] = {
     "edge_sampled": {"edge_sample_size": 40},
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
+RANKED_WITH_BASELINES = "conve-kvsall"
 AS_IT_IS = "no settings, 25 relations"
 """HGT as it is by default."""
 MANY_RELATIONS = {
@@ -117,14 +118,12 @@ def _life(
     on_device["micro_batches"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
-    # One evaluation in the training; baselines have a precision of their own.
-    judged: dict[str, Any] = {"eval_every": 2} | ({} if precision == "fp32" else {"baselines": []})
+    # One evaluation in the training; baselines have a precision of their own, and are those of one case for all.
+    with_baselines = precision == "fp32" and name == RANKED_WITH_BASELINES
+    judged: dict[str, Any] = {"eval_every": 2} | ({} if with_baselines else {"baselines": []})
     more = {"acceleration": on_device | kept, "training": short, "evaluation": judged, "export": {"csv": False}}
     values = settings_of(case, graph, more)
     (folder / "runs").mkdir()
-    kept_baselines = folder.parent / "baselines"  # of all cases on one graph: their baselines are the same
-    kept_baselines.mkdir(exist_ok=True)
-    (folder / "runs" / "baselines").symlink_to(kept_baselines, target_is_directory=True)
     stop, whole = StopRequest(), Engine._step
 
     def counted(engine: Any, phase: Any, *rest: Any) -> None:

@@ -30,7 +30,7 @@ BAD_STEP = 5  # the second of the second epoch
 
 
 def poison_loss(system: Any, model: Any, terms: list[Any]) -> list[Any]:
-    return [type(t)(t.name, t.sum * math.nan, t.weight, t.coefficient) for t in terms]
+    return [type(t)(t.name, t.sum * math.nan, t.coefficient) for t in terms]
 
 
 class Injector:

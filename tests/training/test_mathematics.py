@@ -144,7 +144,7 @@ def test_shards_add_up_to_the_whole_step_uneven_and_empty_ones_included(
         assert parts == pytest.approx(whole, rel=1e-10)
 
 
-def test_weights_are_those_that_the_terms_report(case: tuple[Case, TypedGraph]) -> None:
+def test_weights_of_the_chunks_sum_to_those_of_the_batch_for_each_term(case: tuple[Case, TypedGraph]) -> None:
     system_case, graph = case
     _, system = system_case.build(graph)
     model = system_case.model(system)
@@ -155,7 +155,7 @@ def test_weights_are_those_that_the_terms_report(case: tuple[Case, TypedGraph]) 
             encoded = system.encode(model, group)
             for chunk in group.split(3):
                 for term in system.terms(model, chunk, encoded):
-                    seen[term.name] = seen.get(term.name, 0.0) + term.weight
+                    seen[term.name] = seen.get(term.name, 0.0) + chunk.weights[term.name]
         assert seen == pytest.approx(dict(batch.weights), rel=1e-9)
 
 

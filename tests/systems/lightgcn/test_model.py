@@ -62,4 +62,4 @@ def test_the_norm_is_that_of_the_tables_rows(tmp_path: Path) -> None:
         (user[batch.users] ** 2).sum() + (item[batch.positives] ** 2).sum() + (item[batch.negatives] ** 2).sum() / 2
     )
     np.testing.assert_allclose(float(norm.sum), squares / 2, rtol=1e-5)
-    assert (norm.weight, norm.coefficient) == (len(batch), 0.5)
+    assert (batch.weights["norm"], norm.coefficient) == (len(batch), 0.5)

@@ -51,10 +51,11 @@ def trained() -> Callable[..., tuple[Any, torch.nn.Module, float]]:
             for index in range(system.sampler.steps_per_epoch):
                 batch = system.step(system.phases[0], epoch, index)
                 (term, *_) = system.terms(model, batch, system.encode(model, batch))
-                (term.sum / term.weight).backward()
+                weight = batch.weights[term.name]
+                (term.sum / weight).backward()
                 optimizer.step()
                 optimizer.zero_grad()
-                total, count = total + float(term.sum.detach()), count + term.weight
+                total, count = total + float(term.sum.detach()), count + weight
         return system, model.eval(), total / count
 
     return train
