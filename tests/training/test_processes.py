@@ -35,9 +35,11 @@ def without_dropout(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def jobs(graphs: dict[str, TypedGraph], world: int) -> list[dict[str, Any]]:
-    """Every case as it is, of two processes; with a tiny step, which leaves some nothing to do, of four."""
+    """Every case of two processes; one of each system of four, with a tiny step that leaves some nothing to do."""
     out = []
-    for name, case in STEPPED.items():
+    names = STEPPED if world == 2 else {case.system: name for name, case in STEPPED.items()}.values()
+    for name in names:
+        case = STEPPED[name]
         values = without_dropout(settings_of(case, graphs[name]))
         if world > 2:
             family = next(key for key in TINY if key in (case.system, "sequences"))
