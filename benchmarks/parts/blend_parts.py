@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,32 +17,15 @@ import numpy as np
 from benchmarks.parts import card
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, link_queries
-from graphmill.graph.training_links import TrainingLinks
-from graphmill.systems.blend.mix import fitted_mix
+from graphmill.systems.blend.mix import CrossFittedScorer, fitted_mixes
 from graphmill.systems.blend.part import POPULARITY, BlendScorer, Part
 
 
-def halves(queries: LinkQueries, most: int) -> Iterator[tuple[LinkQueries, LinkQueries]]:
-    """Two disjoint sets of up to ``most`` / 2 queries of each relation, in both orders."""
-    parts: tuple[list[Any], list[Any]] = [], []
-    for relation in queries.relations:
-        chosen = np.random.default_rng(relation.relation).permutation(len(relation.heads))[:most]
-        for part, rows in zip(parts, (chosen[::2], chosen[1::2]), strict=True):
-            rows = np.sort(rows)
-            part.append(replace(relation, heads=relation.heads[rows], tails=relation.tails[rows]))
-    first, second = (replace(queries, relations=tuple(part)) for part in parts)
-    yield first, second
-    yield second, first
-
-
-def mrr_of(links: TrainingLinks, parts: dict[str, Part], queries: LinkQueries, most: int, seed: int) -> float:
-    """Two-fold macro MRR of these parts on up to ``most`` queries of each relation."""
-    reached = []
-    for chosen_on, ranked in halves(queries, most):
-        empty = BlendScorer(links, parts, np.zeros((len(queries.relations), len(parts)), np.float32))
-        mix = fitted_mix(empty, chosen_on, seed)
-        reached.append(rank_links(BlendScorer(links, parts, mix), ranked).macro["mrr"])
-    return float(np.mean(reached))
+def mrr_of(system: Any, parts: dict[str, Part], queries: LinkQueries, seed: int) -> float:
+    """Macro MRR of these parts, each half of the queries by amounts that were chosen on the other."""
+    empty = BlendScorer(system.links, parts, np.zeros((len(system.graph.relations), len(parts)), np.float32))
+    mixes = fitted_mixes(empty, queries, system.halves, seed)
+    return rank_links(CrossFittedScorer(system.links, parts, mixes[1:], system.halves), queries).macro["mrr"]
 
 
 def _same(workload: str, row: card.Row) -> bool:
@@ -76,10 +57,13 @@ def main() -> None:
                 changes = {"model": {"parts": options.parts}} if options.parts else None
                 restored, _ = trained(graph, root, seed, changes, system="blend")
                 system: Any = restored.system
-                parts, queries = system.parts_of(restored.model), link_queries(graph, "valid")
+                parts, queries = (
+                    system.parts_of(restored.model),
+                    link_queries(graph, "valid", max_per_relation=options.queries),
+                )
                 for left_out in ("", *(part for part in parts if part != POPULARITY)):
                     kept = {part: each for part, each in parts.items() if part != left_out}
-                    reached = mrr_of(system.links, kept, queries, options.queries, seed)
+                    reached = mrr_of(system, kept, queries, seed)
                     result.setdefault(left_out, []).append(reached)
                     print(name, split, seed, f"without {left_out or 'none'}: {reached:.4f}", flush=True)
             whole = float(np.mean(result.pop("")))

@@ -209,9 +209,13 @@ class BaseSystem(Generic[M]):
         wanted = (*evaluation.WHOLE, *evaluation.AT_K) if final else evaluation.metrics
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
 
+    def scorer_for(self, model: M, split: str) -> Any:
+        """The scores of links of a split: ``scorer``, or where that was fitted to these links, one that was not."""
+        return cast(Any, self).scorer(model)
+
     def evaluate(self, model: M, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking by :attr:`average`: ``mrr``, ``hits@k``, ..."""
-        evaluation, scorer = self.settings.evaluation, cast(Any, self).scorer(model)
+        evaluation, scorer = self.settings.evaluation, self.scorer_for(model, split)
         scorer.poll = poll
         queries = self.ranking_queries(split, 0 if final else self.validated_links())
         ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k))

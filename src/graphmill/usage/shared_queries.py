@@ -74,7 +74,7 @@ def queries_of_links(graph: TypedGraph, queries: LinkQueries, metric: str = "mrr
     """``metric`` of the links, one group per relation."""
 
     def values(system: Any, model: Any, leave_out: LeaveOut, poll: Poll) -> QueryValues:
-        scorer = system.scorer(model)
+        scorer = system.scorer_for(model, queries.split)
         scorer.poll = poll
         return link_values(scorer, queries, first_nodes(graph), metric, leave_out)
 

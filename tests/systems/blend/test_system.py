@@ -14,6 +14,7 @@ import pytest
 import torch
 import yaml
 
+from graphmill.api import build_graph, read_edges
 from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.links import rank_links
@@ -28,10 +29,20 @@ from graphmill.runs.resolve import parse_settings
 from graphmill.runs.train import train
 from graphmill.systems.blend import trained as complex_part
 from graphmill.systems.blend.exported import scorer_of
-from graphmill.systems.blend.mix import BEST, _mean_of_best, _mixtures, choices_of, mix_for_few_links
+from graphmill.systems.blend.mix import (
+    BEST,
+    _mean_of_best,
+    _mixtures,
+    choices_of,
+    fitted_mixes,
+    halves_of,
+    mix_for_few_links,
+    without,
+)
 from graphmill.systems.blend.part import BlendScorer, FeatureSimilarity
 from graphmill.usage.baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
+from graphmill.usage.shared_queries import all_of_them, shared_queries
 from tests.training.cases import CASES, featured_graph, typed_graph
 from tests.training.runs import Kept, assert_same, outcome
 
@@ -123,6 +134,39 @@ def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: 
     best = max(mrr(blend, scorer) for scorer in system.baselines(model).values())
     assert mrr(blend, system.scorer(model)) >= best
     assert len(torch.unique(model.mix, dim=0)) == 1
+
+
+def test_its_figure_of_validation_links_is_by_amounts_chosen_on_others(blend: Restored) -> None:
+    system: Any = blend.system
+    valid, halves, links = system.ranking_queries("valid", TUNING_QUERIES), system.halves, system.links
+    every = system.parts_of(blend.model)
+    empty = BlendScorer(links, every, np.ones(tuple(blend.model.mix.shape), np.float32))
+    mixes = [fitted_mixes(empty, without(valid, halves, half), halves, 0)[0] for half in (0, 1)]
+    assert np.array_equal(blend.model.halves.numpy(), np.stack(mixes))
+    scorer, heads = system.scorer_for(blend.model, "valid"), np.arange(len(halves[0]))[:20]
+    assert set(halves[0][:20]) == {0, 1}
+    scores = torch.stack([BlendScorer(links, every, mix).score_targets(0, heads) for mix in mixes])
+    assert torch.equal(scorer.score_targets(0, heads), scores[halves[0][:20], heads])
+    figure = mrr(blend, scorer)
+    assert system.evaluate(blend.model, "valid", final=True, poll=lambda: None)["mrr"] == pytest.approx(figure)
+    assert shared_queries(blend.graph).values(system, blend.model, all_of_them, lambda: None).mean == pytest.approx(
+        figure
+    )
+    assert figure != mrr(blend, system.scorer(blend.model))
+
+
+def test_a_node_stays_in_its_half_when_the_graph_grows(tmp_path: Path) -> None:
+    """So the amounts of a live version are measured on the links that they were not chosen on."""
+    lines = [f"n{head},likes,n{head + 1}" for head in range(40)]
+    halves = []
+    for number, more in enumerate(([], ["a,likes,b", "n7,likes,n3"])):
+        file = tmp_path / f"{number}.csv"
+        file.write_text("\n".join(["head,relation,tail", *more, *lines]) + "\n", encoding="utf-8")
+        graph = build_graph(read_edges(file), tmp_path / f"graph{number}")
+        halves.append(dict(zip(graph.node_table()["id"].to_pylist(), halves_of(graph)[0].tolist(), strict=True)))
+    assert set(halves[1]) - set(halves[0]) == {"a", "b"}
+    assert {node: half for node, half in halves[1].items() if node in halves[0]} == halves[0]
+    assert set(halves[0].values()) == {0, 1}
 
 
 def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:

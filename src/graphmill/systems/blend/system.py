@@ -23,7 +23,15 @@ from graphmill.systems.base_system import BaseSystem
 from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
 from graphmill.systems.blend.exported import scorer_of as scorer_of
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
-from graphmill.systems.blend.mix import fitted_mix, mix_for_few_links
+from graphmill.systems.blend.mix import (
+    LEFT_OUT,
+    CrossFittedScorer,
+    Halves,
+    fitted_mixes,
+    halves_of,
+    mix_for_few_links,
+    without,
+)
 from graphmill.systems.blend.part import (
     FEATURES,
     POPULARITY,
@@ -46,12 +54,15 @@ COMPLEX = "complex"
 
 
 class BlendModule(nn.Module):
-    """``mix`` [relations, parts]: the amount of each part. ``parts``: the models of those that are systems."""
+    """``mix`` [relations, parts]: the amount of each part; ``halves`` [2, relations, parts]: those of
+    :class:`CrossFittedScorer`. ``parts``: the models of those that are systems."""
 
     def __init__(self, relations: int, parts: int, *, paths: bool, systems: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.mix: Tensor
+        self.halves: Tensor
         self.register_buffer("mix", torch.ones(relations, parts))
+        self.register_buffer("halves", torch.ones(2, relations, parts))
         self.paths = PathWeights(relations) if paths else None
         self.parts: Any = nn.ModuleDict(systems).requires_grad_(False)
 
@@ -59,7 +70,7 @@ class BlendModule(nn.Module):
 class BlendSystem(BaseSystem[BlendModule]):
     """One step in closed form fits the parts and their amounts, after :meth:`part_runs` are trained."""
 
-    algorithm_version = 5
+    algorithm_version = 6
     can_checkpoint = False
     embeds_from_features = True
     """A new node with features needs no edge."""
@@ -146,9 +157,13 @@ class BlendSystem(BaseSystem[BlendModule]):
         scorer = self.scorer(model)
         scorer.poll = poll
         valid = self.ranking_queries("valid", TUNING_QUERIES)
-        model.mix.copy_(torch.from_numpy(fitted_mix(scorer, valid, seed)))
+        mixes = fitted_mixes(scorer, valid, self.halves, seed)
         if FEATURES in self.names:
-            model.mix.copy_(torch.from_numpy(mix_for_few_links(self.scorer(model), valid, seed, FEATURES)))
+            for half, mix in zip(LEFT_OUT, mixes, strict=True):
+                scorer.mix = mix
+                mix[:] = mix_for_few_links(scorer, without(valid, self.halves, half), seed, FEATURES)
+        model.mix.copy_(torch.from_numpy(mixes[0]))
+        model.halves.copy_(torch.from_numpy(mixes[1:]))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; without
@@ -156,6 +171,11 @@ class BlendSystem(BaseSystem[BlendModule]):
         matrix, began = self.entries.matrix, time.perf_counter()
         matrix @ np.ones((matrix.shape[1], self.settings.model.embedding_dim), np.float32)
         return 3 * PRODUCTS * (time.perf_counter() - began)
+
+    @cached_property
+    def halves(self) -> Halves:
+        """The halves of the heads."""
+        return halves_of(self.graph)
 
     @property
     def entries(self) -> Neighbourhoods:
@@ -193,6 +213,12 @@ class BlendSystem(BaseSystem[BlendModule]):
     def scorer(self, model: BlendModule) -> BlendScorer:
         """The blend's scores."""
         return BlendScorer(self.links, self.parts_of(model), model.mix.float().cpu().numpy())
+
+    def scorer_for(self, model: BlendModule, split: str) -> BlendScorer:
+        """On validation links, by amounts that were chosen on others."""
+        if split != "valid":
+            return self.scorer(model)
+        return CrossFittedScorer(self.links, self.parts_of(model), model.halves.float().cpu().numpy(), self.halves)
 
     def baselines(self, model: BlendModule) -> dict[str, Scorer]:
         """The parts that are baselines of a ranking, as they rank alone."""
