@@ -1,7 +1,7 @@
 """What each part of a blend is worth: ``python -m benchmarks.link_quality parts [--json]``.
 
-A blend by its defaults; then each part is left out, and the weights of the others are chosen again. Weights are chosen on
-one half of the validation links and the macro MRR is that of the other half, in turn. The test split is not read.
+A blend by its defaults; then each part is left out, and the weights of the others are chosen again. The macro MRR is that
+of validation links, ten-fold by heads. The test split is not read.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from graphmill.systems.blend.part import POPULARITY, BlendScorer, Part
 
 
 def mrr_of(system: Any, parts: dict[str, Part], queries: LinkQueries, seed: int) -> float:
-    """Macro MRR of these parts, each half of the queries by amounts that were chosen on the other."""
+    """Macro MRR of these parts, each tenth of the heads by amounts that were chosen on the others."""
     empty = BlendScorer(system.links, parts, np.zeros((len(system.graph.relations), len(parts)), np.float32))
-    mixes = fitted_mixes(empty, queries, system.halves, seed)
-    return rank_links(CrossFittedScorer(system.links, parts, mixes[1:], system.halves), queries).macro["mrr"]
+    mixes = fitted_mixes(empty, queries, system.folds, seed)
+    return rank_links(CrossFittedScorer(system.links, parts, mixes[1:], system.folds), queries).macro["mrr"]
 
 
 def _same(workload: str, row: card.Row) -> bool:
@@ -69,7 +69,7 @@ def main() -> None:
             whole = float(np.mean(result.pop("")))
             workload = f"{name} split {split}" if name == "kg_5k" else name
             workload += f", {' '.join(options.parts)}" if options.parts else ""
-            note = f"{len(options.seeds)} seeds, two-fold on up to {options.queries} validation links a relation"
+            note = f"{len(options.seeds)} seeds, ten-fold on up to {options.queries} validation links a relation"
             rows = [
                 card.row(workload, f"blend beside the blend without {left_out}", "", whole, rival=f"without {left_out}",
                          theirs=float(np.mean(values)), note=note)

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,14 @@ from graphmill.systems.blend import trained as complex_part
 from graphmill.systems.blend.exported import scorer_of
 from graphmill.systems.blend.mix import (
     BEST,
+    FOLDS,
+    CrossFittedScorer,
     _mean_of_best,
     _mixtures,
     choices_of,
     fitted_mixes,
-    halves_of,
+    folds_of,
     mix_for_few_links,
-    without,
 )
 from graphmill.systems.blend.part import BlendScorer, FeatureSimilarity
 from graphmill.usage.baselines import LinkBaselines
@@ -136,37 +138,52 @@ def test_a_part_that_alone_is_best_is_taken_alone(blend: Restored, monkeypatch: 
     assert len(torch.unique(model.mix, dim=0)) == 1
 
 
-def test_its_figure_of_validation_links_is_by_amounts_chosen_on_others(blend: Restored) -> None:
+def test_its_figure_of_validation_links_is_by_amounts_chosen_on_others(
+    blend: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
     system: Any = blend.system
-    valid, halves, links = system.ranking_queries("valid", TUNING_QUERIES), system.halves, system.links
+    valid, folds, links = system.ranking_queries("valid", TUNING_QUERIES), system.folds, system.links
     every = system.parts_of(blend.model)
     empty = BlendScorer(links, every, np.ones(tuple(blend.model.mix.shape), np.float32))
-    mixes = [fitted_mixes(empty, without(valid, halves, half), halves, 0)[0] for half in (0, 1)]
-    assert np.array_equal(blend.model.halves.numpy(), np.stack(mixes))
-    scorer, heads = system.scorer_for(blend.model, "valid"), np.arange(len(halves[0]))[:20]
-    assert set(halves[0][:20]) == {0, 1}
-    scores = torch.stack([BlendScorer(links, every, mix).score_targets(0, heads) for mix in mixes])
-    assert torch.equal(scorer.score_targets(0, heads), scores[halves[0][:20], heads])
+    popularity = {"popularity": choices_of(every)[0]["popularity"]}  # a mixture is not below it
+    monkeypatch.setattr("graphmill.systems.blend.mix.choices_of", lambda parts: (popularity, choices_of(parts)[1]))
+    mixes = fitted_mixes(empty, valid, folds, 0)
+    assert len(mixes) == 1 + FOLDS
+    assert len(np.unique(mixes, axis=0)) > 2
+    for fold in (0, 3):
+        rows = [folds[each.relation][each.heads] != fold for each in valid.relations]
+        kept = [
+            replace(each, heads=each.heads[left], tails=each.tails[left])
+            for each, left in zip(valid.relations, rows, strict=True)
+        ]
+        of_others = fitted_mixes(empty, replace(valid, relations=tuple(kept)), folds, 0)
+        assert np.array_equal(of_others[0], mixes[1 + fold])
+    scorer, heads = system.scorer_for(blend.model, "valid"), np.arange(20)
+    cross_fitted = blend.model.cross_fitted.numpy()
+    scores = torch.stack([BlendScorer(links, every, mix).score_targets(0, heads) for mix in cross_fitted])
+    assert torch.equal(scorer.score_targets(0, heads), scores[folds[0][:20], heads])
+    other = CrossFittedScorer(links, every, mixes[1:], folds)
+    scores = torch.stack([BlendScorer(links, every, mix).score_targets(0, heads) for mix in mixes[1:]])
+    assert torch.equal(other.score_targets(0, heads), scores[folds[0][:20], heads])
     figure = mrr(blend, scorer)
     assert system.evaluate(blend.model, "valid", final=True, poll=lambda: None)["mrr"] == pytest.approx(figure)
     assert shared_queries(blend.graph).values(system, blend.model, all_of_them, lambda: None).mean == pytest.approx(
         figure
     )
-    assert figure != mrr(blend, system.scorer(blend.model))
 
 
-def test_a_node_stays_in_its_half_when_the_graph_grows(tmp_path: Path) -> None:
+def test_a_node_stays_in_its_fold_when_the_graph_grows(tmp_path: Path) -> None:
     """So the amounts of a live version are measured on the links that they were not chosen on."""
     lines = [f"n{head},likes,n{head + 1}" for head in range(40)]
-    halves = []
+    folds = []
     for number, more in enumerate(([], ["a,likes,b", "n7,likes,n3"])):
         file = tmp_path / f"{number}.csv"
         file.write_text("\n".join(["head,relation,tail", *more, *lines]) + "\n", encoding="utf-8")
         graph = build_graph(read_edges(file), tmp_path / f"graph{number}")
-        halves.append(dict(zip(graph.node_table()["id"].to_pylist(), halves_of(graph)[0].tolist(), strict=True)))
-    assert set(halves[1]) - set(halves[0]) == {"a", "b"}
-    assert {node: half for node, half in halves[1].items() if node in halves[0]} == halves[0]
-    assert set(halves[0].values()) == {0, 1}
+        folds.append(dict(zip(graph.node_table()["id"].to_pylist(), folds_of(graph)[0].tolist(), strict=True)))
+    assert set(folds[1]) - set(folds[0]) == {"a", "b"}
+    assert {node: fold for node, fold in folds[1].items() if node in folds[0]} == folds[0]
+    assert len(set(folds[0].values())) > FOLDS // 2
 
 
 def test_ranking_it_trains_and_chooses_nothing(blend: Restored, monkeypatch: pytest.MonkeyPatch) -> None:

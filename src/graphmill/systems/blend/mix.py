@@ -4,8 +4,8 @@ All combinations of a few amounts of each part are tried, each part alone among 
 taken. The likelihood would choose others, because a held-out link is missing from its target's degree. The MRR of a
 relation's own links decides, together with the mean over relations, which counts as much as :data:`SHARED` further links.
 
-On those links the chosen amounts rank better than on others. For a figure of these links there are two more sets of amounts,
-each chosen on the links of half of the heads and used for those of the other half (:class:`CrossFittedScorer`).
+On those links the chosen amounts rank better than on others. A figure of these links is cross-validated: the links of each
+tenth of the heads are ranked by amounts that were chosen on the links of the others (:class:`CrossFittedScorer`).
 """
 
 from __future__ import annotations
@@ -37,90 +37,83 @@ FEW_LINKS, KEPT = 2, 0.99
 Links into such targets are few in validation, and their ranks too low to count in the MRR of all."""
 AMOUNTS_FOR_FEW = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 """Amounts of the part for such targets that are tried. The first is none."""
-LEFT_OUT = (-1, 0, 1)
-"""Halves of the heads without which amounts are chosen. The first is none."""
+FOLDS = 10
+"""Parts of the heads for cross-validation."""
 SCORES, MIXED = 1 << 22, 1 << 19
 """Largest number of scores of each part in memory at once, and of those that are mixed at once."""
 
 Amounts = tuple[float, ...]
-Halves = Sequence[np.ndarray]
-"""By relation: 0 or 1 of each local head, int64 [at least the heads]."""
+Folds = Sequence[np.ndarray]
+"""By relation: the fold of each local head, int64 [at least the heads]."""
 
 
 class CrossFittedScorer(BlendScorer):
-    """Scores of held-out links on which amounts were chosen. ``mixes`` float32 [2, relations, parts]: those for the heads of
-    each of the ``halves``, chosen on the links of the other one."""
+    """Scores of held-out links on which amounts were chosen. ``mixes`` float32 [:data:`FOLDS`, relations, parts]: those for
+    the heads of each of the ``folds``, chosen on the links of the others."""
 
-    def __init__(self, links: TrainingLinks, parts: Mapping[str, Part], mixes: np.ndarray, halves: Halves) -> None:
+    def __init__(self, links: TrainingLinks, parts: Mapping[str, Part], mixes: np.ndarray, folds: Folds) -> None:
         super().__init__(links, parts, mixes[0])
-        self.mixes, self.halves = mixes, halves
+        self.mixes, self.folds = mixes, folds
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """:meth:`BlendScorer.score_targets`."""
         self.poll()
         scores = torch.zeros(len(heads), self.links.outgoing[relation].shape[1])
-        for part, amounts in zip(
-            self.parts.values(), self.mixes[self.halves[relation][heads], relation].T, strict=True
-        ):
+        for part, amounts in zip(self.parts.values(), self.mixes[self.folds[relation][heads], relation].T, strict=True):
             if amounts.any():
                 scores += torch.from_numpy(amounts[:, None].copy()) * part.scores(relation, heads)
         return scores
 
 
-def halves_of(graph: TypedGraph) -> Halves:
-    """By a hash of the node, so that it stays in its half when the graph grows."""
-    nodes, starts = graph.node_table(), first_nodes(graph)
-    of_node = (node_keys(nodes["type"].to_pylist(), nodes["id"].to_pylist(), 0) & np.uint64(1)).astype(np.int64)
-    return [of_node[first:] for first, _ in starts]
+def folds_of(graph: TypedGraph) -> Folds:
+    """By a hash of the node, so that it stays in its fold when the graph grows."""
+    nodes = graph.node_table()
+    keys = node_keys(nodes["type"].to_pylist(), nodes["id"].to_pylist(), 0)
+    folds = (keys % np.uint64(FOLDS)).astype(np.int64)
+    return [folds[first:] for first, _ in first_nodes(graph)]
 
 
-def without(queries: LinkQueries, halves: Halves, half: int) -> LinkQueries:
-    """The queries but those of a half of the heads; all if it is -1."""
-    kept = [(each, halves[each.relation][each.heads] != half) for each in queries.relations]
-    relations = [replace(each, heads=each.heads[rows], tails=each.tails[rows]) for each, rows in kept if rows.any()]
-    return replace(queries, relations=tuple(relations))
-
-
-def fitted_mixes(scorer: BlendScorer, queries: LinkQueries, halves: Halves, seed: int) -> np.ndarray:
-    """float32 [3, relations, parts] for ``scorer``, chosen on held-out links: on all, and on those left without each half
-    (:data:`LEFT_OUT`). Relations without any get the best choice by the mean over the others. On the links that it is
-    chosen on, the macro MRR of a mix is at least that of every part alone.
+def fitted_mixes(scorer: BlendScorer, queries: LinkQueries, folds: Folds, seed: int) -> np.ndarray:
+    """float32 [1 + :data:`FOLDS`, relations, parts] for ``scorer``, chosen on held-out links: on all, and on those left
+    without each fold. Relations without any get the best choice by the mean over the others. On these
+    links the macro MRR of the first is at least that of every part alone.
     """
+    sampled = [_some(relation, queries, seed) for relation in queries.relations if len(relation.heads)]
+    if not sampled:
+        return np.tile(scorer.mix, (1 + FOLDS, 1, 1))
     alone, mixed = choices_of(scorer.parts)
     choices = list(dict.fromkeys([*mixed, *alone.values()]))
-    sampled = replace(queries, relations=tuple(_some(r, queries, seed) for r in queries.relations if len(r.heads)))
-    ranks = [_reciprocal_ranks(scorer, relation, choices) for relation in sampled.relations]
-    mixes = []
-    for half in LEFT_OUT:
-        rows = [halves[relation.relation][relation.heads] != half for relation in sampled.relations]
-        means = [rank[:, kept].mean(1) for rank, kept in zip(ranks, rows, strict=True) if kept.any()]
-        mixes.append(_fitted(scorer, choices, list(alone.values()), without(sampled, halves, half), means))
-    return np.stack(mixes)
+    values = np.array(choices, np.float32)
+    ranks = [_reciprocal_ranks(scorer, relation, choices).astype(np.float32) for relation in sampled]
+    shared = np.mean([each.mean(1, dtype=np.float64) for each in ranks], axis=0)
+    highest = max(shared[choices.index(choice)] for choice in alone.values())
 
-
-def _fitted(
-    scorer: BlendScorer,
-    choices: Sequence[Amounts],
-    alone: Sequence[Amounts],
-    queries: LinkQueries,
-    means: Sequence[np.ndarray],
-) -> np.ndarray:
-    """float32 [relations, parts], by the mean reciprocal rank of each choice on the queries of each relation."""
-    if not queries.relations:
-        return scorer.mix
-    shared, values = np.stack(means).mean(0), np.array(choices, np.float32)
-    highest = max(shared[choices.index(choice)] for choice in alone)
-    for best in (BEST, 1):
-        amounts = np.tile(_mean_of_best(values, shared, best), (len(scorer.mix), 1))
-        for relation, each in zip(queries.relations, means, strict=True):
-            weighed = len(relation.heads) * each / max(each.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
-            amounts[relation.relation] = _mean_of_best(values, weighed, best)
-        reached = [
-            _reciprocal_ranks(scorer, r, [tuple(amounts[r.relation].tolist())]).mean() for r in queries.relations
+    def mix_without(fold: int, best: int) -> np.ndarray:
+        """Of the ``best`` choices of each relation; 0: of one choice for all."""
+        left = [(r.relation, folds[r.relation][r.heads] != fold) for r in sampled]
+        means = [
+            (relation, rows.sum(), rank[:, rows].mean(1, dtype=np.float64))
+            for (relation, rows), rank in zip(left, ranks, strict=True)
+            if rows.any()
         ]
+        if not means:
+            return scorer.mix
+        shared = np.mean([mean for _, _, mean in means], axis=0)
+        for_all = _mean_of_best(values, shared, best) if best else values[shared.argmax()]
+        amounts = np.tile(for_all, (len(scorer.mix), 1))
+        for relation, links, mean in means if best else ():
+            weighed = links * mean / max(mean.max(), 1e-12) + SHARED * shared / max(shared.max(), 1e-12)
+            amounts[relation] = _mean_of_best(values, weighed, best)
+        return amounts
+
+    for best in (BEST, 1):
+        mix = mix_without(-1, best)
+        reached = [_reciprocal_ranks(scorer, r, [tuple(mix[r.relation].tolist())]).mean() for r in sampled]
         if np.mean(reached) >= highest:
-            return amounts
-    return np.tile(values[shared.argmax()], (len(scorer.mix), 1))
+            break
+    else:
+        best = 0
+    return np.stack([mix_without(fold, best) for fold in (-1, *range(FOLDS))])
 
 
 def mix_for_few_links(scorer: BlendScorer, queries: LinkQueries, seed: int, name: str) -> np.ndarray:

@@ -24,13 +24,12 @@ from graphmill.systems.blend.exported import KNN, PATHS, SPECTRAL, TRIED
 from graphmill.systems.blend.exported import scorer_of as scorer_of
 from graphmill.systems.blend.later_nodes import from_features, grown_factors
 from graphmill.systems.blend.mix import (
-    LEFT_OUT,
+    FOLDS,
     CrossFittedScorer,
-    Halves,
+    Folds,
     fitted_mixes,
-    halves_of,
+    folds_of,
     mix_for_few_links,
-    without,
 )
 from graphmill.systems.blend.part import (
     FEATURES,
@@ -54,15 +53,15 @@ COMPLEX = "complex"
 
 
 class BlendModule(nn.Module):
-    """``mix`` [relations, parts]: the amount of each part; ``halves`` [2, relations, parts]: those of
+    """``mix`` [relations, parts]: the amount of each part; ``cross_fitted`` [folds, relations, parts]: those of
     :class:`CrossFittedScorer`. ``parts``: the models of those that are systems."""
 
     def __init__(self, relations: int, parts: int, *, paths: bool, systems: Mapping[str, nn.Module]) -> None:
         super().__init__()
         self.mix: Tensor
-        self.halves: Tensor
+        self.cross_fitted: Tensor
         self.register_buffer("mix", torch.ones(relations, parts))
-        self.register_buffer("halves", torch.ones(2, relations, parts))
+        self.register_buffer("cross_fitted", torch.ones(FOLDS, relations, parts))
         self.paths = PathWeights(relations) if paths else None
         self.parts: Any = nn.ModuleDict(systems).requires_grad_(False)
 
@@ -157,13 +156,12 @@ class BlendSystem(BaseSystem[BlendModule]):
         scorer = self.scorer(model)
         scorer.poll = poll
         valid = self.ranking_queries("valid", TUNING_QUERIES)
-        mixes = fitted_mixes(scorer, valid, self.halves, seed)
+        mixes = fitted_mixes(scorer, valid, self.folds, seed)
         if FEATURES in self.names:
-            for half, mix in zip(LEFT_OUT, mixes, strict=True):
-                scorer.mix = mix
-                mix[:] = mix_for_few_links(scorer, without(valid, self.halves, half), seed, FEATURES)
+            scorer.mix, place = mixes[0], self.names.index(FEATURES)
+            mixes[:, :, place] = mix_for_few_links(scorer, valid, seed, FEATURES)[:, place]
         model.mix.copy_(torch.from_numpy(mixes[0]))
-        model.halves.copy_(torch.from_numpy(mixes[1:]))
+        model.cross_fitted.copy_(torch.from_numpy(mixes[1:]))
 
     def seconds_to_solve(self) -> float:
         """By the time of one of the products that make the spectral vectors, a third or so of the work; without
@@ -173,9 +171,9 @@ class BlendSystem(BaseSystem[BlendModule]):
         return 3 * PRODUCTS * (time.perf_counter() - began)
 
     @cached_property
-    def halves(self) -> Halves:
-        """The halves of the heads."""
-        return halves_of(self.graph)
+    def folds(self) -> Folds:
+        """The folds of the heads."""
+        return folds_of(self.graph)
 
     @property
     def entries(self) -> Neighbourhoods:
@@ -218,7 +216,7 @@ class BlendSystem(BaseSystem[BlendModule]):
         """On validation links, by amounts that were chosen on others."""
         if split != "valid":
             return self.scorer(model)
-        return CrossFittedScorer(self.links, self.parts_of(model), model.halves.float().cpu().numpy(), self.halves)
+        return CrossFittedScorer(self.links, self.parts_of(model), model.cross_fitted.float().cpu().numpy(), self.folds)
 
     def baselines(self, model: BlendModule) -> dict[str, Scorer]:
         """The parts that are baselines of a ranking, as they rank alone."""
