@@ -107,8 +107,8 @@ class Choice:
 
 
 def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) -> Choice:
-    """The cheapest of the systems that are level with the best within chance; of equally cheap ones the first of
-    ``candidates``."""
+    """The cheapest of the systems that are level with the best within chance; of equally cheap ones the best, and of those
+    with the same figure the first of ``candidates``."""
     finished = sorted((each for each in candidates if each.figure is not None), key=lambda each: -(each.figure or 0.0))
     first, ranked = measured[finished[0].run], []
     for each in finished:
@@ -121,7 +121,7 @@ def chosen_of(candidates: list[Candidate], measured: Mapping[str, QueryValues]) 
     level = [each for each in systems if each.below and each.below[0] <= 0 and (each.figure or 0.0) >= least]
     quickest, order = min(each.seconds for each in level), [each.run for each in candidates]
     cheap = [each for each in level if not _costs_more(each.seconds, quickest)]
-    chosen = min(cheap, key=lambda each: order.index(each.run))
+    chosen = min(cheap, key=lambda each: (-(each.figure or 0.0), order.index(each.run)))
     text = _sentence(chosen, level, systems, first.metric)
     if len(first.values) < FEWEST:
         text += f" Only {len(first.values)} validation queries decide: hold out more (graph.split.valid)."
@@ -146,7 +146,7 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
             "do not tell them apart, and none of them is much cheaper."
         )
     if chosen is not best:
-        cheaper = "and about as cheap"
+        cheaper = "a little cheaper"
         if _costs_more(best.seconds, chosen.seconds):
             times = best.seconds / max(chosen.seconds, SHORTEST)
             cheaper = f"{times:.0f} times cheaper" if times >= FASTER else "cheaper"
