@@ -210,7 +210,7 @@ class BaseSystem(Generic[M]):
         return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
 
     def scorer_for(self, model: M, split: str) -> Any:
-        """The scores of links of a split: ``scorer``, or where that was fitted to these links, one that was not."""
+        """The scores of links of a split: ``scorer``, or one by weights that were chosen on other links than those."""
         return cast(Any, self).scorer(model)
 
     def evaluate(self, model: M, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:

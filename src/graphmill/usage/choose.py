@@ -5,9 +5,9 @@ data.
 
 All are measured on the same validation queries: links by the mean MRR of the relations, interactions by Recall@20, and
 interactions in order, with one held out for each user, by NDCG@10 of the next item. The cheapest one that is level with
-the best within chance, and has 99 % of its figure, is chosen. The test split is read for it alone. The trainings are
-ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget. A choice that is made
-stays until the data, the settings or the budget change.
+the best within chance, and has 99 % of its figure, is chosen; of equally cheap ones the best. The test split is read for
+it alone. The trainings are ordinary runs, which are reused: the same call goes on after a kill, and with a larger budget.
+A choice that is made stays until the data, the settings or the budget change.
 """
 
 from __future__ import annotations

@@ -186,10 +186,10 @@ def _rank_links(restored: Restored, wanted: QuestionRanking, how: Mapping[str, A
     alone, split = bool(wanted.settings.question or wanted.settings.judgements), wanted.question.split
     about = {**restored.used, "split": split}
     _ = wanted.truth, wanted.labels  # a file that cannot be used is refused before the work
-    scorer, windows = system.scorer_for(restored.model, split), TimeWindows.of(graph, split)
+    scorer, windows = system.scorer(restored.model), TimeWindows.of(graph, split)
     every = link_queries(graph, split) if alone else system.ranking_queries(split)
     queries = wanted.queries(every) if alone else every
-    rankings = _rankings(restored, scorer, every, queries, windows, how)
+    rankings = _rankings(restored, system.scorer_for(restored.model, split), every, queries, windows, how)
     baselines = {name: ranking for name, ranking in rankings.items() if name != "model"}
     average: Average = "macro" if alone else system.average
     compared = compare_to_baselines(rankings["model"], baselines, average=average, seed=seed)

@@ -16,7 +16,7 @@ import torch
 import yaml
 
 from graphmill.api import build_graph, read_edges
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.baselines.neighbours import TUNING_QUERIES
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import link_queries
@@ -42,6 +42,7 @@ from graphmill.systems.blend.mix import (
     mix_for_few_links,
 )
 from graphmill.systems.blend.part import BlendScorer, FeatureSimilarity
+from graphmill.training.contract import OldRows
 from graphmill.usage.baselines import LinkBaselines
 from graphmill.usage.ranking import rank_any
 from graphmill.usage.shared_queries import all_of_them, shared_queries
@@ -145,6 +146,7 @@ def test_its_figure_of_validation_links_is_by_amounts_chosen_on_others(
     valid, folds, links = system.ranking_queries("valid", TUNING_QUERIES), system.folds, system.links
     every = system.parts_of(blend.model)
     empty = BlendScorer(links, every, np.ones(tuple(blend.model.mix.shape), np.float32))
+    assert np.array_equal(blend.model.cross_fitted.numpy(), fitted_mixes(empty, valid, folds, 0)[1:])
     popularity = {"popularity": choices_of(every)[0]["popularity"]}  # a mixture is not below it
     monkeypatch.setattr("graphmill.systems.blend.mix.choices_of", lambda parts: (popularity, choices_of(parts)[1]))
     mixes = fitted_mixes(empty, valid, folds, 0)
@@ -165,11 +167,29 @@ def test_its_figure_of_validation_links_is_by_amounts_chosen_on_others(
     other = CrossFittedScorer(links, every, mixes[1:], folds)
     scores = torch.stack([BlendScorer(links, every, mix).score_targets(0, heads) for mix in mixes[1:]])
     assert torch.equal(other.score_targets(0, heads), scores[folds[0][:20], heads])
-    figure = mrr(blend, scorer)
-    assert system.evaluate(blend.model, "valid", final=True, poll=lambda: None)["mrr"] == pytest.approx(figure)
-    assert shared_queries(blend.graph).values(system, blend.model, all_of_them, lambda: None).mean == pytest.approx(
-        figure
-    )
+
+
+def test_validation_alone_is_ranked_by_them(blend: Restored) -> None:
+    system: Any = blend.system
+    other = restore(blend.run.path)
+    other.model.cross_fitted.zero_()  # all scores are equal
+    alike = mrr(other, system.scorer_for(other.model, "valid"))
+    plain = mrr(blend, system.scorer(blend.model))
+    assert alike < plain / 2
+    for split, figure in (("valid", alike), ("test", mrr(blend, system.scorer(blend.model), "test"))):
+        metrics = system.evaluate(other.model, split, final=True, poll=lambda: None)
+        assert metrics["mrr"] == pytest.approx(figure)
+        values = shared_queries(blend.graph, split).values(system, other.model, all_of_them, lambda: None)
+        assert values.mean == pytest.approx(figure)
+        assert rank_any(other, split)["mrr"]["model"] == pytest.approx(figure)
+
+
+def test_a_live_blend_of_other_parts_is_not_ranked_on_a_newer_graph(blend: Restored) -> None:
+    system: Any = blend.system
+    old = OldRows(np.arange(1), np.arange(1), same_relations=True)
+    tensors = {name: each for name, each in blend.model.state_dict().items() if not name.startswith("parts.knn.")}
+    with pytest.raises(InputError, match="would have other parts: name them"):
+        system.carry_over(blend.model, tensors, old)
 
 
 def test_a_node_stays_in_its_fold_when_the_graph_grows(tmp_path: Path) -> None:

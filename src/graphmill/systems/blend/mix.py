@@ -5,7 +5,9 @@ taken. The likelihood would choose others, because a held-out link is missing fr
 relation's own links decides, together with the mean over relations, which counts as much as :data:`SHARED` further links.
 
 On those links the chosen amounts rank better than on others. A figure of these links is cross-validated: the links of each
-tenth of the heads are ranked by amounts that were chosen on the links of the others (:class:`CrossFittedScorer`).
+tenth of the heads are ranked by amounts that were chosen on the links of the others (:class:`CrossFittedScorer`). A few
+choices are still of all: the amounts of features, whether there is one mixture for all relations, and the settings of kNN
+and spectral vectors.
 """
 
 from __future__ import annotations
@@ -74,8 +76,8 @@ def folds_of(graph: TypedGraph) -> Folds:
 
 
 def fitted_mixes(scorer: BlendScorer, queries: LinkQueries, folds: Folds, seed: int) -> np.ndarray:
-    """float32 [1 + :data:`FOLDS`, relations, parts] for ``scorer``, chosen on held-out links: on all, and on those left
-    without each fold. Relations without any get the best choice by the mean over the others. On these
+    """float32 [1 + :data:`FOLDS`, relations, parts] for ``scorer``, chosen on held-out links: on all, and for each
+    fold on those of the others. Relations without any get the best choice by the mean over the others. On these
     links the macro MRR of the first is at least that of every part alone.
     """
     sampled = [_some(relation, queries, seed) for relation in queries.relations if len(relation.heads)]
@@ -84,15 +86,15 @@ def fitted_mixes(scorer: BlendScorer, queries: LinkQueries, folds: Folds, seed: 
     alone, mixed = choices_of(scorer.parts)
     choices = list(dict.fromkeys([*mixed, *alone.values()]))
     values = np.array(choices, np.float32)
-    ranks = [_reciprocal_ranks(scorer, relation, choices).astype(np.float32) for relation in sampled]
-    shared = np.mean([each.mean(1, dtype=np.float64) for each in ranks], axis=0)
+    ranks = [_reciprocal_ranks(scorer, relation, choices) for relation in sampled]
+    shared = np.mean([each.mean(1) for each in ranks], axis=0)
     highest = max(shared[choices.index(choice)] for choice in alone.values())
 
     def mix_without(fold: int, best: int) -> np.ndarray:
         """Of the ``best`` choices of each relation; 0: of one choice for all."""
         left = [(r.relation, folds[r.relation][r.heads] != fold) for r in sampled]
         means = [
-            (relation, rows.sum(), rank[:, rows].mean(1, dtype=np.float64))
+            (relation, rows.sum(), rank[:, rows].mean(1))
             for (relation, rows), rank in zip(left, ranks, strict=True)
             if rows.any()
         ]

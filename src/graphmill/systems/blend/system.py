@@ -135,10 +135,14 @@ class BlendSystem(BaseSystem[BlendModule]):
         """Put the spectral vectors of a blend of another graph into ``model``; returns the number of nodes that it lacks.
 
         Raises:
-            InputError: its amounts are of other relations.
+            InputError: its amounts are of other relations or parts.
         """
         if not old.same_relations:
             raise InputError("a blend weighs its parts by relation, and the live version's graph has other relations")
+        if set(tensors) != set(model.state_dict()) or tensors["mix"].shape != model.mix.shape:
+            raise InputError(
+                "on this graph the blend of the live version would have other parts: name them (model.parts)"
+            )
         prefix = f"parts.{SPECTRAL}."
         of_part = {name.removeprefix(prefix): each for name, each in tensors.items() if name.startswith(prefix)}
         return self.vectors.carry_over(model.parts[SPECTRAL], of_part, old)
@@ -159,7 +163,9 @@ class BlendSystem(BaseSystem[BlendModule]):
         mixes = fitted_mixes(scorer, valid, self.folds, seed)
         if FEATURES in self.names:
             scorer.mix, place = mixes[0], self.names.index(FEATURES)
-            mixes[:, :, place] = mix_for_few_links(scorer, valid, seed, FEATURES)[:, place]
+            few = mix_for_few_links(scorer, valid, seed, FEATURES)[:, place]
+            changed = few != mixes[0, :, place]
+            mixes[:, changed, place] = few[changed]
         model.mix.copy_(torch.from_numpy(mixes[0]))
         model.cross_fitted.copy_(torch.from_numpy(mixes[1:]))
 
