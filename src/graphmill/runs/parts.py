@@ -62,6 +62,12 @@ def train_parts(
     return outcome
 
 
+def seconds_of_parts(run: Path) -> float:
+    """Seconds of the trainings of a run's parts, copied ones included."""
+    reports = run.glob(f"{PARTS}/*/*/report.json")
+    return sum(float(RunDirectory(report.parent).read_json("report.json")["seconds"]) for report in reports)
+
+
 def roots_beside(root: Path, name: str) -> Iterator[Path]:
     """Folders that may hold runs of the system ``name``: its own beside ``root``, baselines, and parts of other runs."""
     yield root.parent / name

@@ -19,7 +19,7 @@ from graphmill.runs.champion import champion_folder
 from graphmill.runs.export import passed_over
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu, require_fallback
 from graphmill.runs.messages import Message, Outlet, watch_compiling
-from graphmill.runs.parts import train_parts
+from graphmill.runs.parts import seconds_of_parts, train_parts
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
@@ -280,7 +280,7 @@ def _fit_to_the_end(
             "health": state.last_health,
             "final_losses": dict(epochs[-1]["losses"]) if epochs else {},
             "skips": state.skips,
-            "seconds": state.seconds,
+            "seconds": state.seconds + seconds_of_parts(run.path),
             "seconds_per_step": estimate.get("seconds_per_step", 0.0),
             "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
             "peak_memory_bytes": peak_memory(),

@@ -1,5 +1,6 @@
 """A blend: parts that are baselines, amounts by validation, one run for ComplEx, export and explanation."""
 
+import json
 import os
 import signal
 import subprocess
@@ -78,6 +79,9 @@ def test_its_parts_rank_as_the_baselines_do_and_are_trained_once(blend: Restored
     for name, scorer in system.baselines(blend.model).items():
         assert mrr(blend, scorer, "test") == pytest.approx(rival.ranking(name)[0].macro["mrr"], rel=1e-6), name
     assert not list((blend.run.path.parent / "baselines").glob("complex/*")), "the part's run is the baseline's"
+    [part] = (blend.run.path / "parts").glob("*/*")
+    seconds = [json.loads((path / "report.json").read_text())["seconds"] for path in (blend.run.path, part)]
+    assert seconds[0] > seconds[1] > 0, "the time of a training has that of its parts"
 
 
 def ranked_alone(restored: Restored) -> dict[str, float]:
