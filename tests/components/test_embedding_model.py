@@ -249,6 +249,19 @@ def test_a_training_becomes_a_materialization(built: Project) -> None:
 
 
 @pytest.mark.parametrize(
+    ("about", "text"),
+    [
+        ({"best_epoch": 6}, "hgt, 8 epochs, the best is 6."),
+        ({"epochs_done": 1, "best_epoch": 1}, "hgt, 1 epoch."),
+        ({"epochs_done": 0}, "nothing is trained."),
+    ],
+)
+def test_its_summary_counts_epochs(built: Project, about: dict[str, Any], text: str) -> None:
+    assert run_model(built, "model", train=trained(**about)).success
+    assert text in built.metadata("toy/hgt_model")["summary"]
+
+
+@pytest.mark.parametrize(
     ("losses", "failing"),
     [
         ([2.0, 1.5, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88], set()),

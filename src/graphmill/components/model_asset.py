@@ -152,10 +152,11 @@ def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]
     begin = f"Trained in {duration(float(result.get('seconds') or 0.0))}"
     if result.get("reused"):
         begin = "An earlier run with these settings and data is reused"
-    text = f"{begin}: {plan.system}, {result.get('epochs_done')} epochs"
-    if not result.get("epochs_done"):
+    epochs = int(result.get("epochs_done") or 0)
+    text = f"{begin}: {plan.system}, {epochs} epoch{'s' * (epochs != 1)}"
+    if not epochs:
         text = f"Embedded only, from the live version: {plan.system}, nothing is trained"
-    if result.get("best_epoch"):
+    if result.get("best_epoch") and epochs > 1:
         text += f", the best is {result['best_epoch']}"
     text += f"; {', '.join(reached)}." if reached else "."
     end = f"\n\nWhether simple ways do better, {plan.name}_ranking finds out; the check `verdict` then says it."
