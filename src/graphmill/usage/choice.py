@@ -17,9 +17,9 @@ from graphmill.systems.auto import FEWEST
 
 LEVEL = 0.99
 """Least share of the best figure of a system that is level with the best, so that few queries do not hide a loss."""
-FASTER, SHORTEST = 1.5, 1.0
-"""How many times as long a training must take as another one to cost more, and the seconds below which none does: such
-differences are chance."""
+FASTER, SHORTEST = 10.0, 60.0
+"""How many times as long a training must take as another one to cost more, and the seconds below which none does: less is
+not worth a figure that is lower, be it by chance."""
 
 
 @dataclass(frozen=True)
@@ -146,10 +146,8 @@ def _sentence(chosen: Candidate, level: list[Candidate], ranked: list[Candidate]
             "do not tell them apart, and none of them is much cheaper."
         )
     if chosen is not best:
-        cheaper = "a little cheaper"
-        if _costs_more(best.seconds, chosen.seconds):
-            times = best.seconds / max(chosen.seconds, SHORTEST)
-            cheaper = f"{times:.0f} times cheaper" if times >= FASTER else "cheaper"
+        times = best.seconds / max(chosen.seconds, 1.0)
+        cheaper = f"{times:.0f} times cheaper" if times >= 2 else "a little cheaper"
         return (
             f"Use {chosen.name}: level with {best.name} within chance ({metric} {chosen.figure:.4f} beside "
             f"{best.figure:.4f} on validation), {cheaper}."
